@@ -1,0 +1,88 @@
+# Two commands do everything on a machine with Python 3.11+ and make: `make demo` and `make test`.
+# Written for GNU make 3.81, which is what macOS ships.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+# Passed on to pytest, for example: make test PYTEST_ARGS="-k framing -x"
+PYTEST_ARGS ?=
+BENCH_ARGS  ?=
+
+# Stamps: a target is installed again only when what decides its content has changed.
+BASE    := $(VENV)/.stamp-base
+RUNTIME := $(VENV)/.stamp-runtime
+DEV     := $(VENV)/.stamp-dev
+
+.PHONY: help demo install dev test lint format format-check types check bench build constraints clean
+
+help:
+	@echo 'make demo         install into $(VENV) and show the main job on the servers inside the package'
+	@echo 'make test         install and run the tests (PYTEST_ARGS="-k name" for some of them)'
+	@echo 'make check        lint, format-check, types and test: what CI runs'
+	@echo 'make lint         ruff check'
+	@echo 'make format       ruff format, and what ruff can mend by itself'
+	@echo 'make types        mypy --strict over source, tests, scripts and bench'
+	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
+	@echo 'make build        sdist and wheel into dist/'
+	@echo 'make constraints  resolve the dependencies anew and write the constraints files'
+	@echo 'make clean        remove $(VENV) and everything that tools left behind'
+
+demo: $(RUNTIME)
+	@$(BIN)/mcp-workbench demo
+
+install: $(RUNTIME)
+
+dev: $(DEV)
+
+test: $(DEV)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(DEV)
+	@$(BIN)/ruff check .
+
+format: $(DEV)
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+format-check: $(DEV)
+	@$(BIN)/ruff format --check .
+
+types: $(DEV)
+	@$(BIN)/mypy
+
+check: lint format-check types test
+
+bench: $(DEV)
+	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+build: $(DEV)
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build
+
+constraints: $(BASE)
+	@$(BIN)/python scripts/update_constraints.py
+
+clean:
+	rm -rf $(VENV) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BASE):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo 'MCP Workbench needs Python 3.11 or newer; `$(PYTHON)` is' "`$(PYTHON) --version 2>&1`." >&2; \
+		echo >&2; \
+		echo 'hint: name another one, for example: make PYTHON=python3.12 demo' >&2; \
+		exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+		echo >&2; \
+		echo 'hint: this Python cannot create virtual environments; on Debian and Ubuntu install `python3-venv`' >&2; \
+		exit 1; }
+	@touch $@
+
+$(RUNTIME): $(BASE) pyproject.toml constraints.txt scripts/install.py
+	@$(BIN)/python scripts/install.py
+	@touch $@
+
+$(DEV): $(RUNTIME) constraints-dev.txt
+	@$(BIN)/python scripts/install.py --dev
+	@touch $@

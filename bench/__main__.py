@@ -1,0 +1,101 @@
+"""`python -m bench`: runs the measurements and prints where the workbench stands.
+
+Owns the options and the order. Refuses to measure or format anything itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+from bench.calls import QUICK, Effort, in_flight, large_result, sequential
+from bench.client import BenchError
+from bench.findings import Finding
+from bench.footprint import memory, per_tool
+from bench.machine import describe_machine
+from bench.report import json_report, markdown_report, text_report, write_section
+from bench.startup import start_up
+from bench.subjects import Subject, Workshop
+
+NAMES = ("sequential", "in-flight", "start-up", "memory", "per-tool", "large-result")
+YARDSTICK_PACKAGES = ("uvloop", "orjson")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures the workbench against its targets.")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: a first impression, not a result")
+    parser.add_argument("--rounds", type=int, metavar="N", help="more of them on a noisy machine")
+    parser.add_argument("--only", action="append", choices=NAMES, help="just this measurement; may be repeated")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, samples included, to FILE")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="replace the marked section of a Markdown file")
+    parser.add_argument("--plain", action="store_true", help="also measure the forwarder with asyncio and json")
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="also measure another gateway; {config} becomes the path of an mcpServers file with ten echo servers",
+    )
+    options = parser.parse_args(arguments)
+    if options.write and (options.quick or options.only):
+        parser.error("--write records a whole run; leave out --quick and --only")
+    return options
+
+
+def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
+    workshop = Workshop(folder)
+    effort = QUICK if options.quick else Effort()
+    if options.rounds:
+        effort = effort._replace(rounds=options.rounds)
+
+    def subjects() -> list[Subject]:
+        plain = [workshop.forwarder(plain=True)] if options.plain else []
+        others = [workshop.also(description) for description in options.also]
+        return [workshop.direct(), workshop.forwarder(), workshop.workbench(), *plain, *others]
+
+    measurements: dict[str, Callable[[], Finding]] = {
+        "sequential": lambda: sequential(subjects(), effort),
+        "in-flight": lambda: in_flight(subjects(), effort),
+        "start-up": lambda: start_up(subjects(), effort),
+        "memory": lambda: memory(subjects(), effort),
+        "per-tool": lambda: per_tool(workshop, effort),
+        "large-result": lambda: large_result(subjects(), effort),
+    }
+    findings: list[Finding] = []
+    for name in options.only or NAMES:
+        print(f"measuring {name} …", file=sys.stderr)
+        findings.append(measurements[name]())
+    return findings
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    missing = [package for package in YARDSTICK_PACKAGES if find_spec(package) is None]
+    if missing:
+        print(f"error: the yardstick needs {' and '.join(missing)}\n\nhint: install them beside us", file=sys.stderr)
+        return 1
+    # Before we load it ourselves.
+    machine = describe_machine()
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            findings = run(options, Path(folder))
+    except BenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    date = datetime.now(UTC).date().isoformat()
+    print(text_report(findings, machine, date), end="")
+    if options.json:
+        options.json.write_text(json.dumps(json_report(findings, machine, date), indent=2, ensure_ascii=False) + "\n")
+    if options.write:
+        write_section(options.write, markdown_report(findings, machine, date))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,5 @@
+"""`python -m mcp_workbench`."""
+
+from mcp_workbench.cli.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,27 @@
+"""Which tools of a server are shown: `toolFilters`. Pure."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+
+def is_shown(name: str, filters: tuple[str, ...] | None) -> bool:
+    """Exact names and `*` globs include, `!name` excludes, the last one that matches counts.
+
+    No filters, or `["*"]`, shows everything; an empty list shows nothing; a list of exclusions alone shows the rest.
+    """
+    if filters is None:
+        return True
+    shown = bool(filters) and all(entry.startswith("!") for entry in filters)
+    for entry in filters:
+        pattern = entry.removeprefix("!")
+        if _matches(name, pattern):
+            shown = not entry.startswith("!")
+    return shown
+
+
+def _matches(name: str, pattern: str) -> bool:
+    if "*" not in pattern:
+        return name == pattern
+    # `*` is the only wildcard that is promised; the others of fnmatch are taken literally.
+    return fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))

@@ -1,0 +1,122 @@
+"""What servers offered last time, remembered on disk.
+
+A manifest lies under a hash of the server's configuration, so that a changed command line is another server. It is a
+cache: a file that is corrupt, foreign or unreadable is the same as none, and a disk that cannot be written is no
+reason to fail. Files are replaced as a whole, so that two processes never see half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.catalog.offer import Offer, by_name
+from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.protocol.handshake import ServerProfile
+
+FORMAT: Final = 1
+# A list beyond this is not remembered; reading it back would cost more than asking the server.
+LARGEST_MANIFEST: Final = 64 * 1024 * 1024
+
+
+class _Manifest(Struct):
+    format: int
+    key: str
+    profile: ServerProfile
+    tools: list[Raw]
+
+
+_decode: Final = Decoder(_Manifest).decode
+
+
+def manifest_key(server: ServerConfig) -> str:
+    """A hash of everything that decides which server this is and what it may offer.
+
+    Timeouts, filters and names do not: they change what we do with the offer, not the offer.
+    """
+    identity = (
+        server.transport,
+        server.command,
+        server.args,
+        sorted(server.env.items()),
+        server.cwd,
+        server.url,
+        sorted(server.headers.items()),
+        server.protocol,
+    )
+    return hashlib.sha256(encode(identity)).hexdigest()
+
+
+class ManifestStore:
+    """A folder of manifests. Where `locate` finds none, nothing is remembered."""
+
+    def __init__(self, locate: Callable[[], str | None]) -> None:
+        self._locate = locate
+
+    @cached_property
+    def _folder(self) -> str | None:
+        # Asked for at first use: finding the folder is not needed to start.
+        return self._locate()
+
+    def load(self, key: str) -> Offer | None:
+        """What is remembered under this key."""
+        if self._folder is None:
+            return None
+        try:
+            with open(self._path(key), "rb") as file:
+                data = file.read(LARGEST_MANIFEST + 1)
+            found = _decode(data)
+        except (OSError, DecodeError, ValidationError, RecursionError, UnicodeDecodeError):
+            return None
+        if found.format != FORMAT or found.key != key:
+            return None
+        tools, dropped = by_name(found.tools)
+        return Offer(found.profile, tools, dropped)
+
+    def save(self, key: str, offer: Offer) -> None:
+        """Remember an offer. Best effort."""
+        if self._folder is None:
+            return
+        data = encode(_Manifest(FORMAT, key, offer.profile, list(offer.tools.values())))
+        if len(data) > LARGEST_MANIFEST:
+            return
+        path = self._path(key)
+        # The process id keeps two writers apart; whoever renames last wins, and both wrote the truth.
+        draft = f"{path}.{os.getpid()}.new"
+        try:
+            # What servers say may be private: for the user's eyes only.
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(data)
+            os.replace(draft, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+
+    def forget(self, key: str) -> None:
+        """Drop what is remembered under this key."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path(key))
+
+    def _path(self, key: str) -> str:
+        assert self._folder is not None
+        return os.path.join(self._folder, f"{key}.json")
+
+
+def default_folder() -> str | None:
+    """The user's cache folder; None where there is no home to find it in."""
+    import platformdirs
+
+    try:
+        return os.path.join(platformdirs.user_cache_dir("mcp-workbench", appauthor=False), "manifests")
+    except (RuntimeError, KeyError, OSError):
+        return None

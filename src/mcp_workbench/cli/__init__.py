@@ -1,0 +1,1 @@
+"""Commands for people: parse, print, exit code."""

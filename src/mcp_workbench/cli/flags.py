@@ -1,0 +1,119 @@
+"""A small parser for command lines. `argparse` costs as much at start-up as everything else of ours together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mcp_workbench.nearest import nearest
+
+
+class UsageError(Exception):
+    """The command line is not one of ours."""
+
+
+class Flag:
+    """One option. `value` names what it takes; None for a switch."""
+
+    __slots__ = ("help", "name", "optional_value", "repeats", "value")
+
+    def __init__(
+        self, name: str, value: str | None, help: str, *, optional_value: bool = False, repeats: bool = False
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.help = help
+        self.optional_value = optional_value
+        self.repeats = repeats
+
+
+HELP: Final = Flag("help", None, "show this")
+
+
+class Parsed:
+    """A command line, understood."""
+
+    def __init__(self, flags: Sequence[Flag]) -> None:
+        self._flags = {flag.name: flag for flag in (*flags, HELP)}
+        self._values: dict[str, list[str | None]] = {}
+        self.positionals: list[str] = []
+
+    @property
+    def wants_help(self) -> bool:
+        """`--help` or `-h` was given."""
+        return self.has("help")
+
+    def has(self, name: str) -> bool:
+        """The option was given."""
+        return name in self._values
+
+    def is_bare(self, name: str) -> bool:
+        """The option was given without its optional value."""
+        return self._values.get(name, ["-"])[-1] is None
+
+    def value(self, name: str) -> str | None:
+        """The value of the option, None when it was not given."""
+        return self._values.get(name, [None])[-1]
+
+    def values(self, name: str) -> list[str]:
+        """All values of an option that may be repeated."""
+        return [value for value in self._values.get(name, []) if value is not None]
+
+    def positional(self, index: int) -> str | None:
+        """A positional argument, None when there is none."""
+        return self.positionals[index] if index < len(self.positionals) else None
+
+    def help(self, usage: str) -> str:
+        """The help text: usage and options."""
+        rows = [(f"--{flag.name}{' ' + flag.value if flag.value else ''}", flag.help) for flag in self._flags.values()]
+        width = max(len(left) for left, _ in rows) + 2
+        return usage + "\nOptions:\n" + "\n".join(f"  {left:{width}}{right}" for left, right in rows)
+
+    def add(self, flag: Flag, value: str | None) -> None:
+        """Take an option in."""
+        if flag.name in self._values and not flag.repeats:
+            raise UsageError(f"--{flag.name} was given twice")
+        self._values.setdefault(flag.name, []).append(value)
+
+    def find(self, name: str) -> Flag:
+        """The option with this name."""
+        found = self._flags.get(name)
+        if found is None:
+            near = nearest(name, self._flags)
+            raise UsageError(f"unknown option `--{name}`" + (f"; did you mean `--{near[0]}`?" if near else ""))
+        return found
+
+
+def parse(arguments: Sequence[str], flags: Sequence[Flag], *, positionals: int) -> Parsed:
+    """Read `--name value`, `--name=value`, `--switch` and positionals. Raises `UsageError`."""
+    parsed = Parsed(flags)
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--":
+            parsed.positionals += rest
+            break
+        if argument == "-h":
+            argument = "--help"
+        if not argument.startswith("--"):
+            if argument.startswith("-") and len(argument) > 1 and not argument[1].isdigit():
+                raise UsageError(f"unknown option `{argument}`")
+            parsed.positionals.append(argument)
+            continue
+        name, equals, inline = argument[2:].partition("=")
+        flag = parsed.find(name)
+        if flag.value is None:
+            if equals:
+                raise UsageError(f"--{name} takes no value")
+            parsed.add(flag, None)
+        elif equals:
+            parsed.add(flag, inline)
+        elif rest and not (flag.optional_value and rest[0].startswith("-")):
+            parsed.add(flag, rest.pop(0))
+        elif flag.optional_value:
+            parsed.add(flag, None)
+        else:
+            raise UsageError(f"--{name} needs a value: {flag.value}")
+    if len(parsed.positionals) > positionals:
+        raise UsageError(f"unexpected argument `{parsed.positionals[positionals]}`")
+    return parsed

@@ -1,0 +1,250 @@
+"""Every key of a configuration, in one table each for the file, a toolbox and a server.
+
+Owns the names, kinds, defaults and one-sentence explanations. Validation and the JSON Schema are both made from these
+tables, and a test holds the documentation against them. Refuses to know how problems are gathered.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from .kinds import Anything, Choice, Filters, Flag, Kind, Seconds, Text, Texts, Url, Whole
+from .mappings import Environment, Headers, Renames
+from .model import DEFAULT_CALL_TIMEOUT, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_MESSAGE_BYTES, DEFAULT_STARTUP_TIMEOUT
+
+T_co = TypeVar("T_co", covariant=True)
+UNSET = object()
+
+TRANSPORTS = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamableHttp": "http",
+    "streamable_http": "http",
+    "sse": "sse",
+    "auto": "auto",
+}
+REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+
+
+class Key(Generic[T_co]):
+    """One setting. A key without a `default` has none: leaving it out means what its description says."""
+
+    __slots__ = ("default", "description", "kind", "name", "title")
+
+    def __init__(self, name: str, kind: Kind[T_co], title: str, description: str, default: object = UNSET) -> None:
+        self.name = name
+        self.kind = kind
+        self.title = title
+        self.description = description
+        self.default = default
+
+
+def _table(*keys: Key[object]) -> dict[str, Key[object]]:
+    return {key.name: key for key in keys}
+
+
+# the file
+
+SCHEMA = Key("$schema", Text(), "JSON Schema", "Where an editor finds the schema of this file. Not read otherwise.")
+FACE = Key(
+    "face",
+    Choice({"proxy": "proxy", "flat": "flat", "dynamic": "dynamic"}),
+    "Face",
+    "What a client sees: two tools that open everything (`proxy`), every tool at once (`flat`), or the tools of each "
+    "opened toolbox (`dynamic`). Without it `proxy`, and `flat` for a plain `mcpServers` file.",
+)
+MAX_MESSAGE_BYTES = Key(
+    "maxMessageBytes",
+    Whole("bytes", 1024, 2 * 1024 * 1024 * 1024),
+    "Largest message",
+    "The largest single message, in bytes, that passes in either direction. Larger ones get an error.",
+    DEFAULT_MAX_MESSAGE_BYTES,
+)
+TOOLBOXES = "toolboxes"
+MCP_SERVERS = "mcpServers"
+SERVERS = "servers"
+
+# a toolbox
+
+DESCRIPTION = Key(
+    "description",
+    Text(),
+    "Description",
+    "What the toolbox is for, told to the agent so that it knows when to open it.",
+)
+
+# a server
+
+COMMAND = Key(
+    "command",
+    Text(),
+    "Command",
+    "The program to start, found on `PATH` as usual. Either this or an address.",
+)
+ARGS = Key(
+    "args", Texts("a list of strings", empty_items=True), "Arguments", "What the program is started with.", default=[]
+)
+ENV = Key(
+    "env",
+    Environment(),
+    "Environment",
+    "Variables set for the program in addition to the inherited ones. Never printed.",
+    default={},
+)
+CWD = Key(
+    "cwd",
+    Text(),
+    "Working folder",
+    "Where the program is started. A relative path starts at the folder of this file. Without it, where the workbench "
+    "was started.",
+)
+URL = Key("url", Url(), "Address", "The address of a remote server, `http` or `https`. Either this or a command.")
+SERVER_URL = Key("serverUrl", Url(), "Address (Windsurf)", "Another name for `url`, as Windsurf writes it.")
+HTTP_URL = Key(
+    "httpUrl", Url(), "Address (Gemini)", "Another name for `url`, as Gemini CLI writes it; streamable HTTP only."
+)
+HEADERS = Key("headers", Headers(), "Headers", "Sent with every request to the address. Never printed.", default={})
+TRANSPORT = Key(
+    "transport",
+    Choice(TRANSPORTS),
+    "Transport",
+    "How to talk to the server. Without it `stdio` for a command; for an address `auto`, which tries streamable HTTP "
+    "and then the older SSE.",
+)
+TYPE = Key("type", Choice(TRANSPORTS), "Transport", "Another name for `transport`, as most clients write it.")
+TOOL_FILTERS = Key(
+    "toolFilters",
+    Filters("a list of tool names and globs"),
+    "Tool filters",
+    "Which tools are shown and can be called: exact names and `*` globs, `!name` excludes. `[]` means none. Without "
+    "it all.",
+)
+RENAME = Key(
+    "rename",
+    Renames(),
+    "Renamed tools",
+    "Other names for tools, by their original name, in the face `flat`.",
+    default={},
+)
+TIMEOUT = Key(
+    "timeout",
+    Seconds(),
+    "Call timeout",
+    "Seconds that a call may take.",
+    DEFAULT_CALL_TIMEOUT,
+)
+STARTUP_TIMEOUT = Key(
+    "startupTimeout",
+    Seconds(),
+    "Start timeout",
+    "Seconds that the server may take until it is ready, downloads by `npx` or `uvx` included.",
+    DEFAULT_STARTUP_TIMEOUT,
+)
+IDLE_TIMEOUT = Key(
+    "idleTimeout",
+    Seconds(never=True),
+    "Idle timeout",
+    "Seconds without a call after which the server is stopped until the next one. `null` or 0: never.",
+    DEFAULT_IDLE_TIMEOUT,
+)
+PROTOCOL = Key(
+    "protocol",
+    Choice({word: word for word in ("auto", "legacy", "modern", *REVISIONS)}),
+    "Protocol",
+    "How to speak to the server: find out (`auto`), with a handshake (`legacy`), without (`modern`), or one revision "
+    "of MCP.",
+    "auto",
+)
+DISABLED = Key("disabled", Flag(), "Disabled", "`true` leaves the server out.", default=False)
+ENABLED = Key("enabled", Flag(), "Enabled", "`false` leaves the server out.", default=True)
+INCLUDE_TOOLS = Key(
+    "includeTools",
+    Filters("a list of tool names"),
+    "Included tools (Gemini)",
+    "Only these tools, as Gemini CLI writes it. `toolFilters` comes first.",
+)
+TOOLS = Key(
+    "tools",
+    Filters("a list of tool names"),
+    "Included tools (Copilot)",
+    "Only these tools, as Copilot CLI writes it. `toolFilters` comes first.",
+)
+EXCLUDE_TOOLS = Key(
+    "excludeTools",
+    Filters("a list of tool names"),
+    "Excluded tools (Gemini)",
+    "All tools but these, as Gemini CLI writes it. Added to `toolFilters`.",
+)
+DISABLED_TOOLS = Key(
+    "disabledTools",
+    Filters("a list of tool names"),
+    "Excluded tools (Windsurf, Roo, Kiro)",
+    "All tools but these, as Windsurf, Roo Code and Kiro write it. Added to `toolFilters`.",
+)
+
+_IGNORED = "Written by {} for itself. Accepted and ignored."
+
+
+def _ignored(name: str, title: str, writer: str) -> Key[object]:
+    return Key(name, Anything(), title, _IGNORED.format(writer))
+
+
+FOREIGN_KEYS = _table(
+    _ignored("description", "Description", "Gemini CLI and others"),
+    _ignored("name", "Display name", "several clients"),
+    _ignored("icon", "Icon", "several clients"),
+    _ignored("autoApprove", "Approved tools", "Cline and Kiro"),
+    _ignored("alwaysAllow", "Approved tools", "Roo Code and Windsurf"),
+    _ignored("alwaysLoad", "Loaded at start", "Claude Code"),
+    _ignored("trust", "Trusted", "Gemini CLI"),
+    _ignored("oauth", "OAuth settings", "Claude Code, Gemini CLI and VS Code"),
+    _ignored("auth", "Sign-in settings", "Cursor"),
+    _ignored("authProviderType", "Sign-in settings", "Gemini CLI"),
+    _ignored("targetAudience", "Sign-in settings", "Gemini CLI"),
+    _ignored("targetServiceAccount", "Sign-in settings", "Gemini CLI"),
+    _ignored("watchPaths", "Watched files", "Roo Code"),
+    _ignored("remoteConfigured", "Managed remotely", "Cline"),
+    _ignored("gallery", "Gallery", "VS Code"),
+    _ignored("version", "Gallery version", "VS Code"),
+    _ignored("dev", "Development mode", "VS Code"),
+    _ignored("sandbox", "Sandbox rules", "VS Code"),
+    _ignored("extension", "Extension", "Gemini CLI"),
+)
+
+# Ignoring these would start a server other than the one the user described, so they are refused while they say
+# something, with what to do instead.
+UNSUPPORTED_KEYS = {
+    "envFile": "write the variables into `env`; `${VAR}` works there",
+    "headersHelper": "write the headers into `headers`; `${VAR}` works there",
+    "sandboxEnabled": "the workbench has no sandbox; put one into `command`, or remove the key",
+    "tcp": "give the server an `http` address in `url`",
+}
+
+FILE_KEYS = _table(SCHEMA, FACE, MAX_MESSAGE_BYTES)
+TOOLBOX_KEYS = _table(DESCRIPTION)
+SERVER_KEYS = _table(
+    COMMAND,
+    ARGS,
+    ENV,
+    CWD,
+    URL,
+    SERVER_URL,
+    HTTP_URL,
+    HEADERS,
+    TRANSPORT,
+    TYPE,
+    TOOL_FILTERS,
+    RENAME,
+    TIMEOUT,
+    STARTUP_TIMEOUT,
+    IDLE_TIMEOUT,
+    PROTOCOL,
+    DISABLED,
+    ENABLED,
+    INCLUDE_TOOLS,
+    TOOLS,
+    EXCLUDE_TOOLS,
+    DISABLED_TOOLS,
+)

@@ -1,0 +1,140 @@
+"""The kinds of value that map names to strings: variables, headers, new names of tools.
+
+Owns how each is read and described to an editor, like `kinds`, which it extends. Refuses to print their values: of
+what stands here only the kind is ever told.
+"""
+
+from __future__ import annotations
+
+from .kinds import Kind, Schema, Text, as_json
+from .problems import Path, quote
+from .reading import Reader, has_control
+
+
+class Pairs(Kind[dict[str, str]]):
+    """Names and strings; what both may be is for the kinds below to say."""
+
+    __slots__ = ()
+    example = ""
+
+    def read(self, value: object, path: Path, reader: Reader) -> dict[str, str] | None:
+        if not isinstance(value, dict):
+            reader.wrong(value, path, f"an object such as `{self.example}`", secret=True)
+            return None
+        pairs = {}
+        for name, item in value.items():
+            expected = self.expected_name(name)
+            if expected is not None:
+                reader.problem((*path, name), f"found {quote(name)}", expected, at_key=True)
+            text = self.read_value(item, (*path, name), reader)
+            if text is not None and expected is None:
+                pairs[name] = text
+        return pairs if len(pairs) == len(value) else None
+
+    def expected_name(self, name: str) -> str | None:
+        """What a name should be, when this one is not; None when it is right."""
+        raise NotImplementedError
+
+    def read_value(self, value: object, path: Path, reader: Reader) -> str | None:
+        raise NotImplementedError
+
+
+class Environment(Pairs):
+    """Variables for a process. People write numbers and booleans without quotes; they become what JSON shows."""
+
+    __slots__ = ()
+    example = '{"NAME": "value"}'
+
+    def expected_name(self, name: str) -> str | None:
+        if not name or "=" in name or "\0" in name:
+            return "the name of a variable, which is not empty and has no `=` in it"
+        return None
+
+    def read_value(self, value: object, path: Path, reader: Reader) -> str | None:
+        if isinstance(value, bool | int | float):
+            return as_json(value)
+        if not isinstance(value, str):
+            reader.wrong(value, path, "a string", secret=True, hint='for an empty variable write `""`')
+            return None
+        text = reader.expanded(value, path)
+        if text is not None and "\0" in text:
+            reader.problem(path, "found a NUL character", "a string without it")
+            return None
+        return text
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "propertyNames": {"pattern": "^[^=]+$"},
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+        }
+
+
+class Headers(Pairs):
+    __slots__ = ()
+    example = '{"Authorization": "Bearer …"}'
+
+    def expected_name(self, name: str) -> str | None:
+        # The token of RFC 9110: anything else would let a header break out of its line.
+        if (
+            not name
+            or not name.isascii()
+            or not all(letter.isalnum() or letter in "!#$%&'*+-.^_`|~" for letter in name)
+        ):
+            return "the name of a header: letters, digits and `-`"
+        return None
+
+    def read_value(self, value: object, path: Path, reader: Reader) -> str | None:
+        if not isinstance(value, str):
+            reader.wrong(value, path, "a string", secret=True)
+            return None
+        text = reader.expanded(value, path)
+        if text is None:
+            return None
+        # A token read from a file by the shell often ends in a line break, which means nothing.
+        text = text.strip()
+        if has_control(text):
+            reader.problem(path, "found a line break or control character", "a header value, which is one line")
+            return None
+        return text
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "propertyNames": {"pattern": r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"},
+            "additionalProperties": {"type": "string"},
+        }
+
+
+class Renames(Pairs):
+    """Original name of a tool to the name shown instead; no two may end up with the same."""
+
+    __slots__ = ()
+    example = '{"tool": "new_name"}'
+
+    def read(self, value: object, path: Path, reader: Reader) -> dict[str, str] | None:
+        pairs = super().read(value, path, reader)
+        taken: dict[str, str] = {}
+        for old, new in (pairs or {}).items():
+            other = taken.setdefault(new, old)
+            if other != old:
+                reader.problem((*path, old), f"found {quote(new)}, which {quote(other)} is renamed to", "another name")
+                pairs = None
+        return pairs
+
+    def expected_name(self, name: str) -> str | None:
+        return None if name.strip() else "the name of a tool"
+
+    def read_value(self, value: object, path: Path, reader: Reader) -> str | None:
+        text = Text("the new name of the tool").read(value, path, reader)
+        if text is not None and (text != text.strip() or has_control(text)):
+            reader.wrong(value, path, "a name without control characters or white space at its ends")
+            return None
+        return text
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "propertyNames": {"pattern": r"\S"},
+            "additionalProperties": {"type": "string", "pattern": r"^\S(.*\S)?$"},
+        }

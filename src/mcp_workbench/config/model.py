@@ -1,0 +1,67 @@
+"""What the user wrote, after loading: plain frozen values with every default filled in.
+
+Owns the vocabulary of the configuration. Refuses to know how it was written down (`load`), and anything that runs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+Transport = Literal["stdio", "http", "sse", "auto"]
+FaceName = Literal["proxy", "flat", "dynamic"]
+# "auto" probes, "legacy" shakes hands, "modern" is stateless; a revision date pins that very revision.
+ProtocolChoice = str
+
+DEFAULT_CALL_TIMEOUT = 120.0
+# `npx -y` and `uvx` download a package on their first start; half a minute is not rare.
+DEFAULT_STARTUP_TIMEOUT = 60.0
+DEFAULT_IDLE_TIMEOUT = 600.0
+# The largest message that passes, in bytes. 64 MiB must pass; results beyond are almost always a mistake.
+DEFAULT_MAX_MESSAGE_BYTES = 128 * 1024 * 1024
+
+
+class ServerConfig(Struct, frozen=True, kw_only=True):
+    """One MCP server inside one toolbox: a child process (`command`) or a remote address (`url`)."""
+
+    name: str
+    transport: Transport = "stdio"
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    # None means all tools; an empty tuple means none.
+    tool_filters: tuple[str, ...] | None = None
+    # original tool name -> the name shown instead (face `flat`)
+    rename: dict[str, str] = field(default_factory=dict)
+    timeout: float = DEFAULT_CALL_TIMEOUT
+    startup_timeout: float = DEFAULT_STARTUP_TIMEOUT
+    # None: never stopped for being idle.
+    idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
+    protocol: ProtocolChoice = "auto"
+
+
+class ToolboxConfig(Struct, frozen=True, kw_only=True):
+    """A named group of servers, the unit that an agent opens."""
+
+    name: str
+    description: str
+    servers: dict[str, ServerConfig]
+
+
+class WorkbenchConfig(Struct, frozen=True, kw_only=True):
+    """The whole file. `plain` marks a bare `mcpServers` file, whose servers form one toolbox named `default`."""
+
+    path: str
+    toolboxes: dict[str, ToolboxConfig]
+    plain: bool = False
+    # None: the face that suits the file (`flat` for a plain one, else `proxy`).
+    face: FaceName | None = None
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    # What must never be printed: values of `env` and `headers`, and whatever `${VAR}` brought in.
+    secrets: frozenset[str] = frozenset()
+    # `toolbox/server` of those that the file switches off; they are in no toolbox.
+    disabled: tuple[str, ...] = ()

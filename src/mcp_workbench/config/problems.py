@@ -1,0 +1,119 @@
+"""What is wrong with a configuration: one value for each problem, one error that carries them all.
+
+Owns how a problem reads: file, line, column, `$.path`, what was found, what was expected, what to do. Refuses to know
+how problems are looked for. Values of `env` and `headers` never get in here: only their kind is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ..errors import ConfigError
+
+Path = tuple[str | int, ...]
+
+# A generated file can be wrong in a million places; nobody reads past this, and the error text stays bounded.
+_MOST_RENDERED = 200
+_LONGEST_QUOTE = 60
+_LONGEST_PATH = 16
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong. `steps` is None when the file as a whole is meant; lines and columns count from 1."""
+
+    steps: Path | None = ()
+    found: str
+    expected: str | None = None
+    hint: str | None = None
+    suggestions: tuple[str, ...] = ()
+    # The key is at fault rather than the value behind it.
+    at_key: bool = False
+    line: int | None = None
+    column: int | None = None
+
+    @property
+    def path_in_file(self) -> str:
+        return "" if self.steps is None else render_path(self.steps)
+
+    def render(self, file: str) -> str:
+        """`file:line:column: $.path: found …, expected …`, and the hint on a line of its own."""
+        where = file if self.line is None else f"{file}:{self.line}:{self.column}"
+        parts = [where, self.path_in_file, self.found] if self.steps is not None else [where, self.found]
+        text = ": ".join(parts)
+        if self.suggestions:
+            text += f"; did you mean {' or '.join(quote(name) for name in self.suggestions)}?"
+        elif self.expected:
+            text += f", expected {self.expected}"
+        return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+
+class ConfigProblems(ConfigError):
+    """Everything that is wrong with one file. `str(error)` is one block for each problem, in the order of the file."""
+
+    def __init__(self, path: str, problems: Sequence[Problem]) -> None:
+        self.path = path
+        self.problems = list(problems)
+        blocks = [problem.render(path) for problem in self.problems[:_MOST_RENDERED]]
+        if len(self.problems) > _MOST_RENDERED:
+            blocks.append(f"{path}: and {len(self.problems) - _MOST_RENDERED:,} more problems")
+        super().__init__("\n".join(blocks))
+
+
+def render_path(steps: Path) -> str:
+    """`$.toolboxes.dev.mcpServers["my server"].args[0]`: dots where a name allows it, brackets where not."""
+    text = "$"
+    for step in steps[:_LONGEST_PATH]:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif step.replace("-", "_").isidentifier():
+            text += f".{shortened(step)}"
+        else:
+            text += f'["{shortened(step)}"]'
+    return f"{text}…" if len(steps) > _LONGEST_PATH else text
+
+
+def quote(value: str) -> str:
+    """The text in backticks, short enough to read and free of characters that would garble a terminal."""
+    return f"`{shortened(value)}`"
+
+
+def shortened(value: str) -> str:
+    if len(value) > _LONGEST_QUOTE:
+        value = value[: _LONGEST_QUOTE - 1] + "…"
+    if value.isprintable():
+        return value
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in value)
+
+
+def kind_of(value: object) -> str:
+    """What sort of JSON value it is, in words, without the value."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string" if value else "an empty string"
+        case list():
+            return "a list" if value else "an empty list"
+        case dict():
+            return "an object" if value else "an empty object"
+        case _:
+            return "something else"
+
+
+def described(value: object) -> str:
+    """The sort of value and, where it is short and plain, the value itself."""
+    match value:
+        case None | "" | list() | dict():
+            return kind_of(value)
+        case bool():
+            return f"`{str(value).lower()}`"
+        case str():
+            return quote(value)
+        case _:
+            return f"{kind_of(value)} {quote(str(value))}"

@@ -1,0 +1,111 @@
+"""The one pass over a configuration: expands, judges, and gathers problems and secrets as it goes.
+
+Owns what is gathered on the way (`Reader`) and the rules for names. Refuses to know which keys there are: that is
+`keys`, and what a value of a key may be is `kinds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .problems import Path, Problem, described, kind_of, quote
+
+# Names travel in every call and every error text; nobody needs more, and lists stay readable.
+LONGEST_NAME = 200
+# All expanded text together. Ten thousand references to one large variable would otherwise fill the memory.
+_MOST_EXPANDED = 64 * 1024 * 1024
+# Unknown keys are answered with the nearest known ones; in a file with thousands of them the first hundred will do.
+_MOST_SUGGESTED = 100
+
+
+class Reader:
+    """Reads strings out of a decoded configuration; remembers every problem and every secret that it meets."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.problems: list[Problem] = []
+        self.secrets: set[str] = set()
+        self._environ = environ
+        self._expanded = 0
+        self._suggested = 0
+
+    def problem(
+        self,
+        path: Path,
+        found: str,
+        expected: str | None = None,
+        *,
+        hint: str | None = None,
+        suggestions: Iterable[str] = (),
+        at_key: bool = False,
+    ) -> None:
+        self.problems.append(
+            Problem(
+                steps=path, found=found, expected=expected, hint=hint, suggestions=tuple(suggestions), at_key=at_key
+            )
+        )
+
+    def wrong(self, value: object, path: Path, expected: str, *, hint: str | None = None, secret: bool = False) -> None:
+        """The value at `path` is not what belongs there; of a secret only the kind is told."""
+        self.problem(path, f"found {kind_of(value) if secret else described(value)}", expected, hint=hint)
+
+    def unknown_key(self, path: Path, known: Iterable[str], *, hint: str | None = None) -> None:
+        """The key at the end of `path` means nothing there; tells the nearest of those that do."""
+        names = list(known)
+        key = str(path[-1])
+        near: list[str] = []
+        if hint is None and self._suggested < _MOST_SUGGESTED:
+            from ..nearest import nearest
+
+            self._suggested += 1
+            near = nearest(key, names, 1)
+        expected = f"one of {', '.join(map(quote, names))}"
+        self.problem(path, f"unknown key {quote(key)}", expected, hint=hint, suggestions=near, at_key=True)
+
+    def expanded(self, text: str, path: Path) -> str | None:
+        """`text` with its variables filled in, or None when one is missing or malformed."""
+        if "${" not in text:
+            return text
+        from .expand import expand
+        from .redact import secrets_in
+
+        expansion = expand(text, self._environ)
+        for fault in expansion.faults:
+            self.problem(path, fault.found, fault.expected, hint=fault.hint, suggestions=fault.suggestions)
+        for name, value in expansion.brought_in:
+            self.secrets.update(secrets_in(name, value))
+        if expansion.faults:
+            return None
+        self._expanded += len(expansion.text)
+        if self._expanded > _MOST_EXPANDED:
+            self.problem(path, f"found more than {_MOST_EXPANDED:,} characters brought in by variables")
+            return None
+        return expansion.text
+
+    def name(self, name: str, path: Path, what: str) -> bool:
+        """Whether a toolbox, server or tool may be called that."""
+        fault = name_fault(name)
+        if fault is not None:
+            found, expected = fault
+            self.problem(path, f"the {what} name {quote(name)} {found}", expected, at_key=True)
+        return fault is None
+
+
+def name_fault(name: str) -> tuple[str, str] | None:
+    """What is wrong with a toolbox or server name and what would be right, or None."""
+    if not name.strip():
+        return "is empty", "at least one character"
+    if "__" in name:
+        # `{toolbox}__{server}_{tool}` is how tools are registered by the face `dynamic`.
+        return "contains `__`", "a name without `__`, which separates toolbox and server in tool names"
+    if len(name) > LONGEST_NAME:
+        return f"has {len(name):,} characters", f"at most {LONGEST_NAME}"
+    if name != name.strip():
+        return "starts or ends with white space", "a name without it"
+    if has_control(name):
+        return "contains a control character", "printable characters only"
+    return None
+
+
+def has_control(text: str) -> bool:
+    """Whether the text holds a control character; printable text, which is nearly all, is found out at once."""
+    return not text.isprintable() and any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in text)

@@ -1,0 +1,117 @@
+"""The JSON Schema of a configuration, for editors.
+
+Owns how the tables of `keys` are put together into one document. Refuses to check anything: what the workbench itself
+accepts is decided by `validate`, from the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from . import keys
+from .keys import UNSET, Key
+from .kinds import Schema
+from .reading import LONGEST_NAME
+
+# The same rules as `reading.name_fault`: not empty, no `__`, no white space at the ends, no control characters.
+_NAME: Schema = {
+    "minLength": 1,
+    "maxLength": LONGEST_NAME,
+    "pattern": r"^(?!\s)(?!.*\s$)(?!.*__)[^\u0000-\u001f\u007f-\u009f]+$",
+}
+
+
+def json_schema() -> Schema:
+    """The schema of `workbench-config.json`, draft 2020-12. The object is the caller's to change."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "MCP Workbench configuration",
+        "description": "One MCP server in front of many. Comments and trailing commas are allowed, and `${VAR}` and "
+        "`${VAR:-default}` are expanded in all values.",
+        "type": "object",
+        "properties": {
+            **_properties(keys.FILE_KEYS.values()),
+            keys.TOOLBOXES: {
+                "title": "Toolboxes",
+                "description": "Groups of servers, by name. An agent opens one at a time.",
+                **_named("toolbox"),
+            },
+            keys.MCP_SERVERS: {
+                "title": "Servers",
+                "description": "The servers of a plain file, as any client writes it; without toolboxes only.",
+                **_named("server"),
+            },
+            keys.SERVERS: {
+                "title": "Servers (VS Code)",
+                "description": "Another name for `mcpServers`, as VS Code writes it.",
+                **_named("server"),
+            },
+        },
+        "anyOf": [{"required": [root]} for root in (keys.TOOLBOXES, keys.MCP_SERVERS, keys.SERVERS)],
+        # Further keys of a plain file belong to the program that wrote it.
+        "if": {"required": [keys.TOOLBOXES]},
+        "then": {"propertyNames": {"enum": [keys.TOOLBOXES, *keys.FILE_KEYS]}},
+        "$defs": {"toolbox": _toolbox(), "server": _server()},
+    }
+
+
+def _named(definition: str) -> Schema:
+    return {
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": dict(_NAME),
+        "additionalProperties": {"$ref": f"#/$defs/{definition}"},
+    }
+
+
+def _toolbox() -> Schema:
+    return {
+        "title": "Toolbox",
+        "description": "A named group of servers that an agent opens together.",
+        "type": "object",
+        "properties": {
+            **_properties(keys.TOOLBOX_KEYS.values()),
+            keys.MCP_SERVERS: {
+                "title": "Servers",
+                "description": "The servers of the toolbox, by name.",
+                **_named("server"),
+            },
+        },
+        "required": [*keys.TOOLBOX_KEYS, keys.MCP_SERVERS],
+        "additionalProperties": False,
+    }
+
+
+def _server() -> Schema:
+    ways: Iterable[Key[object]] = (keys.COMMAND, keys.URL, keys.SERVER_URL, keys.HTTP_URL)
+    unsupported: Mapping[str, Schema] = {
+        name: {
+            "title": "Not supported",
+            "description": f"Not supported: {advice}.",
+            "enum": [False, None, "", 0],
+        }
+        for name, advice in keys.UNSUPPORTED_KEYS.items()
+    }
+    return {
+        "title": "Server",
+        "description": "One MCP server: a program that is started, or an address.",
+        "type": "object",
+        "properties": {
+            **_properties(keys.SERVER_KEYS.values()),
+            **_properties(keys.FOREIGN_KEYS.values()),
+            **unsupported,
+        },
+        "oneOf": [{"required": [key.name]} for key in ways],
+        "additionalProperties": False,
+    }
+
+
+def _properties(table: Iterable[Key[object]]) -> dict[str, Schema]:
+    return {key.name: _property(key) for key in table}
+
+
+def _property(key: Key[object]) -> Schema:
+    schema: Schema = {"title": key.title, "description": key.description, **key.kind.schema()}
+    if key.default is not UNSET:
+        schema["default"] = key.default
+    return schema

@@ -1,0 +1,185 @@
+"""One entry of `mcpServers`: from what was written to a `ServerConfig`, or to its problems.
+
+Owns what makes a server: command or address, transport, filters, durations, and the habits of other clients' files.
+Refuses to know in which file or toolbox it stands.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar, cast
+
+from . import keys
+from .keys import Key
+from .kinds import MOST_SECONDS
+from .model import (
+    DEFAULT_CALL_TIMEOUT,
+    DEFAULT_IDLE_TIMEOUT,
+    DEFAULT_STARTUP_TIMEOUT,
+    ServerConfig,
+    Transport,
+)
+from .problems import Path, quote
+from .reading import Reader
+
+T = TypeVar("T")
+
+# Clients that count in seconds (Cline, Roo Code) allow at most an hour; those that count in milliseconds (Gemini CLI,
+# Claude Code) write thousands. So in a plain file, which another program wrote, more than this is milliseconds.
+_MOST_FOREIGN_SECONDS = 3_600
+_MOST_FOREIGN_MILLISECONDS = MOST_SECONDS * 1000
+_ADDRESSES = (keys.URL, keys.SERVER_URL, keys.HTTP_URL)
+
+
+class ServerEntry:
+    """One server as it stands in the file. `foreign`: the file belongs to another client, whose habits apply."""
+
+    __slots__ = ("_entry", "_folder", "_foreign", "_name", "_path", "_reader")
+
+    def __init__(
+        self, name: str, entry: dict[str, object], path: Path, reader: Reader, *, folder: str, foreign: bool
+    ) -> None:
+        self._name = name
+        self._entry = entry
+        self._path = path
+        self._reader = reader
+        self._folder = folder
+        self._foreign = foreign
+
+    def is_disabled(self) -> bool:
+        """Whether the file switches the server off; it is then not looked at further."""
+        return self._read(keys.DISABLED) is True or self._read(keys.ENABLED) is False
+
+    def config(self) -> ServerConfig | None:
+        """The server with every default filled in, or None when there are problems, all of which the reader has."""
+        before = len(self._reader.problems)
+        self._check_keys()
+        command = self._read(keys.COMMAND)
+        url = self._read_address()
+        transport = self._read_transport()
+        idle_timeout = self._read(keys.IDLE_TIMEOUT)
+        env = self._read(keys.ENV) or {}
+        headers = self._read(keys.HEADERS) or {}
+        if env or headers:
+            self._keep_secret(env, headers)
+        config = ServerConfig(
+            name=self._name,
+            transport=transport,
+            command=command,
+            args=self._read(keys.ARGS) or (),
+            env=env,
+            cwd=self._read_folder(),
+            url=url,
+            headers=headers,
+            tool_filters=self._read_filters(),
+            rename=self._read(keys.RENAME) or {},
+            timeout=self._read_timeout() or DEFAULT_CALL_TIMEOUT,
+            startup_timeout=self._read(keys.STARTUP_TIMEOUT) or DEFAULT_STARTUP_TIMEOUT,
+            idle_timeout=DEFAULT_IDLE_TIMEOUT if idle_timeout is None else idle_timeout or None,
+            protocol=self._read(keys.PROTOCOL) or "auto",
+        )
+        return config if len(self._reader.problems) == before else None
+
+    def _read(self, key: Key[T]) -> T | None:
+        if key.name not in self._entry:
+            return None
+        return key.kind.read(self._entry[key.name], self._at(key), self._reader)
+
+    def _at(self, key: Key[object]) -> Path:
+        return (*self._path, key.name)
+
+    def _check_keys(self) -> None:
+        """Unknown keys, unsupported ones, and exactly one way to reach the server."""
+        meant: set[str] = set()
+        for name, value in self._entry.items():
+            if name in keys.SERVER_KEYS or name in keys.FOREIGN_KEYS:
+                continue
+            path = (*self._path, name)
+            if name in keys.UNSUPPORTED_KEYS:
+                if value:
+                    hint = keys.UNSUPPORTED_KEYS[name]
+                    self._reader.problem(path, f"{quote(name)} is not supported", hint=hint, at_key=True)
+                continue
+            self._reader.unknown_key(path, keys.SERVER_KEYS)
+            meant.update(self._reader.problems[-1].suggestions)
+        ways = [key.name for key in (keys.COMMAND, *_ADDRESSES) if key.name in self._entry]
+        if len(ways) > 1:
+            found = " and ".join(map(quote, ways))
+            self._reader.problem((*self._path, ways[1]), f"found {found}", "only one of them", at_key=True)
+        # A misspelt `command` has been told already; that there is none would only repeat it.
+        elif not ways and not meant.intersection(("command", "url", "serverUrl", "httpUrl")):
+            self._reader.problem(
+                self._path, "found neither `command` nor `url`", "one of them", hint=_NO_WAY_HINT, at_key=True
+            )
+        if not self._foreign and len(ways) == 1:
+            self._check_company(ways[0])
+
+    def _check_company(self, way: str) -> None:
+        """Keys that mean nothing beside the other kind of server; other clients leave them lying about."""
+        idle = (keys.HEADERS,) if way == keys.COMMAND.name else (keys.ARGS, keys.CWD, keys.ENV)
+        for key in idle:
+            if self._entry.get(key.name):
+                hint = f"remove it, or replace {quote(way)}"
+                found = f"{quote(key.name)} means nothing beside {quote(way)}"
+                self._reader.problem(self._at(key), found, hint=hint, at_key=True)
+
+    def _read_address(self) -> str | None:
+        found = [self._read(key) for key in _ADDRESSES if key.name in self._entry]
+        return found[0] if found else None
+
+    def _read_transport(self) -> Transport:
+        written = [(key, self._read(key)) for key in (keys.TRANSPORT, keys.TYPE) if key.name in self._entry]
+        remote = any(key.name in self._entry for key in _ADDRESSES)
+        chosen = "http" if keys.HTTP_URL.name in self._entry else "auto" if remote else "stdio"
+        for key, transport in written:
+            if transport is None:
+                continue
+            if remote == (transport == "stdio") and transport != "auto":
+                way = "an address" if remote else "`command`"
+                expected = "`http`, `sse` or `auto`" if remote else "`stdio`"
+                self._reader.problem(self._at(key), f"found {quote(transport)} beside {way}", expected)
+            elif transport != "auto":
+                chosen = transport
+        if len(written) == 2 and None not in (written[0][1], written[1][1]) and written[0][1] != written[1][1]:
+            self._reader.problem(self._at(keys.TRANSPORT), "`transport` and `type` disagree", "only one of them")
+        return cast(Transport, chosen)
+
+    def _read_timeout(self) -> float | None:
+        value = self._entry.get(keys.TIMEOUT.name)
+        if (
+            self._foreign
+            and isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and _MOST_FOREIGN_SECONDS < value < _MOST_FOREIGN_MILLISECONDS
+        ):
+            return value / 1000
+        return self._read(keys.TIMEOUT)
+
+    def _read_folder(self) -> str | None:
+        folder = self._read(keys.CWD)
+        if folder is None:
+            return None
+        if folder == "~" or folder.startswith(("~/", "~\\")):
+            folder = os.path.expanduser(folder)
+        return os.path.normpath(os.path.join(self._folder, folder))
+
+    def _read_filters(self) -> tuple[str, ...] | None:
+        """`toolFilters`, and what other clients have for the same; a tool that was excluded there stays so."""
+        own = self._read(keys.TOOL_FILTERS)
+        included = [self._read(key) for key in (keys.INCLUDE_TOOLS, keys.TOOLS) if key.name in self._entry]
+        excluded: list[str] = []
+        for key in (keys.EXCLUDE_TOOLS, keys.DISABLED_TOOLS):
+            excluded += [name if name.startswith("!") else f"!{name}" for name in self._read(key) or ()]
+        filters = own if own is not None else included[0] if included else None
+        if not excluded or filters == ():
+            return filters
+        return (*(filters or ("*",)), *excluded)
+
+    def _keep_secret(self, env: dict[str, str], headers: dict[str, str]) -> None:
+        from .redact import secrets_in
+
+        for name, value in (*env.items(), *headers.items()):
+            self._reader.secrets.update(secrets_in(name, value))
+
+
+_NO_WAY_HINT = "`command` starts a program, `url` connects to an address"

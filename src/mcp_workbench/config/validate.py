@@ -1,0 +1,172 @@
+"""From a decoded file to a `WorkbenchConfig`, or to everything that is wrong with it.
+
+Owns the shape of the file: toolboxes with their servers, or the plain `mcpServers` of any client. Refuses to know how
+the file was decoded and where in it things stand; problems carry paths, `load` finds their lines.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TypeVar, cast
+
+from . import keys
+from .keys import Key
+from .model import DEFAULT_MAX_MESSAGE_BYTES, FaceName, ServerConfig, ToolboxConfig, WorkbenchConfig
+from .problems import Path, Problem, quote
+from .reading import Reader
+from .server import ServerEntry
+
+T = TypeVar("T")
+
+PLAIN_TOOLBOX = "default"
+_EXAMPLE = '`{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}`'
+
+
+def validate(document: object, path: str, environ: Mapping[str, str]) -> tuple[WorkbenchConfig | None, list[Problem]]:
+    """The configuration that `document` describes, or None and all of its problems."""
+    file = _File(path, environ)
+    config = file.read(document)
+    problems = file.reader.problems
+    return (None if problems else config), problems
+
+
+def foreign_part(document: object, steps: Path) -> bool:
+    """Whether `steps` lead into a part of a plain file that belongs to another program."""
+    root = _root_of(document)
+    return root in (keys.MCP_SERVERS, keys.SERVERS) and bool(steps) and steps[0] not in (root, *keys.FILE_KEYS)
+
+
+def _root_of(document: object) -> str | None:
+    """The key that holds the servers, which decides what sort of file it is."""
+    if isinstance(document, dict):
+        for root in (keys.TOOLBOXES, keys.MCP_SERVERS, keys.SERVERS):
+            if root in document:
+                return root
+    return None
+
+
+class _File:
+    """The reading of one file."""
+
+    def __init__(self, path: str, environ: Mapping[str, str]) -> None:
+        self.reader = Reader(environ)
+        self._path = path
+        self._folder = os.path.dirname(os.path.abspath(path))
+        self._disabled: list[str] = []
+
+    def read(self, document: object) -> WorkbenchConfig | None:
+        if not isinstance(document, dict):
+            self.reader.wrong(document, (), "an object with `toolboxes` or `mcpServers` in it")
+            return None
+        root = _root_of(document)
+        if root is None:
+            self._rootless(document)
+            return None
+        plain = root != keys.TOOLBOXES
+        toolboxes = self._read_plain(document, root) if plain else self._read_toolboxes(document)
+        face = self._read(keys.FACE, document)
+        max_message_bytes = self._read(keys.MAX_MESSAGE_BYTES, document)
+        if not plain:
+            self._check_file_keys(document)
+        if not toolboxes and self._disabled and not self.reader.problems:
+            self.reader.problem((root,), "every server is disabled", "at least one that is not", at_key=True)
+        return WorkbenchConfig(
+            path=os.path.abspath(self._path),
+            toolboxes=toolboxes,
+            plain=plain,
+            face=cast("FaceName | None", face),
+            max_message_bytes=DEFAULT_MAX_MESSAGE_BYTES if max_message_bytes is None else max_message_bytes,
+            secrets=frozenset(self.reader.secrets),
+            disabled=tuple(self._disabled),
+        )
+
+    def _rootless(self, document: dict[str, object]) -> None:
+        """Neither sort of file: a misspelt root is told as such, other keys may belong to anybody."""
+        from ..nearest import nearest
+
+        roots = (keys.TOOLBOXES, keys.MCP_SERVERS)
+        misspelt = [name for name in document if nearest(name, roots, 1)]
+        for name in misspelt[:10]:
+            self.reader.unknown_key((name,), roots)
+        if not misspelt:
+            found = "found neither `toolboxes` nor `mcpServers`"
+            self.reader.problem((), found, "one of them", hint=f"a small configuration: {_EXAMPLE}")
+
+    def _check_file_keys(self, document: dict[str, object]) -> None:
+        known = (keys.TOOLBOXES, *keys.FILE_KEYS)
+        for name in document:
+            if name in known:
+                continue
+            if name in (keys.MCP_SERVERS, keys.SERVERS):
+                self.reader.problem(
+                    (name,),
+                    f"found {quote(name)} beside `toolboxes`",
+                    "only one of them",
+                    hint="move these servers into a toolbox",
+                    at_key=True,
+                )
+            else:
+                self.reader.unknown_key((name,), known)
+
+    def _read_toolboxes(self, document: dict[str, object]) -> dict[str, ToolboxConfig]:
+        path = (keys.TOOLBOXES,)
+        entries = self._entries(document[keys.TOOLBOXES], path, "toolbox")
+        toolboxes = {}
+        for name, entry in entries.items():
+            toolbox = self._read_toolbox(name, entry, (*path, name))
+            if toolbox is not None and toolbox.servers:
+                toolboxes[name] = toolbox
+        return toolboxes
+
+    def _read_toolbox(self, name: str, entry: dict[str, object], path: Path) -> ToolboxConfig | None:
+        for key in entry:
+            if key not in keys.TOOLBOX_KEYS and key != keys.MCP_SERVERS:
+                belongs = key in keys.SERVER_KEYS
+                hint = f"{quote(key)} is a setting of a server: write it inside `mcpServers`" if belongs else None
+                self.reader.unknown_key((*path, key), (*keys.TOOLBOX_KEYS, keys.MCP_SERVERS), hint=hint)
+        description = self._read(keys.DESCRIPTION, entry, path)
+        if keys.DESCRIPTION.name not in entry:
+            hint = "say in a sentence what the toolbox is for: the agent chooses by it"
+            self.reader.problem(path, "found no `description`", "one", hint=hint, at_key=True)
+        if keys.MCP_SERVERS not in entry:
+            self.reader.problem(path, "found no `mcpServers`", "at least one server", at_key=True)
+            return None
+        servers = self._read_servers(name, entry[keys.MCP_SERVERS], (*path, keys.MCP_SERVERS), foreign=False)
+        return ToolboxConfig(name=name, description=description or "", servers=servers)
+
+    def _read_plain(self, document: dict[str, object], root: str) -> dict[str, ToolboxConfig]:
+        servers = self._read_servers(PLAIN_TOOLBOX, document[root], (root,), foreign=True)
+        if not servers:
+            return {}
+        description = f"The servers of {os.path.basename(self._path)}"
+        return {PLAIN_TOOLBOX: ToolboxConfig(name=PLAIN_TOOLBOX, description=description, servers=servers)}
+
+    def _read_servers(self, toolbox: str, value: object, path: Path, *, foreign: bool) -> dict[str, ServerConfig]:
+        servers = {}
+        for name, entry in self._entries(value, path, "server").items():
+            server = ServerEntry(name, entry, (*path, name), self.reader, folder=self._folder, foreign=foreign)
+            if server.is_disabled():
+                self._disabled.append(f"{toolbox}/{name}")
+                continue
+            config = server.config()
+            if config is not None:
+                servers[name] = config
+        return servers
+
+    def _entries(self, value: object, path: Path, what: str) -> dict[str, dict[str, object]]:
+        """The named objects of a map of toolboxes or servers; whatever is none has been told."""
+        if not isinstance(value, dict) or not value:
+            self.reader.wrong(value, path, f"an object with at least one {what} by its name")
+            return {}
+        entries = {}
+        for name, entry in value.items():
+            self.reader.name(name, (*path, name), what)
+            if isinstance(entry, dict):
+                entries[name] = entry
+            else:
+                self.reader.wrong(entry, (*path, name), f"an object that describes the {what}")
+        return entries
+
+    def _read(self, key: Key[T], entry: dict[str, object], path: Path = ()) -> T | None:
+        return key.kind.read(entry[key.name], (*path, key.name), self.reader) if key.name in entry else None

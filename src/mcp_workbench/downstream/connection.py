@@ -1,0 +1,310 @@
+"""One connection to one server: started when needed, owned by one task, ended as a whole.
+
+Owns the server's life. What is said on its link is `Traffic`'s business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from mcp_workbench.catalog.catalog import Catalog, ServerEntry
+from mcp_workbench.downstream.lifecycle import CRASH_WINDOW, Event, RestartPolicy, State, next_state
+from mcp_workbench.downstream.listing import list_offer
+from mcp_workbench.downstream.traffic import Traffic
+from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError
+from mcp_workbench.protocol.handshake import meet
+from mcp_workbench.protocol.meta import ClientIdentity
+from mcp_workbench.protocol.versions import Era
+from mcp_workbench.transport.link import Link, Receiver
+
+log = logging.getLogger(__name__)
+
+# Lines of stderr that an error quotes.
+QUOTED_STDERR: Final = 8
+# Changes of a list that come together are fetched together.
+RELIST_PAUSE: Final = 0.1
+
+
+class ServerLink(Link, Protocol):
+    """A link that ends what it is connected to."""
+
+    async def stop(self) -> None:
+        """End it. Bounded."""
+
+    def last_words(self, count: int) -> list[str]:
+        """The last lines that the server wrote for people, where the transport carries such."""
+
+
+class LinkOpener(Protocol):
+    """How a connection reaches its server: starts a process, or opens an address."""
+
+    async def __call__(self, connection: Connection, receiver: Receiver) -> ServerLink:
+        """Raises `DownstreamError`."""
+
+
+class Connection:
+    """A server in a toolbox, as one group of callers reaches it."""
+
+    def __init__(
+        self,
+        entry: ServerEntry,
+        catalog: Catalog,
+        identity: ClientIdentity,
+        open_link: LinkOpener,
+        start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
+    ) -> None:
+        self.entry = entry
+        self.config = entry.config
+        self.identity = identity
+        self.state = State.CONFIGURED if entry.offer is None else State.KNOWN
+        self.policy = RestartPolicy()
+        self.last_error: DownstreamError | None = None
+        self.starts = 0
+        self.started_at = 0.0
+        self.start_seconds = 0.0
+        self._catalog = catalog
+        self._open_link = open_link
+        self._start_task = start_task
+        self._loop = asyncio.get_running_loop()
+        self.traffic = self._new_traffic()
+        self._link: ServerLink | None = None
+        self._ready: asyncio.Future[None] = self._quiet_future()
+        self._listed: asyncio.Future[None] = self._quiet_future()
+        self._task: asyncio.Task[None] | None = None
+        # What the owner task is woken up for.
+        self._wake = asyncio.Event()
+        self._must_stop = False
+        self._must_list = False
+
+    def __repr__(self) -> str:
+        under_way = len(self.traffic.pending)
+        return f"<Connection {self.label} {self.state.value}, {under_way} under way, started {self.starts}x>"
+
+    @property
+    def label(self) -> str:
+        """`toolbox/server`, as errors and logs name it."""
+        return f"{self.entry.toolbox}/{self.config.name}"
+
+    # ── for those who use it ──
+
+    async def ensure_ready(self, *, asked: bool = False) -> None:
+        """Return when requests can be sent, starting the server if need be. Raises `DownstreamError`.
+
+        `asked`: somebody asked for this very server, so one that was given up gets another chance.
+        """
+        while self.state is not State.READY:
+            if self.state is State.STARTING:
+                await asyncio.shield(self._ready)
+                return
+            if self.state is State.STOPPING:
+                assert self._task is not None
+                await asyncio.wait({self._task})
+            elif self.state in (State.BACKOFF, State.FAILED) and await self._must_wait(asked):
+                asked = False
+            else:
+                self._start()
+
+    async def ensure_listed(self, *, asked: bool = False) -> None:
+        """Return when the server has said what it offers. Raises `DownstreamError`."""
+        await self.ensure_ready(asked=asked)
+        await asyncio.shield(self._listed)
+
+    def start_in_background(self) -> None:
+        """Start the server without waiting for it. Should that fail, the next use says so."""
+        self._start()
+
+    def request_stop(self) -> None:
+        """End the server; the owner task does it."""
+        self._must_stop = True
+        self._wake.set()
+        if self.state is State.STARTING and self._task is not None:
+            self._task.cancel()
+
+    async def wait_stopped(self) -> None:
+        """Return when nothing is left of the server."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def _must_wait(self, asked: bool) -> bool:
+        """After a failure: refuse, or wait as long as the policy wants. True when there was something to wait for."""
+        now = self._loop.time()
+        if asked:
+            self.policy.forgive()
+        elif self.policy.gives_up(now):
+            assert self.last_error is not None
+            raise DownstreamError(
+                f"{self.last_error.message}\n"
+                f"(given up after {self.policy.recent(now)} failures within {CRASH_WINDOW:.0f} s)",
+                hint=f"mend the cause, then call open_toolbox with `{self.entry.toolbox}` to try again",
+            )
+        delay = self.policy.delay(now)
+        if delay:
+            await asyncio.sleep(delay)
+        return delay > 0
+
+    # ── the owner task ──
+
+    def _start(self) -> None:
+        self._move(Event.START)
+        self._ready = self._quiet_future()
+        self._listed = self._quiet_future()
+        self._wake = asyncio.Event()
+        self._must_stop = self._must_list = False
+        self.starts += 1
+        self._task = self._start_task(self._run())
+
+    async def _run(self) -> None:
+        """From the start of the server until nothing is left of it."""
+        began = self._loop.time()
+        try:
+            await self._connect()
+            self._move(Event.STARTED)
+            self.started_at = self.traffic.last_used = self._loop.time()
+            self.start_seconds = self.started_at - began
+            self._ready.set_result(None)
+            assert self.traffic.profile is not None
+            log.info("[%s] ready after %.2f s (MCP %s)", self.label, self.start_seconds, self.traffic.profile.version)
+            await self._list()
+            await self._look_after()
+        except WorkbenchError as error:
+            self._failed(self._quoting(error.message, error.hint))
+        except TimeoutError:
+            self._failed(
+                self._quoting(
+                    f"the server did not answer the handshake within {self.config.startup_timeout:g} s",
+                    "raise `startupTimeout` of this server if it needs longer to start",
+                )
+            )
+        finally:
+            await self._clean_up()
+
+    async def _connect(self) -> None:
+        remembered: Era | None = None if self.entry.offer is None else self.entry.offer.profile.era
+        async with asyncio.timeout(self.config.startup_timeout):
+            try:
+                await self._meet(self.config.protocol, remembered)
+            except ServerGone:
+                # Some legacy servers die of the probe. They get one more start, without it.
+                if self.config.protocol != "auto" or remembered == "legacy":
+                    raise
+                log.info("[%s] the server did not survive being probed; trying the handshake alone", self.label)
+                link, self._link = self._link, None
+                if link is not None:
+                    await link.stop()
+                await self._meet("legacy", None)
+
+    async def _meet(self, protocol: str, remembered: Era | None) -> None:
+        traffic = self._new_traffic()
+        traffic.audience = self.traffic.audience
+        self.traffic = traffic
+        self._link = await self._open_link(self, traffic)
+        traffic.attach(self._link)
+        traffic.profile = await meet(traffic, protocol, remembered, self.identity)
+
+    async def _look_after(self) -> None:
+        """Until the end: asked to stop, idle, or crashed."""
+        idle = self.config.idle_timeout
+        while not self._must_stop and self.state is State.READY:
+            patience = None if idle is None else max(0.05, self.traffic.last_used + idle - self._loop.time())
+            try:
+                async with asyncio.timeout(patience):
+                    await self._wake.wait()
+                self._wake.clear()
+            except TimeoutError:
+                if len(self.traffic.pending):
+                    self.traffic.last_used = self._loop.time()
+                elif idle is not None and self._loop.time() - self.traffic.last_used >= idle:
+                    log.info("[%s] stopped after %g s without a call", self.label, idle)
+                    return
+            if self._must_list and not self._must_stop:
+                await self._list()
+
+    async def _list(self) -> None:
+        self._must_list = False
+        assert self.traffic.profile is not None
+        try:
+            async with asyncio.timeout(self.config.startup_timeout):
+                offer = await list_offer(self.traffic, self.traffic.profile)
+        except (WorkbenchError, TimeoutError) as error:
+            if self.state is not State.READY:
+                return
+            reason = error.message if isinstance(error, WorkbenchError) else "no answer in time"
+            failure = self._quoting(f"its tools cannot be listed: {reason}", None)
+            log.warning("[%s] %s", self.label, failure.message)
+            if not self._listed.done():
+                self._listed.set_exception(failure)
+            return
+        self._catalog.learn(self.entry, offer)
+        if not self._listed.done():
+            self._listed.set_result(None)
+
+    async def _clean_up(self) -> None:
+        link, self._link = self._link, None
+        if self.state in (State.STARTING, State.READY):
+            self._move(Event.STOP)
+        self._end_waits(DownstreamError("the server was stopped", hint="call again to start it anew"))
+        try:
+            if link is not None:
+                await link.stop()
+        finally:
+            if self.state is State.STOPPING:
+                self._move(Event.STOPPED)
+
+    # ── what happens to it ──
+
+    def _on_closed(self, traffic: Traffic, reason: str) -> None:
+        if traffic is not self.traffic:
+            return
+        error = self._quoting(reason, None)
+        if self.state is State.STARTING:
+            # The owner task is waiting for an answer that will not come; it decides what this means.
+            traffic.end(ServerGone(error.message, hint=error.hint))
+        else:
+            self._failed(error)
+
+    def _failed(self, error: DownstreamError) -> None:
+        """Everything under way fails now; the next use starts the server again."""
+        if self.state not in (State.STARTING, State.READY):
+            return
+        now = self._loop.time()
+        self.last_error = error
+        self.policy.crashed(now)
+        self._move(Event.CRASH)
+        if self.policy.gives_up(now):
+            self._move(Event.GIVE_UP)
+        log.warning("[%s] %s", self.label, error.message)
+        self._end_waits(error)
+        self._wake.set()
+
+    def _end_waits(self, error: DownstreamError) -> None:
+        self.traffic.end(error)
+        for future in (self._ready, self._listed):
+            if not future.done():
+                future.set_exception(error)
+
+    def _on_list_changed(self) -> None:
+        # However many changes arrive until the list is fetched, one fetch covers them all.
+        if not self._must_list:
+            self._must_list = True
+            self._loop.call_later(RELIST_PAUSE, self._wake.set)
+
+    def _move(self, event: Event) -> None:
+        self.state = next_state(self.state, event)
+        log.debug("[%s] %s: %s", self.label, event.value, self.state.value)
+
+    def _new_traffic(self) -> Traffic:
+        return Traffic(self.label, self.identity, self._on_closed, self._on_list_changed)
+
+    def _quiet_future(self) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        # Nobody may be waiting when it fails; that is not an error of its own.
+        future.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
+        return future
+
+    def _quoting(self, what: str, hint: str | None) -> DownstreamError:
+        words = [] if self._link is None else self._link.last_words(QUOTED_STDERR)
+        quoted = "" if not words else "\nlast lines of its stderr:\n" + "\n".join(f"  {line}" for line in words)
+        return DownstreamError(what if quoted in what else what + quoted, hint=hint)

@@ -1,0 +1,115 @@
+"""The life of a connection as a table, and when a crashed server may be started again. Pure.
+
+configured ─┬─> starting ──> ready ──> stopping ──> stopped
+  known ────┘      │           │                      │
+    ^              └─> backoff <┘                     │
+    │                  │  │                           │
+    │      starting <──┘  └──> failed ──> starting    └──> starting
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from enum import Enum
+from typing import Final
+
+
+class State(Enum):
+    """Where a connection is in its life."""
+
+    CONFIGURED = "configured"  # never started, nothing known
+    KNOWN = "known"  # never started here; what it offers is remembered
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "stopping"
+    STOPPED = "stopped"  # ended on purpose: idle, or shutting down
+    BACKOFF = "backoff"  # failed; the next use starts it, not before a delay
+    FAILED = "failed"  # failed too often; started again only when asked explicitly, or after a while
+
+
+class Event(Enum):
+    """What can happen to a connection."""
+
+    REMEMBER = "remember"
+    START = "start"
+    STARTED = "started"
+    CRASH = "crash"
+    GIVE_UP = "give up"
+    STOP = "stop"
+    STOPPED = "stopped"
+
+
+TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
+    (State.CONFIGURED, Event.REMEMBER): State.KNOWN,
+    (State.CONFIGURED, Event.START): State.STARTING,
+    (State.KNOWN, Event.START): State.STARTING,
+    (State.STOPPED, Event.START): State.STARTING,
+    (State.BACKOFF, Event.START): State.STARTING,
+    (State.FAILED, Event.START): State.STARTING,
+    (State.STARTING, Event.STARTED): State.READY,
+    (State.STARTING, Event.CRASH): State.BACKOFF,
+    (State.READY, Event.CRASH): State.BACKOFF,
+    (State.BACKOFF, Event.GIVE_UP): State.FAILED,
+    (State.STARTING, Event.STOP): State.STOPPING,
+    (State.READY, Event.STOP): State.STOPPING,
+    (State.STOPPING, Event.STOPPED): State.STOPPED,
+}
+
+
+class ImpossibleTransition(Exception):
+    """A defect of ours: something happened that cannot happen in this state."""
+
+
+def next_state(state: State, event: Event) -> State:
+    """Look the transition up."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise ImpossibleTransition(f"{event.value} while {state.value}") from None
+
+
+MOST_CRASHES: Final = 5
+CRASH_WINDOW: Final = 60.0
+FIRST_DELAY: Final = 0.5
+LONGEST_DELAY: Final = 8.0
+
+
+class RestartPolicy:
+    """How long to wait before a server that crashed is started again, and when to give up.
+
+    One crash costs no delay: servers do crash, and the next call should simply work. From the second within a minute
+    on, the delay doubles, with jitter so that servers that died together do not start together.
+    """
+
+    __slots__ = ("_crashes", "_random", "total")
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._crashes: deque[float] = deque(maxlen=MOST_CRASHES)
+        self._random = rng or random.Random()
+        self.total = 0
+
+    def crashed(self, now: float) -> None:
+        """Take note of a crash or a failed start."""
+        self.total += 1
+        self._crashes.append(now)
+
+    def forgive(self) -> None:
+        """Somebody asked explicitly: start counting anew."""
+        self._crashes.clear()
+
+    def recent(self, now: float) -> int:
+        """Crashes within the window."""
+        return sum(1 for crash in self._crashes if now - crash < CRASH_WINDOW)
+
+    def gives_up(self, now: float) -> bool:
+        """Whether the next use must not start it."""
+        return self.recent(now) >= MOST_CRASHES
+
+    def delay(self, now: float) -> float:
+        """Seconds until the next start is allowed, from now."""
+        recent = self.recent(now)
+        if recent < 2:
+            return 0.0
+        pause = min(FIRST_DELAY * 2.0 ** (recent - 2), LONGEST_DELAY) * self._random.uniform(0.8, 1.2)
+        return float(max(0.0, self._crashes[-1] + pause - now))

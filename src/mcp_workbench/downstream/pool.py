@@ -1,0 +1,57 @@
+"""Which callers share which connection.
+
+A connection belongs to a key: toolbox, server, principal, and the capabilities that the client declared. So toolboxes
+never share a server process, users never do, and a server is always told the capabilities of the client it really
+talks to; sessions of one user that can do the same share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from mcp_workbench.catalog.catalog import Catalog, ServerEntry
+from mcp_workbench.downstream.connection import Connection, LinkOpener
+from mcp_workbench.protocol.meta import ClientIdentity
+
+# toolbox, server, principal, capabilities
+Key = tuple[str, str, str, bytes]
+
+
+class Pool:
+    """All connections of this process."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        own_info: bytes,
+        open_link: LinkOpener,
+        start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
+    ) -> None:
+        self._catalog = catalog
+        self._own_info = own_info
+        self._open_link = open_link
+        self._start_task = start_task
+        self._connections: dict[Key, Connection] = {}
+        self.is_closing = False
+
+    def connection(self, entry: ServerEntry, principal: str, capabilities: bytes) -> Connection:
+        """The connection for these callers; made, but not started, if there is none yet."""
+        key = (entry.toolbox, entry.config.name, principal, capabilities)
+        connection = self._connections.get(key)
+        if connection is None:
+            identity = ClientIdentity(self._own_info, capabilities)
+            connection = Connection(entry, self._catalog, identity, self._open_link, self._start_task)
+            self._connections[key] = connection
+        return connection
+
+    def connections(self) -> list[Connection]:
+        """Every connection there is, in the order they were made."""
+        return list(self._connections.values())
+
+    async def close(self) -> None:
+        """Stop every server, side by side, and wait until nothing is left of them."""
+        self.is_closing = True
+        for connection in self.connections():
+            connection.request_stop()
+        await asyncio.gather(*(connection.wait_stopped() for connection in self.connections()))

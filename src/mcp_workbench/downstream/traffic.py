@@ -1,0 +1,303 @@
+"""The messages on one link to a server: requests under way, questions of the server, noise.
+
+Lives exactly as long as its link; a server that is started again gets a new one. Owns ids, deadlines and who is asked
+what. Refuses to know when a server is started or stopped, and who is calling: callers are `Caller`s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from msgspec import UNSET, Raw, UnsetType
+
+from mcp_workbench.errors import DownstreamError, DownstreamTimeout
+from mcp_workbench.jsonrpc import messages
+from mcp_workbench.jsonrpc.framing import Oversized
+from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Envelope, Malformed
+from mcp_workbench.jsonrpc.pending import SWEEP_INTERVAL, AwaitedExchange, Exchange, PendingRequests
+from mcp_workbench.protocol.handshake import ServerProfile
+from mcp_workbench.protocol.meta import PROGRESS_TOKEN, ClientIdentity, meta_for_server, modern_stamp
+from mcp_workbench.transport.link import Link
+
+log = logging.getLogger(__name__)
+
+# A call whose server reports progress may take this many times its timeout, and not more: the specification asks for
+# a bound that progress cannot move.
+PROGRESS_STRETCH: Final = 10
+# While the client answers a question of the server, the call that the question belongs to waits with it. People need
+# minutes for a form, not hours.
+QUESTION_TIMEOUT: Final = 900.0
+# Noise on stdout is logged for the first lines, then counted.
+LOGGED_NOISE: Final = 3
+
+
+class Caller(Protocol):
+    """Somebody in front of us whom a server can ask and tell things."""
+
+    def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
+        """A request from the server, answered through `traffic.answer`. False when this caller cannot answer it."""
+
+    def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
+        """The server gave up one of its own requests."""
+
+    def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
+        """A notification from the server that belongs to no single call."""
+
+
+class ForwardedExchange(Exchange):
+    """A client's request on its way to a server."""
+
+    __slots__ = ("caller", "wants_progress")
+
+    caller: Caller
+    wants_progress: bool
+
+
+class Traffic:
+    """One link's messages in both directions."""
+
+    def __init__(
+        self, label: str, identity: ClientIdentity, closed: Callable[[Traffic, str], None], changed: Callable[[], None]
+    ) -> None:
+        self.label = label
+        self.identity = identity
+        self.pending = PendingRequests()
+        self.noise = 0
+        self.last_used = 0.0
+        # Who used this link last: asked when the server asks outside of any call.
+        self.audience: Caller | None = None
+        self.profile: ServerProfile | None = None
+        self._link: Link | None = None
+        self._closed = closed
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._sweeping = False
+        self._questions: dict[bytes, tuple[Caller, ForwardedExchange | None]] = {}
+
+    def attach(self, link: Link) -> None:
+        """The link is up."""
+        self._link = link
+
+    def end(self, error: DownstreamError) -> None:
+        """The link is gone or given up: everything under way fails now."""
+        self._link = None
+        self._questions.clear()
+        for exchange in self.pending.drain():
+            exchange.on_failure(error)
+
+    # ── requests to the server ──
+
+    def forward(
+        self,
+        exchange: ForwardedExchange,
+        method: bytes,
+        body: bytes,
+        meta: Raw | None,
+        from_modern: bool,
+        timeout: float,
+    ) -> None:
+        """Send a client's request on.
+
+        `method` is written as JSON; `body` is the params object without its closing brace and without `_meta`.
+        """
+        link = self._link
+        if link is None:
+            exchange.on_failure(DownstreamError("the server stopped before the request could be sent"))
+            return
+        assert self.profile is not None
+        self.last_used = now = self._loop.time()
+        self.audience = exchange.caller
+        id = self.pending.add(exchange, now, timeout, timeout * PROGRESS_STRETCH)
+        if meta is not None or self.profile.era == "modern":
+            sent_meta = meta_for_server(
+                meta,
+                era=self.profile.era,
+                identity=self.identity,
+                progress_token=id if exchange.wants_progress else None,
+                from_modern=from_modern,
+            )
+            if sent_meta is not None:
+                body = b"".join((body, b'"_meta":' if body.endswith(b"{") else b',"_meta":', sent_meta))
+        link.send(b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body))
+        if not self._sweeping:
+            self._sweeping = True
+            self._loop.call_later(SWEEP_INTERVAL, self._sweep)
+
+    async def ask(self, method: str, params: bytes) -> Raw:
+        """A request of our own. Bounded by whoever awaits it."""
+        if self._link is None:
+            raise DownstreamError("the server is not running")
+        exchange = AwaitedExchange()
+        id = self.pending.add(exchange, self._loop.time(), float("inf"), float("inf"))
+        self._link.send(messages.request(id, method, params))
+        try:
+            return await exchange.future
+        finally:
+            # The specification forbids to cancel `initialize`.
+            if self.pending.remove(exchange) and method != "initialize":
+                self._send_cancel(id, "no longer needed")
+
+    async def ask_as_era(self, method: str, members: bytes = b"") -> Raw:
+        """A request of our own, stamped as the server's era wants it. `members` go into params."""
+        assert self.profile is not None
+        if self.profile.era == "modern":
+            stamp = b'"_meta":' + modern_stamp(self.identity) + b"}"
+            return await self.ask(method, b"{" + stamp + (b"," + members if members else b"") + b"}")
+        return await self.ask(method, b"{" + members + b"}")
+
+    def tell(self, method: str, params: bytes | None = None) -> None:
+        """A notification to the server."""
+        if self._link is not None:
+            self._link.send(messages.notification(method, params))
+
+    def cancel(self, exchange: Exchange, params: dict[str, Raw]) -> None:
+        """The client gave a request up: tell the server, drop the answer."""
+        if self.pending.remove(exchange):
+            self.tell("notifications/cancelled", messages.encode({**params, "requestId": exchange.wire_id}))
+
+    def answer(self, id: bytes, payload: bytes) -> None:
+        """The client answered a question of the server. `payload` is `"result":…` or `"error":…`."""
+        found = self._questions.pop(id, None)
+        if found is None or self._link is None:
+            return
+        self._link.send(b'{"jsonrpc":"2.0","id":%b,%b}' % (id, payload))
+        exchange = found[1]
+        if exchange is not None:
+            # The clock of the call stood still while the client was asked.
+            exchange.deadline = self._loop.time() + exchange.timeout
+
+    def _send_cancel(self, id: int, reason: str) -> None:
+        self.tell("notifications/cancelled", b'{"requestId":%d,"reason":%b}' % (id, messages.encode(reason)))
+
+    def _sweep(self) -> None:
+        self._sweeping = False
+        for exchange in self.pending.expired(self._loop.time()):
+            self._send_cancel(exchange.wire_id, "timeout")
+            exchange.on_failure(
+                DownstreamTimeout(
+                    f"the server did not answer within {exchange.timeout:g} s; the call was cancelled",
+                    hint="raise `timeout` of this server if it needs longer",
+                )
+            )
+        if len(self.pending):
+            self._sweeping = True
+            self._loop.call_later(SWEEP_INTERVAL, self._sweep)
+
+    # ── messages from the server ──
+
+    def on_message(self, line: bytes) -> None:
+        """One line from the server."""
+        try:
+            message = messages.read(line)
+        except Malformed as error:
+            self._on_malformed(line, error)
+            return
+        method, id = message.method, message.id
+        if isinstance(method, UnsetType):
+            self._on_answer(line, message)
+        elif isinstance(id, UnsetType):
+            self._on_notification(method, None if isinstance(message.params, UnsetType) else message.params)
+        else:
+            self._on_request(bytes(id), method, None if isinstance(message.params, UnsetType) else message.params)
+
+    def on_oversized(self, remains: Oversized) -> None:
+        """A line was longer than the limit."""
+        id = messages.find_id(remains.head) or messages.find_id(remains.tail)
+        exchange = None if id is None else self.pending.take(id)
+        log.warning("[%s] dropped a message of %d bytes", self.label, remains.size)
+        if exchange is not None:
+            exchange.on_failure(
+                DownstreamError(
+                    f"the server's answer has {remains.size} bytes, more than the limit",
+                    hint="raise `maxMessageBytes` in the configuration, or ask for less",
+                )
+            )
+
+    def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
+        """One request will not be answered; the others may."""
+        exchange = self.pending.take(id)
+        if exchange is not None:
+            exchange.on_failure(error)
+
+    def on_closed(self, reason: str) -> None:
+        """The link is gone."""
+        self._closed(self, reason)
+
+    def _on_answer(self, line: bytes, message: Envelope) -> None:
+        if isinstance(message.id, UnsetType) or (message.result is UNSET and message.error is UNSET):
+            self._on_malformed(line, Malformed("not a JSON-RPC message"))
+            return
+        exchange = self.pending.take(message.id)
+        if exchange is None:
+            return
+        if not isinstance(message.error, UnsetType):
+            exchange.on_error(message.error)
+        elif not isinstance(message.result, UnsetType):
+            exchange.on_result(message.result)
+
+    def _on_malformed(self, line: bytes, error: Malformed) -> None:
+        exchange = None if error.id is None else self.pending.take(error.id)
+        if exchange is not None:
+            exchange.on_failure(DownstreamError(f"the server's answer cannot be read: {error}"))
+        elif line.strip():
+            self.noise += 1
+            if self.noise <= LOGGED_NOISE:
+                log.warning("[%s] skipped noise on stdout (%s): %.120r", self.label, error, line[:200])
+
+    def _on_notification(self, method: str, params: Raw | None) -> None:
+        if method == "notifications/progress" and params is not None:
+            self._on_progress(params)
+        elif method == "notifications/cancelled" and params is not None:
+            self._on_cancelled(params)
+        elif method == "notifications/tools/list_changed":
+            self._changed()
+        elif self.audience is not None:
+            self.audience.relay_notification(self, method, params)
+
+    def _on_progress(self, params: Raw) -> None:
+        try:
+            token = messages.decode_object(params)[PROGRESS_TOKEN]
+            exchange = self.pending.find(int(bytes(token)))
+        except (ValueError, KeyError):
+            return
+        if exchange is not None:
+            self.pending.extend(exchange, self._loop.time())
+            exchange.on_progress(params)
+
+    def _on_cancelled(self, params: Raw) -> None:
+        try:
+            id = bytes(messages.decode_object(params)["requestId"])
+        except (ValueError, KeyError):
+            return
+        found = self._questions.pop(id, None)
+        if found is not None:
+            found[0].relay_cancel(self, id, params)
+
+    def _on_request(self, id: bytes, method: str, params: Raw | None) -> None:
+        link = self._link
+        if link is None:
+            return
+        if method == "ping":
+            link.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
+            return
+        exchange = self._call_that_asks()
+        caller = self.audience if exchange is None else exchange.caller
+        if caller is not None:
+            # Entered first: the caller may answer before it returns.
+            self._questions[id] = (caller, exchange)
+            if caller.relay_request(self, id, method, params):
+                if exchange is not None and id in self._questions:
+                    exchange.deadline = self._loop.time() + QUESTION_TIMEOUT
+                return
+            del self._questions[id]
+        link.send(messages.error_response(id, METHOD_NOT_FOUND, f"the client does not support `{method}`"))
+
+    def _call_that_asks(self) -> ForwardedExchange | None:
+        """Which call a request of the server belongs to: the youngest one under way."""
+        for exchange in reversed(self.pending.values()):
+            if isinstance(exchange, ForwardedExchange):
+                return exchange
+        return None

@@ -1,0 +1,46 @@
+"""What a face decides to do with a request: values, acted upon by the router."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mcp_workbench.catalog.catalog import ServerEntry
+
+
+class Answer(Struct, frozen=True):
+    """Answer with this result, written as JSON."""
+
+    result: bytes
+
+
+class Reject(Struct, frozen=True):
+    """Answer with this JSON-RPC error."""
+
+    code: int
+    message: str
+    data: object = None
+
+
+class Forward(Struct, frozen=True):
+    """Send it to this server. `body` is the params object, still open at its end and without `_meta`."""
+
+    entry: ServerEntry
+    # The tool's own name, for errors.
+    item: str
+    method: bytes
+    body: bytes
+
+
+class Open(Struct, frozen=True):
+    """Connect all servers of this toolbox, then answer with what they offer."""
+
+    toolbox: str
+
+
+class Learn(Struct, frozen=True):
+    """Cannot be decided before this server has said what it offers. Decide again then."""
+
+    entry: ServerEntry
+
+
+Decision = Answer | Reject | Forward | Open | Learn

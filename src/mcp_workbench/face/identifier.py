@@ -1,0 +1,85 @@
+"""What `use_tool` is asked to call. Canonical is `{tool: {toolbox, server, tool}, arguments}`.
+
+Models make mistakes, and the meaning is often plain all the same: the three fields beside `arguments` instead of
+inside `tool`, or `arguments` as a string of JSON, are understood too. Anything else is told what is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder, decode
+
+from mcp_workbench.jsonrpc.messages import encode
+
+EXAMPLE: Final = '{"tool": {"toolbox": "…", "server": "…", "tool": "…"}, "arguments": {…}}'
+NO_ARGUMENTS: Final = Raw(b"{}")
+
+
+class ToolIdentifier(Struct, gc=False):
+    """One tool of one server of one toolbox."""
+
+    toolbox: str
+    server: str
+    tool: str
+
+
+class UseTool(Struct, gc=False):
+    """The arguments of `use_tool`."""
+
+    tool: ToolIdentifier
+    arguments: Raw = NO_ARGUMENTS
+
+
+class BadIdentifier(Exception):
+    """Says what is wrong with the arguments of `use_tool`."""
+
+
+_decode_canonical: Final = Decoder(UseTool).decode
+
+
+def read_use_tool(raw: Raw | None) -> UseTool:
+    """Raises `BadIdentifier`."""
+    try:
+        call = _decode_canonical(b"{}" if raw is None else raw)
+    except (DecodeError, ValidationError, RecursionError):
+        call = _read_tolerantly(raw)
+    identifier = call.tool
+    for field in ("toolbox", "server", "tool"):
+        if not getattr(identifier, field):
+            raise BadIdentifier(f"`{field}` must not be empty; expected {EXAMPLE}")
+    if bytes(call.arguments)[:1] != b"{":
+        call = UseTool(identifier, _read_arguments(decode(call.arguments)))
+    return call
+
+
+def _read_tolerantly(raw: Raw | None) -> UseTool:
+    try:
+        given = None if raw is None else decode(raw)
+    except (DecodeError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise BadIdentifier(f"the arguments of use_tool must be an object: {EXAMPLE}")
+    identity = given.get("tool")
+    if not isinstance(identity, dict):
+        identity = given
+    missing = [field for field in ("toolbox", "server", "tool") if not isinstance(identity.get(field), str)]
+    if missing:
+        names = ", ".join(f"`{field}`" for field in missing)
+        raise BadIdentifier(f"{names} missing or not a string; expected {EXAMPLE}")
+    identifier = ToolIdentifier(identity["toolbox"], identity["server"], identity["tool"])
+    return UseTool(identifier, _read_arguments(given.get("arguments")))
+
+
+def _read_arguments(value: object) -> Raw:
+    if isinstance(value, str):
+        try:
+            value = decode(value)
+        except (DecodeError, RecursionError):
+            raise BadIdentifier(f"`arguments` must be an object, found a string; expected {EXAMPLE}") from None
+    if value is None:
+        return NO_ARGUMENTS
+    if not isinstance(value, dict):
+        raise BadIdentifier(f"`arguments` must be an object, found {type(value).__name__}; expected {EXAMPLE}")
+    return Raw(encode(value))

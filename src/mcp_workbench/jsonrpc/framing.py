@@ -1,0 +1,95 @@
+"""Newline framing, sans-I/O.
+
+Owns where one message ends and the next begins. Refuses to know what is inside a line: splitting happens on bytes, so
+that one line of bad UTF-8 cannot take the stream down with it.
+"""
+
+from __future__ import annotations
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# How much of a line that is too long is kept, from its start and from its end, to find out which request it answers:
+# servers write the id among the first keys or as the last one.
+KEPT_OF_OVERSIZED = 512
+
+
+class Oversized:
+    """What is left of a line that was longer than the limit."""
+
+    __slots__ = ("head", "size", "tail")
+
+    def __init__(self, head: bytes, tail: bytes, size: int) -> None:
+        self.head = head
+        self.tail = tail
+        self.size = size
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines in time linear in its length.
+
+    Only new bytes are searched for a newline, and a long line is joined once, when it is complete. Lines longer than
+    `limit` are dropped while they pass, never stored; they end up in `oversized`.
+    """
+
+    __slots__ = ("_limit", "_parts", "_size", "_started", "oversized")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._started = False
+        self.oversized: list[Oversized] = []
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take in what was read; return the lines it completes, without their newline."""
+        if not self._started:
+            self._started = True
+            data = data.removeprefix(BYTE_ORDER_MARK)
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        if lines and self._size:
+            self._hold(lines[0])
+            joined = self._take()
+            if joined is None:
+                del lines[0]
+            else:
+                lines[0] = joined
+        if rest:
+            self._hold(rest)
+        if len(data) > self._limit:
+            lines = self._drop_too_long(lines)
+        return lines
+
+    def finish(self) -> bytes | None:
+        """The stream ended: return the unfinished last line, if there is one."""
+        return self._take() if self._size else None
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much of an unfinished line is held."""
+        return sum(map(len, self._parts))
+
+    def _hold(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size <= self._limit:
+            self._parts.append(part)
+            return
+        # Beyond the limit only the head and the newest tail are kept.
+        seen = b"".join((*self._parts, part))
+        self._parts = [seen[:KEPT_OF_OVERSIZED], seen[-KEPT_OF_OVERSIZED:]]
+
+    def _take(self) -> bytes | None:
+        size, parts = self._size, self._parts
+        self._size, self._parts = 0, []
+        if size > self._limit:
+            self.oversized.append(Oversized(parts[0], parts[-1], size))
+            return None
+        return b"".join(parts)
+
+    def _drop_too_long(self, lines: list[bytes]) -> list[bytes]:
+        kept: list[bytes] = []
+        for line in lines:
+            if len(line) > self._limit:
+                self.oversized.append(Oversized(line[:KEPT_OF_OVERSIZED], line[-KEPT_OF_OVERSIZED:], len(line)))
+            else:
+                kept.append(line)
+        return kept

@@ -1,0 +1,155 @@
+"""Envelopes: what JSON-RPC itself says about a message, and how one is written.
+
+Owns reading and writing of `id`, `method`, `params`, `result`, `error`. Refuses to look inside the payloads.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
+from msgspec.json import Decoder, Encoder
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+
+encode: Final = Encoder().encode
+
+
+class Envelope(Struct, gc=False):
+    """One message. Which fields are set says what it is: request, notification, result or error."""
+
+    jsonrpc: str = ""
+    method: str | UnsetType = UNSET
+    id: Raw | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class ErrorObject(Struct, gc=False, omit_defaults=True):
+    """The `error` of an answer. `data` stays as it was written."""
+
+    code: int = INTERNAL_ERROR
+    message: str = ""
+    data: Raw | UnsetType = UNSET
+
+
+class Malformed(Exception):
+    """A line that is not a JSON-RPC message. `id` is what could be made out of its id, as JSON, if anything."""
+
+    def __init__(self, reason: str, id: bytes | None = None) -> None:
+        super().__init__(reason)
+        self.id = id
+
+
+_decode_envelope: Final = Decoder(Envelope).decode
+_decode_error: Final = Decoder(ErrorObject).decode
+decode_object: Final = Decoder(dict[str, Raw]).decode
+_NULL: Final = b"null"
+
+# Python's own bound on nesting is about 1,000 levels; both decoders turn deeper input into RecursionError.
+_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
+_UTF8_CHUNK: Final = 1 << 20
+
+
+def read(line: bytes) -> Envelope:
+    """Read one line. Raises `Malformed` for anything that is not a JSON object in valid UTF-8."""
+    # msgspec does not look into the strings that it skips. Bad UTF-8 must stop here: a peer that decodes strictly, as
+    # the official SDK does, would tear down its whole connection over one bad server.
+    if not line.isascii() and not _is_utf8(line):
+        raise Malformed("not valid UTF-8", find_id(line))
+    try:
+        return _decode_envelope(line)
+    except _UNREADABLE as error:
+        return _read_tolerantly(line, error)
+
+
+def _is_utf8(line: bytes) -> bool:
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    view = memoryview(line)
+    try:
+        for start in range(0, len(line), _UTF8_CHUNK):
+            decoder.decode(view[start : start + _UTF8_CHUNK])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _read_tolerantly(line: bytes, error: Exception) -> Envelope:
+    """Second try with the standard library, which reads lone surrogates (`"\\ud800"`): JavaScript writes them."""
+    import json
+
+    try:
+        value = json.loads(line)
+    except _UNREADABLE:
+        raise Malformed(str(error), find_id(line)) from None
+    if not isinstance(value, dict):
+        kind = "a batch" if isinstance(value, list) else "not an object"
+        raise Malformed(f"JSON, but {kind}")
+    method = value.get("method")
+    if "method" in value and not isinstance(method, str):
+        raise Malformed("`method` is not a string", find_id(line))
+
+    def raw(key: str) -> Raw | UnsetType:
+        # ensure_ascii keeps a lone surrogate an escape, which is the only way it can be written.
+        return Raw(json.dumps(value[key]).encode("ascii")) if key in value else UNSET
+
+    version = value.get("jsonrpc")
+    return Envelope(
+        version if isinstance(version, str) else "",
+        method if isinstance(method, str) else UNSET,
+        raw("id"),
+        raw("params"),
+        raw("result"),
+        raw("error"),
+    )
+
+
+_ID = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*[,}]')
+
+
+def find_id(text: bytes) -> bytes | None:
+    """Guess the id of a message that cannot be read, so that the request it answers can be failed at once."""
+    found = _ID.search(text, 0, 4096) or _ID.search(text, max(0, len(text) - 4096))
+    return found[1] if found else None
+
+
+def read_error(raw: Raw | bytes) -> ErrorObject:
+    """Read an `error` payload; one that is not an error object becomes an internal error that quotes it."""
+    try:
+        return _decode_error(raw)
+    except _UNREADABLE:
+        return ErrorObject(INTERNAL_ERROR, f"malformed error object: {bytes(raw)[:200].decode(errors='replace')}")
+
+
+def is_valid_id(id: bytes) -> bool:
+    """JSON-RPC in MCP: an id is a string or a number, never null."""
+    return id[:1] in b'"-0123456789' and id != _NULL
+
+
+def request(id: int | bytes, method: str, params: bytes | Raw | None = None) -> bytes:
+    """A request, written."""
+    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (id if isinstance(id, bytes) else b"%d" % id, encode(method))
+    return head + b"}" if params is None else b"".join((head, b',"params":', params, b"}"))
+
+
+def notification(method: str, params: bytes | Raw | None = None) -> bytes:
+    """A notification, written."""
+    head = b'{"jsonrpc":"2.0","method":' + encode(method)
+    return head + b"}" if params is None else b"".join((head, b',"params":', params, b"}"))
+
+
+def error_response(id: bytes | None, code: int, message: str, data: Any = UNSET) -> bytes:
+    """An error answer, written. Without an id the member is null, as JSON-RPC asks."""
+    body = {"code": code, "message": message}
+    if data is not UNSET and data is not None:
+        body["data"] = data
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id or _NULL, encode(body))

@@ -1,0 +1,139 @@
+"""Requests that wait for their answer.
+
+Owns outgoing ids, who waits for which, and until when. Refuses to know how messages travel or what they ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from msgspec import Raw
+
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.jsonrpc.messages import ErrorObject, read_error
+
+# A deadline is checked this often: one timer for all requests of a connection instead of one for each of them, which
+# would cost more than the rest of a call. A timeout is late by at most this much.
+SWEEP_INTERVAL: Final = 0.25
+
+
+class Exchange:
+    """One request under way. Ends with exactly one of `on_result`, `on_error` and `on_failure`."""
+
+    __slots__ = ("deadline", "latest", "timeout", "wire_id")
+
+    def __init__(self) -> None:
+        self.wire_id = 0
+        self.timeout = 0.0
+        self.deadline = 0.0
+        # Progress may push the deadline out, never beyond this moment.
+        self.latest = 0.0
+
+    def on_result(self, result: Raw) -> None:
+        """The peer answered."""
+
+    def on_error(self, error: Raw) -> None:
+        """The peer answered with a JSON-RPC error."""
+
+    def on_failure(self, error: WorkbenchError) -> None:
+        """No answer will come: deadline, crash, shutdown."""
+
+    def on_progress(self, params: Raw) -> None:
+        """The peer reported progress on this very request."""
+
+
+class RemoteError(WorkbenchError):
+    """A JSON-RPC error that the peer answered with."""
+
+    def __init__(self, error: ErrorObject) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.code = error.code
+
+
+class AwaitedExchange(Exchange):
+    """An exchange for code that wants to `await` its answer."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+
+    def on_result(self, result: Raw) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def on_error(self, error: Raw) -> None:
+        self.on_failure(RemoteError(read_error(error)))
+
+    def on_failure(self, error: WorkbenchError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            # The waiter may be gone already (cancelled); an unread exception is not news then.
+            self.future.exception()
+
+
+class PendingRequests:
+    """The table of requests under way on one connection."""
+
+    __slots__ = ("_by_id", "_last_id", "unmatched")
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Exchange] = {}
+        self._last_id = 0
+        # Answers that nobody waited for: late, doubled, or with an id that was never ours.
+        self.unmatched = 0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def values(self) -> list[Exchange]:
+        """Everything under way, oldest first."""
+        return list(self._by_id.values())
+
+    def add(self, exchange: Exchange, now: float, timeout: float, latest: float) -> int:
+        """Enter an exchange; return the id that goes on the wire."""
+        self._last_id = id = self._last_id + 1
+        exchange.wire_id = id
+        exchange.timeout = timeout
+        exchange.deadline = now + timeout
+        exchange.latest = now + latest
+        self._by_id[id] = exchange
+        return id
+
+    def take(self, id: Raw | bytes) -> Exchange | None:
+        """The exchange that an answer with this id belongs to. The first answer wins; `"1"` is not `1`."""
+        try:
+            found = self._by_id.pop(int(bytes(id)), None)
+        except ValueError:
+            found = None
+        if found is None:
+            self.unmatched += 1
+        return found
+
+    def find(self, id: int) -> Exchange | None:
+        """The exchange with this id, left where it is."""
+        return self._by_id.get(id)
+
+    def remove(self, exchange: Exchange) -> bool:
+        """Forget an exchange; its answer, should it come, is dropped."""
+        return self._by_id.pop(exchange.wire_id, None) is not None
+
+    def extend(self, exchange: Exchange, now: float) -> None:
+        """Progress came: the clock starts anew, up to the latest moment."""
+        exchange.deadline = min(now + exchange.timeout, exchange.latest)
+
+    def expired(self, now: float) -> list[Exchange]:
+        """Take out and return everything whose deadline has passed."""
+        late = [exchange for exchange in self._by_id.values() if exchange.deadline <= now]
+        for exchange in late:
+            del self._by_id[exchange.wire_id]
+        return late
+
+    def drain(self) -> list[Exchange]:
+        """Take out and return everything."""
+        everything = self.values()
+        self._by_id.clear()
+        return everything

@@ -1,0 +1,110 @@
+"""Did you mean: the few known names that are nearest to a wrong one.
+
+Owns one pure function. Refuses to know what the names stand for: toolboxes, servers, tools and config keys alike.
+The work is bounded whatever is asked: a cheap look at every candidate picks a handful, only those are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice, pairwise
+
+# A model can send kilobytes where a name belongs; what is beyond this cannot make two names more alike.
+_LONGEST = 96
+_MOST_CANDIDATES = 20_000
+# Edit distance costs about 0.1 ms for names of twenty characters: this many keep an answer within a few milliseconds.
+_MEASURED = 40
+# Shorter than this, being part of another name says nothing: `a` is a part of nearly everything.
+_SHORTEST_PART = 3
+_WORD_BREAKS = str.maketrans("_-./:", "     ")
+
+
+def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
+    """At most `limit` of `candidates` that `name` may have meant, best first; empty when nothing is near."""
+    wanted = _folded(name)
+    if not wanted or limit < 1:
+        return []
+    found = []
+    for order, candidate in enumerate(_likeliest(wanted, candidates)):
+        score = _score(wanted, _folded(candidate))
+        if score is not None:
+            found.append((score, order, candidate))
+    found.sort()
+    return [candidate for _, _, candidate in found[:limit]]
+
+
+def _folded(name: str) -> str:
+    return name[:_LONGEST].strip().casefold()[:_LONGEST]
+
+
+def _likeliest(wanted: str, candidates: Iterable[str]) -> list[str]:
+    """The candidates that share most pairs of neighbouring letters with `wanted`, in a stable order."""
+    unique = list(dict.fromkeys(islice(candidates, _MOST_CANDIDATES)))
+    if len(unique) <= _MEASURED:
+        return unique
+    letters = set(wanted)
+    pairs = set(pairwise(wanted))
+
+    def unlikeness(candidate: str) -> int:
+        other = _folded(candidate)
+        if other == wanted:
+            return -1_000_000
+        shared = 4 * len(pairs.intersection(pairwise(other))) + 2 * len(letters.intersection(other))
+        return abs(len(other) - len(wanted)) - shared
+
+    return sorted(unique, key=unlikeness)[:_MEASURED]
+
+
+def _score(wanted: str, other: str) -> float | None:
+    """How far `other` is from `wanted`, 0 being the same; None when it is no sensible guess."""
+    if other == wanted:
+        return 0.0
+    if not other:
+        return None
+    if sorted(_words(wanted)) == sorted(_words(other)):
+        return 0.5
+    longer, shorter = max(len(wanted), len(other)), min(len(wanted), len(other))
+    distance = _distance(wanted, other, max(1, longer // 3))
+    if distance is not None and distance < longer:
+        return float(distance)
+    if shorter >= _SHORTEST_PART:
+        extra = (longer - shorter) / longer
+        if other.startswith(wanted) or wanted.startswith(other):
+            return 20.0 + extra
+        if wanted in other or other in wanted:
+            return 21.0 + extra
+        if wanted[0] == other[0] and (_subsequence(wanted, other) or _subsequence(other, wanted)):
+            return 22.0 + extra
+    return None
+
+
+def _words(name: str) -> list[str]:
+    return name.translate(_WORD_BREAKS).split()
+
+
+def _subsequence(short: str, long: str) -> bool:
+    letters = iter(long)
+    return all(letter in letters for letter in short)
+
+
+def _distance(left: str, right: str, most: int) -> int | None:
+    """Insertions, deletions, replacements and swaps of neighbours between the two, or None when more than `most`."""
+    if abs(len(left) - len(right)) > most:
+        return None
+    before: list[int] = []
+    previous = list(range(len(right) + 1))
+    for row, letter in enumerate(left, 1):
+        current = [row]
+        for column, other in enumerate(right, 1):
+            cost = min(
+                previous[column] + 1,
+                current[column - 1] + 1,
+                previous[column - 1] + (letter != other),
+            )
+            if row > 1 and column > 1 and letter == right[column - 2] and left[row - 2] == other:
+                cost = min(cost, before[column - 2] + 1)
+            current.append(cost)
+        if min(current) > most and min(previous) > most:
+            return None
+        before, previous = previous, current
+    return previous[-1] if previous[-1] <= most else None

@@ -1,0 +1,278 @@
+"""The server's end over stdio: a child process and its three pipes.
+
+Owns one process from its start until nothing is left of its group. Refuses to know what the messages mean and whether
+the process should be started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Raw
+
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.framing import LineSplitter
+from mcp_workbench.transport.link import Receiver
+from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, widen
+from mcp_workbench.transport.processes import MARK, ProcessTable
+from mcp_workbench.transport.stderr import StderrRing
+
+# The specification: close stdin, wait, then force. A server that honours end-of-file needs milliseconds; the whole
+# ladder fits into the 5 seconds that shutting down may take.
+EOF_GRACE: Final = 1.5
+TERM_GRACE: Final = 1.5
+KILL_GRACE: Final = 1.0
+# How long after the process has ended its last output may still arrive, and how long after the end of its output we
+# wait for its exit status. Both only make the error message better.
+LAST_OUTPUT_GRACE: Final = 0.1
+EXIT_STATUS_GRACE: Final = 0.5
+# A server that does not read makes its requests pile up here.
+MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
+
+
+class ChildLink:
+    """A running child process as a link."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        mark: str,
+        table: ProcessTable,
+        batch: Batch,
+        receiver: Receiver,
+        limit: int,
+    ) -> None:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        self.pid = process.pid
+        self.exit_status: int | None = None
+        self.stderr = StderrRing()
+        self._process = process
+        self._mark = mark
+        self._table = table
+        self._receiver = receiver
+        self._splitter = LineSplitter(limit)
+        self._loop = asyncio.get_running_loop()
+        self._exited = asyncio.Event()
+        self._ended = False
+        self._closed = False
+        self._writer = PipeWriter(batch, os.dup(process.stdin.fileno()), self._write_failed)
+        self._reader = PipeReader(batch, os.dup(process.stdout.fileno()), self._data, self._output_ended)
+        self._errors = PipeReader(batch, os.dup(process.stderr.fileno()), self.stderr.feed, self.stderr.finish)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            pipe.close()
+        self._watch_exit()
+
+    def __repr__(self) -> str:
+        state = "running" if self.exit_status is None else describe_exit(self.exit_status)
+        return f"<ChildLink pid={self.pid} {state}>"
+
+    def send(self, *parts: bytes | Raw) -> None:
+        """Send one message."""
+        self._writer.write(*parts, b"\n")
+        if self._writer.unsent_bytes > MOST_UNSENT_BYTES and not self._closed:
+            self._close(f"the server has not read {self._writer.unsent_bytes} bytes of requests")
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the server has not taken yet."""
+        return self._writer.unsent_bytes
+
+    def last_words(self, count: int) -> list[str]:
+        """The last lines of stderr."""
+        return self.stderr.last(count)
+
+    async def stop(self) -> None:
+        """End the process, its group and what it left behind. Bounded by the three graces together."""
+        self._writer.close()
+        if not await self._wait_exit(EOF_GRACE):
+            self._signal_group(signal.SIGTERM)
+            await self._wait_exit(TERM_GRACE)
+        else:
+            # Servers behind a wrapper often outlive it by a moment; what is left now has had its end-of-file too.
+            self._signal_all(signal.SIGTERM)
+        if not await self._wait_gone(TERM_GRACE if self.exit_status is not None else 0.0):
+            self._signal_all(signal.SIGKILL)
+            await self._wait_exit(KILL_GRACE)
+            await self._wait_gone(KILL_GRACE)
+        self._reader.close()
+        self._errors.close()
+        self._table.remove(self.pid)
+        self._table.reap_strays()
+
+    # What arrives
+
+    def _data(self, data: bytes) -> None:
+        receiver = self._receiver
+        for line in self._splitter.feed(data):
+            receiver.on_message(line)
+        if self._splitter.oversized:
+            for remains in self._splitter.oversized:
+                receiver.on_oversized(remains)
+            self._splitter.oversized.clear()
+
+    def _output_ended(self) -> None:
+        self._ended = True
+        line = self._splitter.finish()
+        if line:
+            self._receiver.on_message(line)
+        if self.exit_status is None:
+            self._loop.call_later(EXIT_STATUS_GRACE, self._close, "the server closed its output")
+        else:
+            self._close(describe_exit(self.exit_status))
+
+    def _write_failed(self, error: OSError) -> None:
+        self._loop.call_later(EXIT_STATUS_GRACE, self._close, f"the server closed its input ({error.strerror})")
+
+    def _close(self, reason: str) -> None:
+        if not self._closed:
+            self._closed = True
+            if self.exit_status is not None:
+                reason = describe_exit(self.exit_status)
+            self._receiver.on_closed(reason)
+
+    # How the process ends
+
+    def _watch_exit(self) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+            self._loop.add_reader(self._pidfd, self._exit_seen)
+        except (AttributeError, OSError):
+            # macOS, and kernels before 5.3: a thread waits instead.
+            import threading
+
+            threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
+
+    def _exit_seen(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._set_exit(self._process.wait())
+
+    def _wait_in_thread(self) -> None:
+        status = self._process.wait()
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._set_exit, status)
+
+    def _set_exit(self, status: int) -> None:
+        self.exit_status = status
+        self._exited.set()
+        if self._ended:
+            self._close(describe_exit(status))
+        else:
+            # A grandchild may hold the pipe open for ever.
+            self._loop.call_later(LAST_OUTPUT_GRACE, self._close, describe_exit(status))
+
+    async def _wait_exit(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._exited.wait()
+        return self._exited.is_set()
+
+    async def _wait_gone(self, seconds: float) -> bool:
+        """Wait until neither the group nor a stray of this server is left."""
+        end = time.monotonic() + seconds
+        while self._is_group_alive() or self._table.strays(self._mark):
+            self._table.reap_strays()
+            if time.monotonic() >= end:
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+    def _is_group_alive(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            # macOS answers so for a group that consists of zombies.
+            return False
+        return True
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        self._signal_group(number)
+        for pid in self._table.strays(self._mark):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def spawn(
+    command: str,
+    args: tuple[str, ...],
+    env: Mapping[str, str],
+    cwd: str | None,
+    *,
+    table: ProcessTable,
+    batch: Batch,
+    receiver: Receiver,
+    limit: int,
+) -> ChildLink:
+    """Start a server. Raises `DownstreamError` with the reason and what to do about it."""
+    table.prepare()
+    mark = table.mark()
+    environment = {**os.environ, **env, MARK: mark}
+    program = _find(command, environment.get("PATH"), cwd)
+    try:
+        process = subprocess.Popen(
+            [program, *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=cwd,
+            bufsize=0,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise _why_not_started(command, cwd, error) from None
+    table.add(process.pid)
+    assert process.stdout is not None
+    widen(process.stdout.fileno())
+    return ChildLink(process, mark, table, batch, receiver, limit)
+
+
+def _find(command: str, path: str | None, cwd: str | None) -> str:
+    import shutil
+
+    if os.sep in command:
+        return command if cwd is None else os.path.join(cwd, command)
+    found = shutil.which(command, path=path)
+    if found is None:
+        raise DownstreamError(
+            f"command `{command}` was not found on PATH", hint="install it, or give its full path as `command`"
+        )
+    return found
+
+
+def _why_not_started(command: str, cwd: str | None, error: OSError | ValueError) -> DownstreamError:
+    if cwd is not None and not os.path.isdir(cwd):
+        return DownstreamError(f"working directory `{cwd}` does not exist", hint="correct `cwd` in the configuration")
+    if isinstance(error, PermissionError) and os.path.isdir(command):
+        return DownstreamError(f"command `{command}` is a folder", hint="name the program inside it")
+    if isinstance(error, PermissionError):
+        return DownstreamError(f"command `{command}` is not executable", hint="make it executable (chmod +x)")
+    if isinstance(error, FileNotFoundError):
+        return DownstreamError(
+            f"command `{command}` does not exist", hint="correct `command`; if it does exist, check its first line (#!)"
+        )
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return DownstreamError(f"command `{command}` cannot be started: {reason}")
+
+
+def describe_exit(status: int) -> str:
+    """`exit status 3`, or `killed by SIGKILL`."""
+    if status >= 0:
+        return f"the server exited with status {status}"
+    try:
+        return f"the server was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"the server was killed by signal {-status}"

@@ -1,0 +1,40 @@
+"""The boundary between those who move messages and those who understand them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Raw
+
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.framing import Oversized
+
+
+class Receiver(Protocol):
+    """Whoever is told what arrives on a link."""
+
+    def on_message(self, line: bytes) -> None:
+        """One message arrived, as it was written."""
+
+    def on_oversized(self, remains: Oversized) -> None:
+        """A message was longer than the limit and has been dropped."""
+
+    def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
+        """The request with this id got no answer and will get none, though the link as a whole lives on."""
+
+    def on_closed(self, reason: str) -> None:
+        """The link is gone; nothing more will arrive. Called once."""
+
+
+class Link(Protocol):
+    """One message-wise connection to a peer."""
+
+    def send(self, *parts: bytes | Raw) -> None:
+        """Send one message, given in parts. Never blocks, never raises: a link that has failed tells its receiver.
+
+        Parts let a large payload travel from the buffer it was read into to the descriptor without being copied.
+        """
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the peer has not taken yet."""

@@ -1,0 +1,241 @@
+"""Reading and writing of file descriptors on the event loop, in batches.
+
+asyncio's own pipe transports cost a task switch and a write call for each message. Here everything that one read
+brings in is handled at once, and everything that it makes us write leaves in one write per descriptor.
+
+Owns buffers, batching and back-pressure. Refuses to know about lines and processes. POSIX only: on Windows the event
+loop cannot watch descriptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Raw
+
+from mcp_workbench.transport.memory import keep_some
+
+# glibc serves up to 128 KiB from its heap and maps larger blocks anew each time, page faults included. So reads start
+# below that and grow only while a peer keeps them full, which is when a large message is on its way.
+SMALL_READ: Final = 64 * 1024
+LARGE_READ: Final = 256 * 1024
+# Up to this much is joined and written in one piece; beyond, copying costs more than `writev`.
+JOIN_BELOW: Final = 128 * 1024
+# Linux takes at most 1,024 buffers in one call.
+MOST_BUFFERS: Final = 1024
+
+
+# A pipe holds 64 KiB unless it is told otherwise; a message of a megabyte then costs sixteen hand-overs between two
+# processes. All pipes of an unprivileged user together may hold 64 MiB, so this is no more than a few steps up.
+PIPE_BYTES: Final = LARGE_READ
+
+
+def widen(fd: int) -> None:
+    """Let a pipe hold more, where the system can do that (Linux) and the descriptor is a pipe."""
+    with contextlib.suppress(OSError, AttributeError):
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
+class Batch:
+    """Gathers the writers that have something to send, and flushes them when the current read has been handled."""
+
+    __slots__ = ("_held", "_loop", "_scheduled", "_writers")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._writers: list[PipeWriter] = []
+        self._held = False
+        self._scheduled = False
+
+    def add(self, writer: PipeWriter) -> None:
+        """Flush this writer at the end of the batch, or in the next turn of the loop when none is open."""
+        self._writers.append(writer)
+        if not self._held and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def run(self, handle: Callable[[bytes], None], data: bytes) -> None:
+        """Call `handle(data)` with writes held back until it returns."""
+        self._held = True
+        try:
+            handle(data)
+        finally:
+            self._held = False
+            if self._writers:
+                self._flush()
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            writer.flush()
+
+
+class PipeReader:
+    """Calls back with what a descriptor brings, then once with its end. Owns and closes the descriptor."""
+
+    __slots__ = ("_batch", "_closed", "_ended", "_fd", "_loop", "_on_data", "_pollable", "_size", "paused")
+
+    def __init__(self, batch: Batch, fd: int, on_data: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._batch = batch
+        self._loop = asyncio.get_running_loop()
+        self._fd = fd
+        self._on_data = on_data
+        self._ended = ended
+        self._size = SMALL_READ
+        self._closed = False
+        self._pollable = True
+        self.paused = True
+        self.resume()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._closed or not self.paused:
+            return
+        self.paused = False
+        try:
+            self._loop.add_reader(self._fd, self._ready)
+        except (PermissionError, ValueError, OSError):
+            # A regular file cannot be watched, and need not be: reading it never waits.
+            self._pollable = False
+            self._loop.call_soon(self._ready_again)
+
+    def pause(self) -> None:
+        """Let the peer wait: the pipe fills up, and it stops writing."""
+        if self._closed or self.paused:
+            return
+        self.paused = True
+        if self._pollable:
+            self._loop.remove_reader(self._fd)
+
+    def close(self) -> None:
+        """Stop reading and close the descriptor. `ended` is not called."""
+        if self._closed:
+            return
+        self.pause()
+        self._closed = True
+        os.close(self._fd)
+
+    def _ready_again(self) -> None:
+        if not self._closed and not self.paused:
+            self._ready()
+            self._loop.call_soon(self._ready_again)
+
+    def _ready(self) -> None:
+        try:
+            data = os.read(self._fd, self._size)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            self._ended()
+            return
+        if len(data) < SMALL_READ:
+            self._size = SMALL_READ
+        elif self._size == SMALL_READ:
+            self._size = LARGE_READ
+            keep_some()
+        self._batch.run(self._on_data, data)
+
+
+class PipeWriter:
+    """Writes to a descriptor without ever blocking. Owns and closes it."""
+
+    __slots__ = (
+        "_batch",
+        "_closed",
+        "_failed",
+        "_fd",
+        "_loop",
+        "_parts",
+        "_queued",
+        "_waiting",
+        "on_drained",
+        "unsent_bytes",
+    )
+
+    def __init__(self, batch: Batch, fd: int, failed: Callable[[OSError], None]) -> None:
+        self._batch = batch
+        self._loop = asyncio.get_running_loop()
+        self._fd = fd
+        self._failed = failed
+        self._parts: list[bytes | memoryview] = []
+        self._queued = False
+        self._waiting = False
+        self._closed = False
+        self.unsent_bytes = 0
+        # Called when a queue that had to wait for the peer is empty again.
+        self.on_drained: Callable[[], None] | None = None
+        os.set_blocking(fd, False)
+
+    def write(self, *parts: bytes | Raw) -> None:
+        """Queue parts; they leave together with the rest of the batch."""
+        if self._closed:
+            return
+        for part in parts:
+            # A Raw is a view already, but only a memoryview has a length and can be cut.
+            piece = part if type(part) is bytes else memoryview(part)
+            self._parts.append(piece)
+            self.unsent_bytes += len(piece)
+        if not self._queued and not self._waiting:
+            self._queued = True
+            self._batch.add(self)
+
+    def flush(self) -> None:
+        """Write as much as the descriptor takes now."""
+        self._queued = False
+        while self._parts and not self._closed and not self._waiting:
+            try:
+                self._write_some()
+            except BlockingIOError:
+                self._waiting = True
+                self._loop.add_writer(self._fd, self._writable)
+            except OSError as error:
+                self.close()
+                self._failed(error)
+
+    def _write_some(self) -> None:
+        parts = self._parts
+        if self.unsent_bytes <= JOIN_BELOW:
+            data = b"".join(parts)
+            sent = os.write(self._fd, data)
+            self._parts = parts = [] if sent == len(data) else [memoryview(data)[sent:]]
+            self.unsent_bytes -= sent
+            return
+        sent = os.writev(self._fd, parts[:MOST_BUFFERS])
+        self.unsent_bytes -= sent
+        done = 0
+        for part in parts:
+            if sent < len(part):
+                break
+            sent -= len(part)
+            done += 1
+        del parts[:done]
+        if sent:
+            # A view, so that a large message which leaves in pieces is not copied for each of them.
+            parts[0] = memoryview(parts[0])[sent:]
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._fd)
+        self._waiting = False
+        self.flush()
+        if not self._parts and self.on_drained is not None:
+            self.on_drained()
+
+    def close(self) -> None:
+        """Close the descriptor; what is unsent is dropped."""
+        if self._closed:
+            return
+        self._closed = True
+        self._parts.clear()
+        self.unsent_bytes = 0
+        if self._waiting:
+            self._loop.remove_writer(self._fd)
+        os.close(self._fd)

@@ -1,0 +1,105 @@
+"""The client's end over stdio: our own stdin and stdout.
+
+Owns the two descriptors while we serve. Refuses to know what the messages mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from msgspec import Raw
+
+from mcp_workbench.jsonrpc.framing import LineSplitter
+from mcp_workbench.transport.link import Receiver
+from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, widen
+
+# A client that does not read makes its answers pile up here. Beyond the first bound we stop reading its requests;
+# beyond the second it is taken for dead.
+PAUSE_ABOVE = 8 * 1024 * 1024
+DROP_ABOVE = 512 * 1024 * 1024
+
+
+class StdioLink:
+    """Messages from stdin, messages to stdout.
+
+    stdout belongs to the protocol: descriptor 1 is pointed at stderr for as long as we serve, so that a stray `print`
+    in any library cannot corrupt it.
+    """
+
+    def __init__(self, batch: Batch, limit: int) -> None:
+        self._splitter = LineSplitter(limit)
+        self._batch = batch
+        self._receiver: Receiver | None = None
+        self._closed = False
+        self._read_fd = os.dup(0)
+        self._write_fd = os.dup(1)
+        self._was_blocking = os.get_blocking(1)
+        os.dup2(2, 1)
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to deliver messages."""
+        self._receiver = receiver
+        self._writer = PipeWriter(self._batch, self._write_fd, self._write_failed)
+        self._reader = PipeReader(self._batch, self._read_fd, self._data, self._ended)
+        widen(self._write_fd)
+        self._writer.on_drained = self._reader.resume
+
+    def send(self, *parts: bytes | Raw) -> None:
+        """Send one message."""
+        writer = self._writer
+        writer.write(*parts, b"\n")
+        if writer.unsent_bytes > PAUSE_ABOVE and not self._closed:
+            self._hold_back()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client has not taken yet."""
+        return self._writer.unsent_bytes
+
+    def stop_reading(self) -> None:
+        """Accept no more messages; answers still go out."""
+        self._reader.close()
+
+    def close(self) -> None:
+        """Give stdout back as it was found."""
+        if self._closed:
+            return
+        self._closed = True
+        self._reader.close()
+        with contextlib.suppress(OSError):
+            os.dup2(self._write_fd, 1)
+            os.set_blocking(1, self._was_blocking)
+        self._writer.close()
+
+    def _hold_back(self) -> None:
+        if self._writer.unsent_bytes > DROP_ABOVE:
+            self._fail(f"the client has not read {self._writer.unsent_bytes} bytes of answers")
+        else:
+            self._reader.pause()
+
+    def _data(self, data: bytes) -> None:
+        receiver = self._receiver
+        assert receiver is not None
+        for line in self._splitter.feed(data):
+            receiver.on_message(line)
+        if self._splitter.oversized:
+            for remains in self._splitter.oversized:
+                receiver.on_oversized(remains)
+            self._splitter.oversized.clear()
+
+    def _ended(self) -> None:
+        line = self._splitter.finish()
+        receiver = self._receiver
+        assert receiver is not None
+        if line:
+            receiver.on_message(line)
+        receiver.on_closed("stdin was closed")
+
+    def _write_failed(self, error: OSError) -> None:
+        self._fail(f"stdout cannot be written: {error.strerror}")
+
+    def _fail(self, reason: str) -> None:
+        self._reader.close()
+        assert self._receiver is not None
+        self._receiver.on_closed(reason)

@@ -1,0 +1,130 @@
+"""The files of other clients are configurations as they are."""
+
+from __future__ import annotations
+
+from tests.config.loading import parsed
+
+
+def test_claude_desktop() -> None:
+    config = parsed(
+        """{
+  "globalShortcut": "Ctrl+Space",
+  "mcpServers": {
+    "filesystem": {
+      "command": "npx",
+      "args": ["-y", "@modelcontextprotocol/server-filesystem", "/Users/me/Desktop"]
+    },
+    "brave": {"command": "npx", "args": [], "env": {"BRAVE_API_KEY": "abcdefgh"}}
+  }
+}"""
+    )
+    assert config.plain
+    assert config.face is None
+    assert list(config.toolboxes) == ["default"]
+    assert config.toolboxes["default"].description == "The servers of workbench-config.json"
+    assert list(config.toolboxes["default"].servers) == ["filesystem", "brave"]
+    assert config.secrets == {"abcdefgh"}
+
+
+def test_claude_code() -> None:
+    config = parsed(
+        {
+            "numStartups": 12,
+            "tipsHistory": {"a": 1},
+            "projects": {"/x": {"mcpServers": {"local": {"command": "${NOT_LOOKED_AT}"}}, "history": ["${x}"]}},
+            "mcpServers": {
+                "api": {
+                    "type": "http",
+                    "url": "${API_BASE_URL:-https://api.example.com}/mcp",
+                    "headers": {"Authorization": "Bearer ${API_KEY}"},
+                    "oauth": {"clientId": "x", "callbackPort": 8080},
+                    "alwaysLoad": True,
+                    "timeout": 600_000,
+                },
+                "db": {"type": "stdio", "command": "db-mcp", "args": [], "env": {}},
+            },
+        },
+        {"API_KEY": "k-123456"},
+    )
+    api = config.toolboxes["default"].servers["api"]
+    assert (api.transport, api.url, api.timeout) == ("http", "https://api.example.com/mcp", 600.0)
+    assert api.headers == {"Authorization": "Bearer k-123456"}
+
+
+def test_cursor() -> None:
+    config = parsed(
+        {
+            "mcpServers": {
+                "s": {"url": "https://a.b/mcp", "headers": {"K": "${env:MY_KEY}"}, "auth": {"CLIENT_ID": "x"}}
+            }
+        },
+        {"MY_KEY": "value"},
+    )
+    assert config.toolboxes["default"].servers["s"].headers == {"K": "value"}
+
+
+def test_vs_code() -> None:
+    config = parsed(
+        """{
+  // written by hand
+  "inputs": [{"type": "promptString", "id": "key", "description": "API Key", "password": true}],
+  "servers": {
+    "github": {"type": "http", "url": "https://api.githubcopilot.com/mcp/", "gallery": true, "version": "1.0.0"},
+    "playwright": {"command": "npx", "args": ["-y", "@microsoft/mcp-server-playwright"], "dev": {"watch": "*.js"}},
+  },
+}"""
+    )
+    servers = config.toolboxes["default"].servers
+    assert (servers["github"].transport, servers["playwright"].transport) == ("http", "stdio")
+
+
+def test_windsurf() -> None:
+    config = parsed(
+        {"mcpServers": {"s": {"serverUrl": "https://a.b/mcp", "disabledTools": ["rm"], "alwaysAllow": ["ls"]}}}
+    )
+    server = config.toolboxes["default"].servers["s"]
+    assert (server.url, server.tool_filters) == ("https://a.b/mcp", ("*", "!rm"))
+
+
+def test_cline_and_roo_code() -> None:
+    config = parsed(
+        {
+            "mcpServers": {
+                "a": {"command": "a", "disabled": False, "autoApprove": ["x"], "timeout": 3600, "type": "stdio"},
+                "b": {"type": "streamableHttp", "url": "https://a.b", "disabled": True, "remoteConfigured": True},
+                "c": {"type": "streamable-http", "url": "https://a.b", "alwaysAllow": [], "watchPaths": ["x"]},
+            }
+        }
+    )
+    servers = config.toolboxes["default"].servers
+    assert list(servers) == ["a", "c"]
+    assert servers["a"].timeout == 3600.0
+    assert config.disabled == ("default/b",)
+
+
+def test_gemini_cli() -> None:
+    config = parsed(
+        {
+            "theme": "x",
+            "mcp": {"allowed": ["a"]},
+            "mcpServers": {
+                "a": {"httpUrl": "https://a.b/mcp", "trust": True, "timeout": 5_000, "excludeTools": ["x"]},
+                "b": {"command": "b", "cwd": "./b", "includeTools": ["y"], "description": "B"},
+                "c": {"url": "https://a.b/sse", "authProviderType": "google_credentials", "targetAudience": "x"},
+            },
+        }
+    )
+    servers = config.toolboxes["default"].servers
+    assert (servers["a"].transport, servers["a"].timeout) == ("http", 5.0)
+    assert servers["b"].tool_filters == ("y",)
+    assert servers["c"].transport == "auto"
+
+
+def test_copilot_cli() -> None:
+    config = parsed({"mcpServers": {"a": {"type": "local", "command": "a", "args": [], "tools": ["*"]}}})
+    assert config.toolboxes["default"].servers["a"].tool_filters == ("*",)
+
+
+def test_leftovers_of_the_other_kind_of_server_do_no_harm_in_a_plain_file() -> None:
+    config = parsed({"mcpServers": {"a": {"url": "https://a.b", "args": ["x"], "env": {"A": "b"}}}})
+    assert config.toolboxes["default"].servers["a"].url == "https://a.b"

@@ -1,0 +1,215 @@
+"""The house has rooms, and a request walks through them in one direction: imports point the same way.
+
+`docs/design.md` draws the house; the table below is its exact form. A new room, or a new door between two, is a
+decision about the architecture: change the table and its reason together with the design, not to silence this test.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "mcp_workbench"
+MOST_LINES = 500
+
+# room: (rooms that it may import, why these and no others)
+DOORS: dict[str, tuple[set[str], str]] = {
+    "errors": (set(), "everybody raises them, so they know nobody"),
+    "nearest": (set(), "a function of words"),
+    "run": (set(), "chooses the event loop; what runs on it is the caller's"),
+    "economy": (
+        {"errors", "nearest"},
+        "searches, shortens and describes tools as values; does not know where they come from or who asks",
+    ),
+    "config": ({"errors", "nearest"}, "what the user wrote, and nothing that runs"),
+    "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
+    "observe": (
+        {"errors", "config", "jsonrpc"},
+        "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
+    ),
+    "transport": ({"errors", "jsonrpc"}, "how messages travel, not what they mean; callers hand it values"),
+    "protocol": ({"errors", "jsonrpc"}, "the two eras of MCP, whoever is behind and however it is reached"),
+    "catalog": (
+        {"errors", "nearest", "config", "jsonrpc", "protocol", "economy"},
+        "what is offered and under which name; no connections, so what is remembered works without them",
+    ),
+    "guard": ({"errors", "config", "catalog"}, "who may call what is a question about names, not about transports"),
+    "downstream": (
+        {"errors", "config", "jsonrpc", "transport", "protocol", "catalog", "observe"},
+        "one connection and its life; does not know who is calling, so neither face nor session",
+    ),
+    "face": (
+        {"errors", "nearest", "config", "jsonrpc", "protocol", "catalog", "economy"},
+        "turns a request into a decision; does no I/O, so no sockets, processes or connections",
+    ),
+    "router": (
+        {
+            *("errors", "nearest", "config", "jsonrpc", "protocol", "catalog", "economy", "guard"),
+            *("downstream", "face", "observe"),
+        },
+        "carries a decision out: past the guard, to a connection",
+    ),
+    "session": (
+        {
+            *("errors", "config", "jsonrpc", "transport", "protocol", "catalog", "downstream", "face"),
+            *("router", "observe"),
+        },
+        "one client; sends only through the router, and hears from a connection when its server asks something",
+    ),
+    "gateway": (
+        {
+            *("errors", "config", "jsonrpc", "observe", "transport", "protocol", "catalog", "guard"),
+            *("downstream", "face", "router", "session", "economy", "run"),
+        },
+        "the composition root: builds the rooms; is used by commands, does not know them",
+    ),
+    "demo": (set(), "servers that run as processes of their own, as foreign as anybody's"),
+    "cli": (
+        {
+            *("errors", "nearest", "config", "jsonrpc", "observe", "transport", "protocol", "catalog", "guard"),
+            *("downstream", "face", "router", "session", "economy", "run", "gateway", "demo"),
+        },
+        "commands for people: at the very front, nobody imports it",
+    ),
+    "__main__": ({"cli"}, "`python -m mcp_workbench` is the command"),
+}
+
+# Rooms that decide, or that hold what was said, and leave doing to others.
+WITHOUT_IO = ("config", "catalog", "economy", "face", "guard", "errors", "nearest")
+IO_MODULES = {"aiohttp", "asyncio", "multiprocessing", "select", "selectors", "socket", "ssl", "subprocess", "uvloop"}
+
+# Names that say nothing about what a module owns.
+EMPTY_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
+
+
+@cache
+def modules() -> tuple[Path, ...]:
+    return tuple(sorted(PACKAGE.rglob("*.py")))
+
+
+def dotted(path: Path, package: Path) -> str:
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str | None:
+    """The room that a dotted module name belongs to; None for the package itself and for everything foreign."""
+    top, _, rest = module.partition(".")
+    return rest.partition(".")[0] or None if top == PACKAGE.name else None
+
+
+def imported(path: Path, package: Path = PACKAGE) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything that a module imports, also in functions and for types only."""
+    name = dotted(path, package)
+    here = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) - node.level + 1] if node.level else []
+            origin = ".".join([*base, node.module] if node.module else base)
+            # `from mcp_workbench import errors` names a room by its last part.
+            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+
+
+def room_exists(room: str) -> bool:
+    return (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").is_file()
+
+
+def test_every_module_lives_in_a_room_of_the_table() -> None:
+    homeless = {room for path in modules() if (room := room_of(dotted(path, PACKAGE))) and room not in DOORS}
+    assert not homeless, f"rooms without an entry in DOORS: {sorted(homeless)}"
+
+
+def test_imports_go_only_through_the_doors_of_the_table() -> None:
+    trespassing = []
+    for path in modules():
+        own = room_of(dotted(path, PACKAGE))
+        for line, target in imported(path):
+            room = room_of(target)
+            if own is None or room is None or room == own or not room_exists(room):
+                continue
+            allowed, reason = DOORS[own]
+            if room not in allowed:
+                trespassing.append(f"{path.relative_to(ROOT)}:{line} imports {target}; {own}: {reason}")
+    assert not trespassing, "\n".join(trespassing)
+
+
+def test_the_package_itself_imports_no_room() -> None:
+    """Whatever `import mcp_workbench` loads, every start pays for."""
+    assert [target for _, target in imported(PACKAGE / "__init__.py") if room_of(target)] == []
+
+
+def test_the_doors_form_no_circle() -> None:
+    placed: set[str] = set()
+    while placed != DOORS.keys():
+        ready = {room for room, (allowed, _) in DOORS.items() if room not in placed and allowed <= placed}
+        assert ready, f"these rooms import each other in a circle: {sorted(DOORS.keys() - placed)}"
+        placed |= ready
+
+
+@pytest.mark.parametrize("room", WITHOUT_IO)
+def test_rooms_that_decide_do_no_io(room: str) -> None:
+    doing = [
+        f"{path.relative_to(ROOT)}:{line} imports {target}"
+        for path in modules()
+        if room_of(dotted(path, PACKAGE)) == room
+        for line, target in imported(path)
+        if target.partition(".")[0] in IO_MODULES
+    ]
+    assert not doing, "\n".join(doing)
+
+
+def test_no_module_exceeds_500_lines() -> None:
+    files = [path for folder in ("src", "tests", "scripts", "bench") for path in (ROOT / folder).rglob("*.py")]
+    assert files
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    long = [f"{path.relative_to(ROOT)}: {lines} lines" for path, lines in sizes.items() if lines > MOST_LINES]
+    assert not long, "split by owner of state:\n" + "\n".join(long)
+
+
+def test_every_module_says_what_it_owns() -> None:
+    silent = []
+    for path in modules():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if tree.body and ast.get_docstring(tree) is None:
+            silent.append(str(path.relative_to(ROOT)))
+    assert not silent, f"modules without a docstring: {silent}"
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    assert [str(path.relative_to(ROOT)) for path in modules() if path.stem in EMPTY_NAMES] == []
+
+
+def test_every_form_of_import_is_seen(tmp_path: Path) -> None:
+    package = tmp_path / "mcp_workbench"
+    (package / "face").mkdir(parents=True)
+    module = package / "face" / "proxy.py"
+    module.write_text(
+        "import mcp_workbench.downstream.pool\n"
+        "from mcp_workbench.transport import stdio\n"
+        "from mcp_workbench import session\n"
+        "from mcp_workbench import __version__\n"
+        "from ..router import Router\n"
+        "from .. import gateway\n"
+        "from .names import exposed\n"
+        "def late():\n"
+        "    from mcp_workbench.guard.policy import allows\n"
+    )
+    assert sorted(imported(module, package)) == [
+        (1, "mcp_workbench.downstream.pool"),
+        (2, "mcp_workbench.transport.stdio"),
+        (3, "mcp_workbench.session"),
+        (4, "mcp_workbench.__version__"),
+        (5, "mcp_workbench.router.Router"),
+        (6, "mcp_workbench.gateway"),
+        (7, "mcp_workbench.face.names.exposed"),
+        (9, "mcp_workbench.guard.policy.allows"),
+    ]
+    rooms = [room_of(target) for _, target in sorted(imported(module, package))]
+    assert rooms == ["downstream", "transport", "session", "__version__", "router", "gateway", "face", "guard"]

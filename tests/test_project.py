@@ -1,0 +1,228 @@
+"""What holds for the project as a whole: one version, pinned dependencies, one set of checks, honest documents."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import mcp_workbench
+from mcp_workbench.config.load import load
+
+ROOT = Path(__file__).resolve().parent.parent
+# A source distribution has no git; folders that tools fill are not part of the project in either case.
+GENERATED = {".git", ".venv", "venv", "dist", "build", "node_modules", "__pycache__", ".hypothesis"}
+
+# A pin says which file, never where from: that is the matter of whoever installs.
+REGISTRY_ADDRESSES = (
+    r"pypi\.org/simple",
+    r"files\.pythonhosted\.org",
+    r"registry\.(npmjs\.org|yarnpkg\.com)",
+    r"--(extra-)?index-url[ =]\S",
+    r'(registry|source|resolved|index|url)"? ?[:=] ?"?(https?|file)://[^ "]*(simple|registry|/packages/|\.tgz|\.whl)',
+)
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@cache
+def project() -> dict[str, Any]:
+    return tomllib.loads(text("pyproject.toml"))
+
+
+@cache
+def tracked_files() -> tuple[Path, ...]:
+    """What is in git or would be after `git add`; without git, everything that no tool has generated."""
+    if (ROOT / ".git").exists() and shutil.which("git"):
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        found = [ROOT / name for name in listed.split("\0") if name]
+    else:
+        found = [path for path in ROOT.rglob("*") if not GENERATED.intersection(path.relative_to(ROOT).parts)]
+    return tuple(path for path in found if path.is_file())
+
+
+def pins(path: str) -> dict[str, tuple[str, int]]:
+    """Package to version and number of hashes, for a constraints file."""
+    found: dict[str, tuple[str, int]] = {}
+    for entry in re.split(r"\n(?=[a-z0-9#])", text(path)):
+        pinned = re.match(r"([a-z0-9-]+)==(\S+) ", entry)
+        if pinned:
+            found[pinned[1]] = (pinned[2], len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", entry)))
+    return found
+
+
+def test_the_version_stands_in_one_place() -> None:
+    version = mcp_workbench.__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+    assert "version" in project()["project"]["dynamic"]
+    assert project()["tool"]["hatch"]["version"]["path"] == "src/mcp_workbench/__init__.py"
+    here = [path for path in tracked_files() if path.suffix in (".py", ".yml") and "tests" not in path.parts]
+    here += [ROOT / "pyproject.toml", ROOT / "Makefile"]
+    whole = re.compile(rf"(?<![\d.]){re.escape(version)}(?![\d.])")
+    places = [str(path.relative_to(ROOT)) for path in here if whole.search(path.read_text(encoding="utf-8"))]
+    assert places == ["src/mcp_workbench/__init__.py"]
+
+
+def test_the_changelog_has_an_entry_for_this_version_or_for_what_is_unreleased() -> None:
+    changelog = text("CHANGELOG.md")
+    assert f"## [{mcp_workbench.__version__}]" in changelog or "## [Unreleased]" in changelog
+
+
+def test_the_package_description_says_incubating() -> None:
+    assert re.search("incubating|pre-1.0", project()["project"]["description"], re.IGNORECASE)
+
+
+def test_the_readme_opens_with_the_incubation_notice() -> None:
+    beginning = "\n".join(text("README.md").splitlines()[:30]).lower()
+    assert "incubat" in beginning
+    assert "breaking change" in beginning
+
+
+def test_no_file_names_the_download_address_of_a_package_registry() -> None:
+    assert tracked_files()
+    found = []
+    for path in tracked_files():
+        content = path.read_bytes().decode("utf-8", errors="replace")
+        found += [
+            f"{path.relative_to(ROOT)}: {hit[0]}" for one in REGISTRY_ADDRESSES for hit in re.finditer(one, content)
+        ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("group", "files"),
+    [
+        ("build", ["constraints.txt"]),
+        ("runtime", ["constraints.txt"]),
+        ("dev", ["constraints.txt", "constraints-dev.txt"]),
+    ],
+)
+def test_every_dependency_is_pinned_within_its_range(group: str, files: list[str]) -> None:
+    asked: dict[str, list[str]] = {
+        "build": project()["build-system"]["requires"],
+        "runtime": project()["project"]["dependencies"],
+        "dev": project()["project"]["optional-dependencies"]["dev"],
+    }
+    pinned = {name: version for file in files for name, (version, _) in pins(file).items()}
+    for requirement in map(Requirement, asked[group]):
+        version = pinned.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement.name} is in none of {files}: run `make constraints`"
+        assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
+
+
+@pytest.mark.parametrize("file", ["constraints.txt", "constraints-dev.txt"])
+def test_constraints_hold_pins_and_hashes_and_nothing_else(file: str) -> None:
+    form = re.compile(r"#.*|[a-z0-9-]+==\S+ \\|    --hash=sha256:[0-9a-f]{64}( \\)?")
+    assert [line for line in text(file).splitlines() if not form.fullmatch(line)] == []
+    assert pins(file)
+    assert [name for name, (_, hashes) in pins(file).items() if not hashes] == []
+
+
+def test_the_two_constraints_files_do_not_overlap() -> None:
+    assert pins("constraints.txt").keys() & pins("constraints-dev.txt").keys() == set()
+
+
+def stand_in(folder: Path, name: str, script: str) -> None:
+    """An executable that takes the place of a real one."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def run_ci(folder: Path, make: str) -> tuple[int, list[str]]:
+    """`.ci/run` with a `make` that records how it was called: its exit status, and the targets in order."""
+    record = folder / "calls"
+    stand_in(folder, "make", f'echo "$1" >> "{record}"\n{make}')
+    environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", str(ROOT / ".ci" / "run")], env=environment, capture_output=True, timeout=60)
+    return done.returncode, record.read_text().split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_ci_runs_linters_types_and_tests_and_stops_at_the_first_that_fails(tmp_path: Path) -> None:
+    assert run_ci(tmp_path, "exit 0") == (0, ["dev", "lint", "format-check", "types", "test"])
+    (tmp_path / "calls").unlink()
+    status, called = run_ci(tmp_path, '[ "$1" != types ]')
+    assert status != 0
+    assert called[-1] == "types"
+
+
+@pytest.mark.parametrize("workflow", ["ci.yml", "release.yml"])
+def test_workflows_run_what_ci_runs(workflow: str) -> None:
+    steps = re.findall(r"^ +- run: (.*)$", text(f".github/workflows/{workflow}"), re.MULTILINE)
+    assert "bash .ci/run" in steps
+
+
+def test_the_release_is_checked_and_tested_before_anything_is_published() -> None:
+    workflow = text(".github/workflows/release.yml")
+    order = ["scripts/check_release.py", "bash .ci/run", "make build", "gh-action-pypi-publish", "gh release create"]
+    found = [workflow.index(step) for step in order]
+    assert found == sorted(found)
+    assert re.search(r"publish:\n.*\n +needs: verify\n", workflow)
+
+
+def test_ci_covers_every_python_that_the_package_promises() -> None:
+    classifiers: list[str] = project()["project"]["classifiers"]
+    promised = [found[1] for each in classifiers if (found := re.fullmatch(r".*:: Python :: (3\.\d+)", each))]
+    matrix = re.search(r"python: \[(.*)\]", text(".github/workflows/ci.yml"))
+    assert matrix is not None
+    assert json.loads(f"[{matrix[1]}]") == promised
+    assert project()["project"]["requires-python"] == f">={promised[0]}"
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_make_says_so_when_python_is_too_old(tmp_path: Path) -> None:
+    stand_in(tmp_path, "old-python", 'if [ "$1" = --version ]; then echo "Python 3.10.13"; else exit 1; fi')
+    command = ["make", "demo", f"PYTHON={tmp_path}/old-python", f"VENV={tmp_path}/venv"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "needs Python 3.11 or newer" in done.stderr
+    assert "is Python 3.10.13." in done.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def test_the_guide_for_contributors_names_every_room() -> None:
+    guide = text("CLAUDE.md")
+    package = ROOT / "src" / "mcp_workbench"
+    rooms = {path.name for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    missing = [room for room in rooms if f"`{room}/`" not in guide] + [
+        file for file in files if f"`{file}`" not in guide
+    ]
+    assert not missing, f"CLAUDE.md does not mention {sorted(missing)}"
+
+
+def test_the_manual_test_configuration_loads_and_uses_only_servers_of_the_package() -> None:
+    config = load(str(ROOT / "workbench-config.test.json"), {})
+    servers = [server for toolbox in config.toolboxes.values() for server in toolbox.servers.values()]
+    assert len(config.toolboxes) == 2
+    assert len({server.name for server in servers}) < len(servers), "no server stands in both toolboxes"
+    for server in servers:
+        assert server.args[:1] == ("-m",), server.args
+        assert server.args[1].startswith("mcp_workbench.demo."), server.args
+        module = ROOT / "src" / Path(*server.args[1].split("."))
+        assert module.with_suffix(".py").exists(), server.args
+
+
+def test_every_file_that_documents_point_to_exists() -> None:
+    documents = [path for path in tracked_files() if path.suffix == ".md"]
+    assert documents
+    broken = []
+    for document in documents:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8")):
+            if "://" not in target and not target.startswith("mailto:") and not (document.parent / target).exists():
+                broken.append(f"{document.relative_to(ROOT)}: {target}")
+    assert not broken, "\n".join(broken)
