@@ -15,12 +15,13 @@ from msgspec import Struct
 from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder
-from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.face.proxy import ProxyFace
+from mcp_workbench.face.base import Face
 from mcp_workbench.router import Router
+from mcp_workbench.session.hub import Hub
 from mcp_workbench.session.session import Session
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.link import Receiver
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 5.0
 # How long the client may take to read the last answers.
 FLUSH_SECONDS: Final = 1.0
+DEFAULT_SEPARATOR: Final = ":"
 # Over stdio there is one user: whoever started us.
 LOCAL_PRINCIPAL: Final = ""
 
@@ -43,6 +45,13 @@ class Options(Struct, frozen=True, kw_only=True):
     name: str = "mcp-workbench"
     version: str = __version__
     use_cache: bool = True
+    # What the command line says; None leaves it to the configuration.
+    face: FaceName | None = None
+    separator: str = DEFAULT_SEPARATOR
+    # Show tools under their own names where those are unique (face `flat`).
+    prefix: bool = True
+    # How long the first list of face `flat` waits for servers that nobody knows yet.
+    list_timeout: float = 5.0
 
 
 class Gateway:
@@ -52,7 +61,10 @@ class Gateway:
         self.config = config
         store = ManifestStore(default_folder if options.use_cache else lambda: None)
         self.catalog = Catalog(config, store)
-        self.face = ProxyFace(self.catalog)
+        self.face = _face(self.catalog, options)
+        self._options = options
+        self._hub = Hub(self.face)
+        self.catalog.subscribe(self._hub.on_change)
         self.welcome = Welcome(self.face, options.name, options.version)
         self.processes = ProcessTable()
         self._batch: Batch | None = None
@@ -64,7 +76,8 @@ class Gateway:
         loop = asyncio.get_running_loop()
         self._batch = Batch(loop)
         self.pool = Pool(self.catalog, self.welcome.info, self._open_link, self.start_task)
-        self.router = Router(self.catalog, self.pool, self.face, self.start_task)
+        self.router = Router(self.catalog, self.pool, self.face, self.start_task, self._options.list_timeout)
+        self.router.on_opened.append(self._hub.on_opened)
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 try:
@@ -123,6 +136,7 @@ class Gateway:
             assert self._batch is not None
             link = StdioLink(self._batch, self.config.max_message_bytes)
             session = Session(link, self.router, self.welcome, LOCAL_PRINCIPAL, ending.begin)
+            self._hub.sessions.add(session)
             try:
                 link.start(session)
                 await ending.begun.wait()
@@ -161,6 +175,22 @@ class _Ending:
             os._exit(128 + number)
         self.is_urgent = self.begun.is_set()
         self.begin(f"received {number.name}")
+
+
+def _face(catalog: Catalog, options: Options) -> Face:
+    config = catalog.config
+    name = options.face or config.face or ("flat" if config.plain else "proxy")
+    if name == "flat":
+        from mcp_workbench.face.flat import FlatFace
+
+        return FlatFace(catalog, options.separator, prefix=options.prefix)
+    if name == "dynamic":
+        from mcp_workbench.face.dynamic import DynamicFace
+
+        return DynamicFace(catalog)
+    from mcp_workbench.face.proxy import ProxyFace
+
+    return ProxyFace(catalog)
 
 
 async def _wait_until(condition: Callable[[], bool], seconds: float) -> None:

@@ -6,32 +6,44 @@ Owns the order of things. Refuses to know how a face decides and how a connectio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from msgspec import Raw
 
-from mcp_workbench.catalog.catalog import Catalog, ServerEntry
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.pool import Pool
-from mcp_workbench.downstream.traffic import ForwardedExchange, Traffic
-from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
+from mcp_workbench.downstream.watch import Subscriber
+from mcp_workbench.errors import ClientError, WorkbenchError
+from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
+from mcp_workbench.face.view import View
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR
+from mcp_workbench.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+# Servers whose lists are remembered are started behind an answer, a few at a time: nobody waits for them.
+STARTS_AT_ONCE: Final = 8
 
 
 class RoutedCall(ForwardedExchange):
     """A client's request, with everything that the router has to know of it."""
 
-    __slots__ = ("capabilities", "entry", "from_modern", "item", "meta", "principal", "task", "traffic")
+    __slots__ = ("capabilities", "decision", "entry", "from_modern", "meta", "task", "traffic", "view")
 
-    principal: str
+    view: View
     capabilities: bytes
     from_modern: bool
     meta: Raw | None
     # Where it went, as far as it got.
     entry: ServerEntry | None
-    item: str
+    decision: Forward | None
     traffic: Traffic | None
     task: asyncio.Task[None] | None
 
@@ -44,16 +56,6 @@ class RoutedCall(ForwardedExchange):
         raise NotImplementedError
 
 
-class Face(Protocol):
-    """What the router needs of a face."""
-
-    def resolve(self, name: str, arguments: Raw | None, extras: dict[str, Raw], *, fresh: bool = False) -> Decision:
-        """Decide about a call."""
-
-    def opened(self, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
-        """The answer to an opened toolbox."""
-
-
 class Router:
     """Carries out decisions."""
 
@@ -63,88 +65,64 @@ class Router:
         pool: Pool,
         face: Face,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
+        list_timeout: float,
     ) -> None:
+        self.face = face
         self._catalog = catalog
         self._pool = pool
-        self._face = face
-        self._start_task = start_task
+        self.start_task = start_task
+        self._list_timeout = list_timeout
+        # Told when a toolbox is opened for the first time in a view.
+        self.on_opened: list[Callable[[View, str], None]] = []
+        self.tasks = Tasks(self.face)
+        self._views: dict[str, View] = {}
+        # Servers that a list has waited for once; it does not wait for them again.
+        self._waited_for: set[tuple[str, str]] = set()
 
-    def call_tool(self, call: RoutedCall, name: str, arguments: Raw | None, extras: dict[str, Raw]) -> None:
+    def view(self, principal: str) -> View:
+        """What this principal has before it."""
+        return self._views.setdefault(principal, View(principal))
+
+    def in_background(self, work: Awaitable[None]) -> None:
+        """Work that nobody waits for; the task group owns it."""
+        _ = self.start_task(work)
+
+    # ── calls ──
+
+    def call_tool(self, call: RoutedCall, params: Params) -> None:
         """A `tools/call`. Nothing on the way of a call to a ready server waits for anything."""
-        decision = self._face.resolve(name, arguments, extras)
+        self.act(call, self.face.resolve_tool(call.view, params), params)
+
+    def act(self, call: RoutedCall, decision: Decision, params: Params | None = None) -> None:
+        """Do what was decided."""
         match decision:
             case Forward():
-                connection = self._connection(decision.entry, call)
+                connection = self.connection(decision.entry, call)
                 if connection.state is State.READY:
                     self._send(call, decision, connection)
                 else:
-                    call.task = self._start_task(self._forward_when_ready(call, decision, connection))
+                    call.entry, call.decision = decision.entry, decision
+                    call.task = self.start_task(self._forward_when_ready(call, decision, connection))
             case Answer():
                 call.finish_result(decision.result)
             case Reject():
                 call.finish_error(decision.code, decision.message, decision.data)
             case Open():
-                call.task = self._start_task(self._open(call, decision.toolbox))
+                call.task = self.start_task(self._open(call, decision.toolbox))
             case Learn():
-                call.task = self._start_task(self._learn_and_call(call, decision.entry, name, arguments, extras))
+                assert params is not None
+                call.entry = decision.entry
+                call.task = self.start_task(self._learn_and_call(call, decision.entry, params))
 
-    async def open_toolbox(
-        self, toolbox: str, principal: str, capabilities: bytes, caller: RoutedCall | None = None
-    ) -> dict[str, WorkbenchError]:
-        """Connect all servers of a toolbox side by side; returns what failed, by server."""
-        entries = self._catalog.toolboxes[toolbox]
-        connections = {name: self._pool.connection(entry, principal, capabilities) for name, entry in entries.items()}
-        if caller is not None:
-            for connection in connections.values():
-                connection.traffic.audience = connection.traffic.audience or caller.caller
-        results = await asyncio.gather(
-            *(self._open_server(connection) for connection in connections.values()), return_exceptions=True
-        )
-        failures: dict[str, WorkbenchError] = {}
-        for name, result in zip(connections, results, strict=True):
-            if isinstance(result, WorkbenchError):
-                failures[name] = result
-            elif isinstance(result, BaseException):
-                raise result
-        return failures
-
-    async def _open_server(self, connection: Connection) -> None:
-        known = connection.entry.recall() is not None
-        if known and connection.state in (State.CONFIGURED, State.KNOWN, State.STOPPED):
-            # Answer from what is remembered, and start the server behind it.
-            connection.start_in_background()
-            return
-        if known and connection.state in (State.STARTING, State.READY, State.STOPPING):
-            return
-        await connection.ensure_listed(asked=True)
-
-    async def _open(self, call: RoutedCall, toolbox: str) -> None:
-        failures = await self.open_toolbox(toolbox, call.principal, call.capabilities, call)
-        call.finish_result(self._face.opened(toolbox, failures))
-
-    async def _learn_and_call(
-        self, call: RoutedCall, entry: ServerEntry, name: str, arguments: Raw | None, extras: dict[str, Raw]
-    ) -> None:
-        call.entry = entry
-        connection = self._connection(entry, call)
+    async def _learn_and_call(self, call: RoutedCall, entry: ServerEntry, params: Params) -> None:
         try:
-            await connection.ensure_listed()
+            await self.connection(entry, call).ensure_listed()
         except WorkbenchError as error:
             call.on_failure(error)
             return
-        decision = self._face.resolve(name, arguments, extras, fresh=True)
-        match decision:
-            case Forward():
-                self._send(call, decision, connection)
-            case Answer():
-                call.finish_result(decision.result)
-            case Reject():
-                call.finish_error(decision.code, decision.message, decision.data)
-            case Open() | Learn():
-                raise AssertionError(f"undecided about {name!r} after its server was listed")
+        self.act(call, self.face.resolve_tool(call.view, params, fresh=True), params)
 
     async def _forward_when_ready(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
-        call.entry, call.item = decision.entry, decision.item
         try:
             await connection.ensure_ready()
         except WorkbenchError as error:
@@ -154,13 +132,149 @@ class Router:
 
     def _send(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         call.entry = decision.entry
-        call.item = decision.item
+        call.decision = decision
         call.task = None
         call.traffic = traffic = connection.traffic
+        if call.log_level is not None:
+            connection.watch.want_log_level(call.log_level)
         traffic.forward(call, decision.method, decision.body, call.meta, call.from_modern, connection.config.timeout)
 
-    def _connection(self, entry: ServerEntry, call: RoutedCall) -> Connection:
-        connection = self._pool.connection(entry, call.principal, call.capabilities)
+    def connection(self, entry: ServerEntry, call: RoutedCall) -> Connection:
+        """The connection that this call uses."""
+        connection = self._pool.connection(entry, call.view.principal, call.capabilities)
         if connection.traffic.audience is None:
-            connection.traffic.audience = call.caller
+            connection.traffic.audience = call.client
         return connection
+
+    # ── opening a toolbox ──
+
+    async def open_toolbox(
+        self, toolbox: str, principal: str, capabilities: bytes, client: Correspondent | None = None
+    ) -> dict[str, WorkbenchError]:
+        """Connect all servers of a toolbox side by side; returns what failed, by server."""
+        entries = self._catalog.toolboxes[toolbox]
+        connections = [self._pool.connection(entry, principal, capabilities) for entry in entries.values()]
+        for connection in connections:
+            connection.traffic.audience = connection.traffic.audience or client
+        results = await asyncio.gather(*map(self._open_server, connections), return_exceptions=True)
+        failures: dict[str, WorkbenchError] = {}
+        for name, result in zip(entries, results, strict=True):
+            if isinstance(result, WorkbenchError):
+                failures[name] = result
+            elif isinstance(result, BaseException):
+                raise result
+        return failures
+
+    async def _open_server(self, connection: Connection) -> None:
+        self.face.recalled((connection.entry,))
+        if connection.entry.offer is not None and connection.entry.failure is None:
+            # Answer from what is known, and start the server behind it.
+            if connection.state in (State.CONFIGURED, State.KNOWN, State.STOPPED):
+                connection.start_in_background()
+                return
+            if connection.state in (State.STARTING, State.READY, State.STOPPING):
+                return
+        await connection.ensure_listed(asked=True)
+
+    async def _open(self, call: RoutedCall, toolbox: str) -> None:
+        first_time = toolbox not in call.view.opened
+        failures = await self.open_toolbox(toolbox, call.view.principal, call.capabilities, call.client)
+        call.finish_result(self.face.opened(call.view, toolbox, failures))
+        if first_time:
+            for listener in self.on_opened:
+                listener(call.view, toolbox)
+
+    # ── lists ──
+
+    def list_when_possible(self, call: RoutedCall, answer: Callable[[], None]) -> None:
+        """Call `answer` when the list can be given: at once, unless the face shows servers that nobody knows yet."""
+        if not self.face.lists_everything:
+            answer()
+            return
+        self.face.recalled(self._catalog.entries())
+        unheard = [entry for entry in self._catalog.entries() if not entry.is_live]
+        if not unheard:
+            answer()
+            return
+        call.task = self.start_task(self._list_when_known(call, unheard, answer))
+
+    async def _list_when_known(self, call: RoutedCall, unheard: list[ServerEntry], answer: Callable[[], None]) -> None:
+        known = [entry for entry in unheard if entry.offer is not None and entry.failure is None]
+        unknown = [entry for entry in unheard if entry.offer is None or entry.failure is not None]
+        self._start_behind(known, call)
+        new = [entry for entry in unknown if (entry.toolbox, entry.name) not in self._waited_for]
+        waits = [self.start_task(self._hear(entry, call)) for entry in unknown]
+        if new:
+            await asyncio.wait(waits, timeout=self._list_timeout)
+            self._waited_for.update((entry.toolbox, entry.name) for entry in new)
+        call.task = None
+        answer()
+
+    async def _hear(self, entry: ServerEntry, call: RoutedCall) -> None:
+        connection = self.connection(entry, call)
+        try:
+            await connection.ensure_listed(asked=True)
+        except WorkbenchError as error:
+            entry.last_error = error
+
+    def _start_behind(self, entries: Iterable[ServerEntry], call: RoutedCall) -> None:
+        waiting = [
+            connection
+            for connection in (self.connection(entry, call) for entry in entries)
+            if connection.state in (State.CONFIGURED, State.KNOWN)
+        ]
+        if waiting:
+            self.in_background(self._start_few_at_once(waiting))
+
+    async def _start_few_at_once(self, connections: list[Connection]) -> None:
+        places = asyncio.Semaphore(STARTS_AT_ONCE)
+
+        async def start(connection: Connection) -> None:
+            async with places:
+                try:
+                    await connection.ensure_ready()
+                except WorkbenchError as error:
+                    connection.entry.last_error = error
+
+        await asyncio.gather(*map(start, connections))
+
+    def why_empty(self) -> str | None:
+        """Where a list is empty because every server failed: what happened to each of them."""
+        entries = list(self._catalog.entries())
+        if any(entry.is_live or (entry.offer is not None and entry.failure is None) for entry in entries):
+            return None
+        reasons = [
+            f"[{entry.toolbox}/{entry.name}] {entry.last_error.message}"
+            if entry.last_error is not None
+            else f"[{entry.toolbox}/{entry.name}] has not answered yet"
+            for entry in entries
+        ]
+        return "no server is available:\n" + "\n".join(reasons)
+
+    # ── what clients want to be told ──
+
+    async def subscribe(self, call: RoutedCall, uri: str, entry: ServerEntry, subscriber: Subscriber) -> None:
+        """Watch a resource. Raises `WorkbenchError`."""
+        connection = self.connection(entry, call)
+        await connection.ensure_ready()
+        await connection.watch.subscribe(uri, subscriber)
+
+    async def unsubscribe(self, call: RoutedCall, uri: str, entry: ServerEntry, subscriber: Subscriber) -> None:
+        """Watch a resource no longer."""
+        await self.connection(entry, call).watch.unsubscribe(uri, subscriber)
+
+    def set_log_level(self, principal: str, capabilities: bytes, level: str) -> None:
+        """Have every server that these callers use log from this level on, those started later included."""
+        self._pool.set_log_level(principal, capabilities, level)
+
+    def tell_servers(self, principal: str, capabilities: bytes, method: str, params: bytes | None) -> None:
+        """A notification that concerns all servers of these callers which are running."""
+        for connection in self._pool.used_by(principal, capabilities):
+            profile = connection.traffic.profile
+            if connection.state is State.READY and profile is not None and profile.era == "legacy":
+                connection.traffic.tell(method, params)
+
+
+def failed_list(reason: str) -> ClientError:
+    """The error for a list that is empty because everything failed."""
+    return ClientError(INTERNAL_ERROR, reason, hint="see `mcp-workbench check --connect`")

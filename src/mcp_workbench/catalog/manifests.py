@@ -17,12 +17,12 @@ from typing import Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.catalog.offer import Offer, by_name
+from mcp_workbench.catalog.offer import KINDS, Offer, by_identity
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.protocol.handshake import ServerProfile
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 # A list beyond this is not remembered; reading it back would cost more than asking the server.
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
 
@@ -31,7 +31,7 @@ class _Manifest(Struct):
     format: int
     key: str
     profile: ServerProfile
-    tools: list[Raw]
+    lists: dict[str, list[Raw]]
 
 
 _decode: Final = Decoder(_Manifest).decode
@@ -78,14 +78,15 @@ class ManifestStore:
             return None
         if found.format != FORMAT or found.key != key:
             return None
-        tools, dropped = by_name(found.tools)
-        return Offer(found.profile, tools, dropped)
+        lists = {kind: by_identity(kind, found.lists[kind])[0] for kind in KINDS if kind in found.lists}
+        return Offer(found.profile, lists)
 
     def save(self, key: str, offer: Offer) -> None:
         """Remember an offer. Best effort."""
         if self._folder is None:
             return
-        data = encode(_Manifest(FORMAT, key, offer.profile, list(offer.tools.values())))
+        lists = {kind: list(definitions.values()) for kind, definitions in offer.lists.items()}
+        data = encode(_Manifest(FORMAT, key, offer.profile, lists))
         if len(data) > LARGEST_MANIFEST:
             return
         path = self._path(key)

@@ -10,10 +10,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from mcp_workbench.catalog.catalog import Catalog, ServerEntry
+from msgspec import Raw
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.lifecycle import CRASH_WINDOW, Event, RestartPolicy, State, next_state
 from mcp_workbench.downstream.listing import list_offer
 from mcp_workbench.downstream.traffic import Traffic
+from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError
 from mcp_workbench.protocol.handshake import meet
 from mcp_workbench.protocol.meta import ClientIdentity
@@ -24,8 +28,9 @@ log = logging.getLogger(__name__)
 
 # Lines of stderr that an error quotes.
 QUOTED_STDERR: Final = 8
-# Changes of a list that come together are fetched together.
+# Changes of a list that come together are fetched together: when they have paused, or at the latest after a second.
 RELIST_PAUSE: Final = 0.1
+RELIST_AT_LATEST: Final = 1.0
 
 
 class ServerLink(Link, Protocol):
@@ -69,7 +74,10 @@ class Connection:
         self._open_link = open_link
         self._start_task = start_task
         self._loop = asyncio.get_running_loop()
-        self.traffic = self._new_traffic()
+        self.traffic = Traffic(self.label, identity, self)
+        self.watch = Watch(start_task)
+        # Until when the server must not be stopped for being idle: it works on something that outlives a call.
+        self.held_until = 0.0
         self._link: ServerLink | None = None
         self._ready: asyncio.Future[None] = self._quiet_future()
         self._listed: asyncio.Future[None] = self._quiet_future()
@@ -78,6 +86,8 @@ class Connection:
         self._wake = asyncio.Event()
         self._must_stop = False
         self._must_list = False
+        self._relist_timer: asyncio.TimerHandle | None = None
+        self._relist_latest = 0.0
 
     def __repr__(self) -> str:
         under_way = len(self.traffic.pending)
@@ -167,6 +177,7 @@ class Connection:
             self._ready.set_result(None)
             assert self.traffic.profile is not None
             log.info("[%s] ready after %.2f s (MCP %s)", self.label, self.start_seconds, self.traffic.profile.version)
+            await self.watch.begin(self.traffic)
             await self._list()
             await self._look_after()
         except WorkbenchError as error:
@@ -197,7 +208,7 @@ class Connection:
                 await self._meet("legacy", None)
 
     async def _meet(self, protocol: str, remembered: Era | None) -> None:
-        traffic = self._new_traffic()
+        traffic = Traffic(self.label, self.identity, self)
         traffic.audience = self.traffic.audience
         self.traffic = traffic
         self._link = await self._open_link(self, traffic)
@@ -214,7 +225,7 @@ class Connection:
                     await self._wake.wait()
                 self._wake.clear()
             except TimeoutError:
-                if len(self.traffic.pending):
+                if self._is_needed():
                     self.traffic.last_used = self._loop.time()
                 elif idle is not None and self._loop.time() - self.traffic.last_used >= idle:
                     log.info("[%s] stopped after %g s without a call", self.label, idle)
@@ -222,12 +233,15 @@ class Connection:
             if self._must_list and not self._must_stop:
                 await self._list()
 
+    def _is_needed(self) -> bool:
+        return self.traffic.has_calls or self.watch.is_needed or self.held_until > self._loop.time()
+
     async def _list(self) -> None:
         self._must_list = False
         assert self.traffic.profile is not None
         try:
             async with asyncio.timeout(self.config.startup_timeout):
-                offer = await list_offer(self.traffic, self.traffic.profile)
+                offer = await list_offer(self.label, self.traffic, self.traffic.profile, self.entry.offer)
         except (WorkbenchError, TimeoutError) as error:
             if self.state is not State.READY:
                 return
@@ -243,6 +257,7 @@ class Connection:
 
     async def _clean_up(self) -> None:
         link, self._link = self._link, None
+        self.watch.end()
         if self.state in (State.STARTING, State.READY):
             self._move(Event.STOP)
         self._end_waits(DownstreamError("the server was stopped", hint="call again to start it anew"))
@@ -255,7 +270,8 @@ class Connection:
 
     # ── what happens to it ──
 
-    def _on_closed(self, traffic: Traffic, reason: str) -> None:
+    def on_link_closed(self, traffic: Traffic, reason: str) -> None:
+        """The link is gone: a crash, unless we are ending it."""
         if traffic is not self.traffic:
             return
         error = self._quoting(reason, None)
@@ -275,6 +291,7 @@ class Connection:
         self._move(Event.CRASH)
         if self.policy.gives_up(now):
             self._move(Event.GIVE_UP)
+            self._catalog.withdraw(self.entry, error)
         log.warning("[%s] %s", self.label, error.message)
         self._end_waits(error)
         self._wake.set()
@@ -285,18 +302,32 @@ class Connection:
             if not future.done():
                 future.set_exception(error)
 
-    def _on_list_changed(self) -> None:
-        # However many changes arrive until the list is fetched, one fetch covers them all.
-        if not self._must_list:
-            self._must_list = True
-            self._loop.call_later(RELIST_PAUSE, self._wake.set)
+    def on_resource_updated(self, params: Raw) -> None:
+        """Somebody watches this."""
+        self.watch.on_updated(params)
+
+    def on_acknowledged(self) -> None:
+        """A subscription was accepted."""
+        self.watch.on_acknowledged()
+
+    def on_list_changed(self) -> None:
+        """Fetch the lists again, once for all changes that come together."""
+        now = self._loop.time()
+        if self._relist_timer is None:
+            self._relist_latest = now + RELIST_AT_LATEST
+        else:
+            self._relist_timer.cancel()
+        pause = max(0.0, min(RELIST_PAUSE, self._relist_latest - now))
+        self._relist_timer = self._loop.call_later(pause, self._list_again)
+
+    def _list_again(self) -> None:
+        self._relist_timer = None
+        self._must_list = True
+        self._wake.set()
 
     def _move(self, event: Event) -> None:
         self.state = next_state(self.state, event)
         log.debug("[%s] %s: %s", self.label, event.value, self.state.value)
-
-    def _new_traffic(self) -> Traffic:
-        return Traffic(self.label, self.identity, self._on_closed, self._on_list_changed)
 
     def _quiet_future(self) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._loop.create_future()

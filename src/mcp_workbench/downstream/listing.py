@@ -6,18 +6,32 @@ larger than any agent could use are errors that say so.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import Final, Protocol
 
-from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
+from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.catalog.offer import Offer, by_name
-from mcp_workbench.errors import DownstreamError
-from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.catalog.offer import KINDS, Definitions, Offer, by_identity
+from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, decode_object, encode
+from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.handshake import ServerProfile
+
+log = logging.getLogger(__name__)
 
 MOST_PAGES: Final = 1000
 MOST_ITEMS: Final = 50_000
+
+METHODS: Final = {
+    "tools": "tools/list",
+    "prompts": "prompts/list",
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+}
+# Which capability announces which list.
+CAPABILITY: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources", "resourceTemplates": "resources"}
 
 
 class Lister(Protocol):
@@ -27,39 +41,54 @@ class Lister(Protocol):
         """Send a request, wait for its result."""
 
 
-class _ToolsPage(Struct):
-    tools: list[Raw]
-    nextCursor: str | None = None
+_decode_items: Final = Decoder(list[Raw]).decode
+_decode_cursor: Final = Decoder(str | None).decode
 
 
-class _Capabilities(Struct):
-    tools: Raw | UnsetType = UNSET
+async def list_offer(label: str, lister: Lister, profile: ServerProfile, before: Offer | None) -> Offer:
+    """Everything the server offers now. Lists are fetched side by side.
+
+    A server that cannot list its tools fails. One that cannot list the others is still useful: they stay as they were
+    before, and the log says why.
+    """
+    declared = decode_object(profile.capabilities)
+    kinds = [kind for kind in KINDS if CAPABILITY[kind] in declared]
+    answers = await asyncio.gather(*(_all_pages(lister, kind) for kind in kinds), return_exceptions=True)
+    lists: dict[str, Definitions] = {}
+    dropped = 0
+    for kind, answer in zip(kinds, answers, strict=True):
+        if isinstance(answer, WorkbenchError) and kind != "tools":
+            lists[kind] = _instead(label, kind, answer, before)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            lists[kind], lost = by_identity(kind, answer)
+            dropped += lost
+    if dropped:
+        log.warning("[%s] %d entries without a usable or with a repeated name were left out", label, dropped)
+    return Offer(profile, lists, dropped)
 
 
-_decode_page: Final = Decoder(_ToolsPage).decode
-_decode_capabilities: Final = Decoder(_Capabilities).decode
+def _instead(label: str, kind: str, error: WorkbenchError, before: Offer | None) -> Definitions:
+    # Servers with resources but no templates often do not know the method at all.
+    if not (isinstance(error, RemoteError) and error.code == METHOD_NOT_FOUND):
+        log.warning("[%s] %s cannot be listed: %s", label, kind, error.message)
+    return {} if before is None else before.lists.get(kind, {})
 
 
-async def list_offer(lister: Lister, profile: ServerProfile) -> Offer:
-    """Everything the server offers now."""
-    if _decode_capabilities(profile.capabilities).tools is UNSET:
-        return Offer(profile)
-    tools, dropped = by_name(await _all_pages(lister, "tools/list"))
-    return Offer(profile, tools, dropped)
-
-
-async def _all_pages(lister: Lister, method: str) -> list[Raw]:
+async def _all_pages(lister: Lister, kind: str) -> list[Raw]:
+    method = METHODS[kind]
     items: list[Raw] = []
     cursor: str | None = None
     seen: set[str] = set()
     for _ in range(MOST_PAGES):
         members = b"" if cursor is None else b'"cursor":' + encode(cursor)
         try:
-            page = _decode_page(await lister.ask_as_era(method, members))
-        except (DecodeError, ValidationError) as error:
+            page = decode_object(await lister.ask_as_era(method, members))
+            items += _decode_items(page[kind])
+            cursor = _decode_cursor(page["nextCursor"]) if "nextCursor" in page else None
+        except (DecodeError, ValidationError, KeyError) as error:
             raise DownstreamError(f"its answer to `{method}` cannot be used: {error}") from None
-        items += page.tools
-        cursor = page.nextCursor
         if cursor is None:
             return items
         if cursor in seen:

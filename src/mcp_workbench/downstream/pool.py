@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from mcp_workbench.catalog.catalog import Catalog, ServerEntry
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.connection import Connection, LinkOpener
 from mcp_workbench.protocol.meta import ClientIdentity
 
@@ -33,6 +34,7 @@ class Pool:
         self._open_link = open_link
         self._start_task = start_task
         self._connections: dict[Key, Connection] = {}
+        self._log_levels: dict[tuple[str, bytes], str] = {}
         self.is_closing = False
 
     def connection(self, entry: ServerEntry, principal: str, capabilities: bytes) -> Connection:
@@ -42,8 +44,19 @@ class Pool:
         if connection is None:
             identity = ClientIdentity(self._own_info, capabilities)
             connection = Connection(entry, self._catalog, identity, self._open_link, self._start_task)
+            connection.watch.log_level = self._log_levels.get((principal, capabilities))
             self._connections[key] = connection
         return connection
+
+    def used_by(self, principal: str, capabilities: bytes) -> list[Connection]:
+        """The connections that these callers share."""
+        return [each for key, each in self._connections.items() if key[2:] == (principal, capabilities)]
+
+    def set_log_level(self, principal: str, capabilities: bytes, level: str) -> None:
+        """For all connections of these callers, those to come included."""
+        self._log_levels[principal, capabilities] = level
+        for connection in self.used_by(principal, capabilities):
+            connection.watch.set_log_level(level)
 
     def connections(self) -> list[Connection]:
         """Every connection there is, in the order they were made."""

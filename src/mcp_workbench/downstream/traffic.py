@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
@@ -30,15 +29,17 @@ PROGRESS_STRETCH: Final = 10
 # While the client answers a question of the server, the call that the question belongs to waits with it. People need
 # minutes for a form, not hours.
 QUESTION_TIMEOUT: Final = 900.0
+BACKGROUND_TIMEOUT: Final = 30.0
 # Noise on stdout is logged for the first lines, then counted.
 LOGGED_NOISE: Final = 3
+LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 
 
-class Caller(Protocol):
-    """Somebody in front of us whom a server can ask and tell things."""
+class Correspondent(Protocol):
+    """Somebody in front of us whom a server can ask and tell things: a call under way, or a client as such."""
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
-        """A request from the server, answered through `traffic.answer`. False when this caller cannot answer it."""
+        """A request from the server, answered through `traffic.answer`. False when it cannot be answered here."""
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
         """The server gave up one of its own requests."""
@@ -48,34 +49,72 @@ class Caller(Protocol):
 
 
 class ForwardedExchange(Exchange):
-    """A client's request on its way to a server."""
+    """A client's request on its way to a server. What the server asks and tells meanwhile goes to it."""
 
-    __slots__ = ("caller", "wants_progress")
+    __slots__ = ("client", "log_level", "wants_progress")
 
-    caller: Caller
+    # Whose request it is.
+    client: Correspondent
     wants_progress: bool
+    # The least severe log messages that the client wants for this request, where it said so.
+    log_level: str | None
+
+    def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
+        """A question of the server."""
+        return self.client.relay_request(traffic, id, method, params)
+
+    def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
+        """The server gave its question up."""
+        self.client.relay_cancel(traffic, id, params)
+
+    def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
+        """Something that the server tells while it works on this."""
+        self.client.relay_notification(traffic, method, params)
+
+
+class Owner(Protocol):
+    """Whose traffic it is: told what concerns the connection as a whole."""
+
+    def on_link_closed(self, traffic: Traffic, reason: str) -> None:
+        """The link is gone."""
+
+    def on_list_changed(self) -> None:
+        """The server offers something else now."""
+
+    def on_resource_updated(self, params: Raw) -> None:
+        """A resource that somebody watches has changed."""
+
+    def on_acknowledged(self) -> None:
+        """The server has accepted a subscription."""
 
 
 class Traffic:
     """One link's messages in both directions."""
 
     def __init__(
-        self, label: str, identity: ClientIdentity, closed: Callable[[Traffic, str], None], changed: Callable[[], None]
+        self,
+        label: str,
+        identity: ClientIdentity,
+        owner: Owner,
     ) -> None:
         self.label = label
         self.identity = identity
         self.pending = PendingRequests()
         self.noise = 0
         self.last_used = 0.0
-        # Who used this link last: asked when the server asks outside of any call.
-        self.audience: Caller | None = None
+        # Which client used this link last: asked when the server asks outside of any call.
+        self.audience: Correspondent | None = None
         self.profile: ServerProfile | None = None
         self._link: Link | None = None
-        self._closed = closed
-        self._changed = changed
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._sweeping = False
-        self._questions: dict[bytes, tuple[Caller, ForwardedExchange | None]] = {}
+        self._questions: dict[bytes, tuple[Correspondent, ForwardedExchange | None]] = {}
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether a client's request is under way."""
+        return any(isinstance(exchange, ForwardedExchange) for exchange in self.pending.values())
 
     def attach(self, link: Link) -> None:
         """The link is up."""
@@ -109,7 +148,7 @@ class Traffic:
             return
         assert self.profile is not None
         self.last_used = now = self._loop.time()
-        self.audience = exchange.caller
+        self.audience = exchange.client
         id = self.pending.add(exchange, now, timeout, timeout * PROGRESS_STRETCH)
         if meta is not None or self.profile.era == "modern":
             sent_meta = meta_for_server(
@@ -117,14 +156,14 @@ class Traffic:
                 era=self.profile.era,
                 identity=self.identity,
                 progress_token=id if exchange.wants_progress else None,
+                log_level=exchange.log_level,
                 from_modern=from_modern,
             )
             if sent_meta is not None:
                 body = b"".join((body, b'"_meta":' if body.endswith(b"{") else b',"_meta":', sent_meta))
         link.send(b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body))
         if not self._sweeping:
-            self._sweeping = True
-            self._loop.call_later(SWEEP_INTERVAL, self._sweep)
+            self._sweep_soon()
 
     async def ask(self, method: str, params: bytes) -> Raw:
         """A request of our own. Bounded by whoever awaits it."""
@@ -139,6 +178,13 @@ class Traffic:
             # The specification forbids to cancel `initialize`.
             if self.pending.remove(exchange) and method != "initialize":
                 self._send_cancel(id, "no longer needed")
+
+    def ask_in_background(self, method: str, params: bytes) -> None:
+        """A request of our own whose answer does not matter."""
+        if self._link is not None:
+            id = self.pending.add(Exchange(), self._loop.time(), BACKGROUND_TIMEOUT, BACKGROUND_TIMEOUT)
+            self._link.send(messages.request(id, method, params))
+            self._sweep_soon()
 
     async def ask_as_era(self, method: str, members: bytes = b"") -> Raw:
         """A request of our own, stamped as the server's era wants it. `members` go into params."""
@@ -183,6 +229,10 @@ class Traffic:
                 )
             )
         if len(self.pending):
+            self._sweep_soon()
+
+    def _sweep_soon(self) -> None:
+        if not self._sweeping:
             self._sweeping = True
             self._loop.call_later(SWEEP_INTERVAL, self._sweep)
 
@@ -224,7 +274,7 @@ class Traffic:
 
     def on_closed(self, reason: str) -> None:
         """The link is gone."""
-        self._closed(self, reason)
+        self._owner.on_link_closed(self, reason)
 
     def _on_answer(self, line: bytes, message: Envelope) -> None:
         if isinstance(message.id, UnsetType) or (message.result is UNSET and message.error is UNSET):
@@ -252,10 +302,16 @@ class Traffic:
             self._on_progress(params)
         elif method == "notifications/cancelled" and params is not None:
             self._on_cancelled(params)
-        elif method == "notifications/tools/list_changed":
-            self._changed()
-        elif self.audience is not None:
-            self.audience.relay_notification(self, method, params)
+        elif method in LIST_CHANGED:
+            self._owner.on_list_changed()
+        elif method == "notifications/resources/updated" and params is not None:
+            self._owner.on_resource_updated(params)
+        elif method == "notifications/subscriptions/acknowledged":
+            self._owner.on_acknowledged()
+        else:
+            correspondent = self._call_that_asks() or self.audience
+            if correspondent is not None:
+                correspondent.relay_notification(self, method, params)
 
     def _on_progress(self, params: Raw) -> None:
         try:
@@ -284,15 +340,15 @@ class Traffic:
             link.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
             return
         exchange = self._call_that_asks()
-        caller = self.audience if exchange is None else exchange.caller
-        if caller is not None:
-            # Entered first: the caller may answer before it returns.
-            self._questions[id] = (caller, exchange)
-            if caller.relay_request(self, id, method, params):
+        correspondent = exchange or self.audience
+        if correspondent is not None:
+            # Entered first: the answer may come before this returns.
+            self._questions[id] = (correspondent, exchange)
+            if correspondent.relay_request(self, id, method, params):
                 if exchange is not None and id in self._questions:
                     exchange.deadline = self._loop.time() + QUESTION_TIMEOUT
                 return
-            del self._questions[id]
+            self._questions.pop(id, None)
         link.send(messages.error_response(id, METHOD_NOT_FOUND, f"the client does not support `{method}`"))
 
     def _call_that_asks(self) -> ForwardedExchange | None:

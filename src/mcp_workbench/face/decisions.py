@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mcp_workbench.catalog.catalog import ServerEntry
+from mcp_workbench.catalog.entry import ServerEntry
 
 
 class Answer(Struct, frozen=True):
@@ -21,14 +21,17 @@ class Reject(Struct, frozen=True):
     data: object = None
 
 
-class Forward(Struct, frozen=True):
+class Forward(Struct, frozen=True, gc=False):
     """Send it to this server. `body` is the params object, still open at its end and without `_meta`."""
 
     entry: ServerEntry
-    # The tool's own name, for errors.
+    # The tool's, prompt's or resource's own name, for errors.
     item: str
+    # Written as JSON.
     method: bytes
     body: bytes
+    # A JSON-RPC error of the server becomes a result that an agent can read, instead of being relayed as it is.
+    shows_errors: bool = False
 
 
 class Open(Struct, frozen=True):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec import DecodeError, Raw, ValidationError
+
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.jsonrpc.messages import ErrorObject, encode
+from mcp_workbench.jsonrpc.messages import ErrorObject, decode_object, encode
 from mcp_workbench.nearest import nearest
 
 # Where a downstream JSON-RPC error is kept whole when it is shown as a result.
 ERROR_META: Final = "mcp-workbench/error"
+# Where toolboxes that have changed are named in a result.
+CHANGED_META: Final = "mcp-workbench/changed"
 # How many right names an error lists when none is near.
 MOST_NAMES: Final = 20
 
@@ -21,6 +25,24 @@ def error_result(text: str, error: ErrorObject | None = None) -> bytes:
     if error is not None:
         result["_meta"] = {ERROR_META: error}
     return encode(result)
+
+
+def with_notice(result: bytes, changed: list[str]) -> bytes:
+    """A tool result with a word at its end about toolboxes that offer something else now. The rest stays as it was."""
+    try:
+        members = decode_object(result)
+        content = bytes(members.get("content", b"")).rstrip()
+        meta: dict[str, object] = dict(decode_object(members["_meta"])) if "_meta" in members else {}
+    except (DecodeError, ValidationError):
+        return result
+    if content.startswith(b"[") and content.endswith(b"]"):
+        names = ", ".join(changed)
+        block = encode({"type": "text", "text": f"Note: the tools of {names} have changed; open_toolbox shows them."})
+        separator = b"" if content[1:-1].strip() == b"" else b","
+        members["content"] = Raw(content[:-1] + separator + block + b"]")
+    meta[CHANGED_META] = changed
+    members["_meta"] = Raw(encode(meta))
+    return encode(members)
 
 
 def failure_text(error: WorkbenchError, where: str | None = None) -> str:

@@ -30,20 +30,20 @@ class LineSplitter:
     `limit` are dropped while they pass, never stored; they end up in `oversized`.
     """
 
-    __slots__ = ("_limit", "_parts", "_size", "_started", "oversized")
+    __slots__ = ("_limit", "_parts", "_size", "_start", "oversized")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._parts: list[bytes] = []
         self._size = 0
-        self._started = False
+        # The first bytes, until it is clear whether they are a byte order mark.
+        self._start: bytes | None = b""
         self.oversized: list[Oversized] = []
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take in what was read; return the lines it completes, without their newline."""
-        if not self._started:
-            self._started = True
-            data = data.removeprefix(BYTE_ORDER_MARK)
+        if self._start is not None:
+            data = self._without_mark(self._start, data)
         lines = data.split(b"\n")
         rest = lines.pop()
         if lines and self._size:
@@ -67,6 +67,15 @@ class LineSplitter:
     def pending_bytes(self) -> int:
         """How much of an unfinished line is held."""
         return sum(map(len, self._parts))
+
+    def _without_mark(self, start: bytes, data: bytes) -> bytes:
+        """The start of the stream without a byte order mark, which may come in pieces like everything else."""
+        start += data
+        if len(start) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(start):
+            self._start = start
+            return b""
+        self._start = None
+        return start.removeprefix(BYTE_ORDER_MARK)
 
     def _hold(self, part: bytes) -> None:
         self._size += len(part)

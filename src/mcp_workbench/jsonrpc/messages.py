@@ -5,11 +5,14 @@ Owns reading and writing of `id`, `method`, `params`, `result`, `error`. Refuses
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, Encoder
+
+from mcp_workbench.jsonrpc.framing import BYTE_ORDER_MARK
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -21,9 +24,11 @@ encode: Final = Encoder().encode
 
 
 class Envelope(Struct, gc=False):
-    """One message. Which fields are set says what it is: request, notification, result or error."""
+    """One message. Which fields are set says what it is: request, notification, result or error.
 
-    jsonrpc: str = ""
+    `jsonrpc` is not looked at: there is one version, and peers that forget to say so mean it all the same.
+    """
+
     method: str | UnsetType = UNSET
     id: Raw | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
@@ -52,21 +57,21 @@ _decode_error: Final = Decoder(ErrorObject).decode
 decode_object: Final = Decoder(dict[str, Raw]).decode
 _NULL: Final = b"null"
 
-# Python's own bound on nesting is about 1,000 levels; both decoders turn deeper input into RecursionError.
+# Python's own bound on nesting is about 1,000 levels; msgspec turns deeper input into RecursionError.
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 _UTF8_CHUNK: Final = 1 << 20
 
 
 def read(line: bytes) -> Envelope:
     """Read one line. Raises `Malformed` for anything that is not a JSON object in valid UTF-8."""
-    # msgspec does not look into the strings that it skips. Bad UTF-8 must stop here: a peer that decodes strictly, as
+    # msgspec does not check the bytes of strings that it skips. Bad UTF-8 must stop here: a peer that decodes strictly, as
     # the official SDK does, would tear down its whole connection over one bad server.
     if not line.isascii() and not _is_utf8(line):
         raise Malformed("not valid UTF-8", find_id(line))
     try:
         return _decode_envelope(line)
-    except _UNREADABLE as error:
-        return _read_tolerantly(line, error)
+    except _UNREADABLE:
+        return _read_tolerantly(line)
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -83,34 +88,30 @@ def _is_utf8(line: bytes) -> bool:
     return True
 
 
-def _read_tolerantly(line: bytes, error: Exception) -> Envelope:
-    """Second try with the standard library, which reads lone surrogates (`"\\ud800"`): JavaScript writes them."""
-    import json
+# An escape of a surrogate, alone or one of a pair, that is not itself an escaped backslash followed by a `u`.
+_SURROGATE: Final = re.compile(rb"((?<!\\)(?:\\\\)*)\\u(?=[dD][89abcdefABCDEF][0-9a-fA-F]{2})")
 
+
+def _read_tolerantly(line: bytes) -> Envelope:
+    """Second try for what is meant well: a byte order mark, or lone surrogates (`"\\ud800"`), which JavaScript writes.
+
+    msgspec refuses such escapes even in what it skips. A word that is nowhere else stands in for them while it looks;
+    then they are put back as they were, and nothing else in the message is touched.
+    """
+    line = line.removeprefix(BYTE_ORDER_MARK)
+    aside = b"surrogate" + os.urandom(8).hex().encode()
     try:
-        value = json.loads(line)
-    except _UNREADABLE:
-        raise Malformed(str(error), find_id(line)) from None
-    if not isinstance(value, dict):
-        kind = "a batch" if isinstance(value, list) else "not an object"
-        raise Malformed(f"JSON, but {kind}")
-    method = value.get("method")
-    if "method" in value and not isinstance(method, str):
-        raise Malformed("`method` is not a string", find_id(line))
-
-    def raw(key: str) -> Raw | UnsetType:
-        # ensure_ascii keeps a lone surrogate an escape, which is the only way it can be written.
-        return Raw(json.dumps(value[key]).encode("ascii")) if key in value else UNSET
-
-    version = value.get("jsonrpc")
-    return Envelope(
-        version if isinstance(version, str) else "",
-        method if isinstance(method, str) else UNSET,
-        raw("id"),
-        raw("params"),
-        raw("result"),
-        raw("error"),
-    )
+        message = _decode_envelope(_SURROGATE.sub(rb"\1" + aside, line))
+    except _UNREADABLE as still:
+        id = None if line.lstrip().startswith(b"[") else find_id(line)
+        raise Malformed(str(still), id) from None
+    if isinstance(message.method, str) and aside.decode() in message.method:
+        raise Malformed("`method` is not valid Unicode", find_id(line))
+    for name in ("id", "params", "result", "error"):
+        payload = getattr(message, name)
+        if payload is not UNSET:
+            setattr(message, name, Raw(bytes(payload).replace(aside, b"\\u")))
+    return message
 
 
 _ID = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*[,}]')

@@ -50,7 +50,13 @@ class ClientIdentity(Struct, frozen=True):
 
 
 def meta_for_server(
-    meta: Raw | None, *, era: Era, identity: ClientIdentity, progress_token: int | None, from_modern: bool
+    meta: Raw | None,
+    *,
+    era: Era,
+    identity: ClientIdentity,
+    progress_token: int | None,
+    log_level: str | None,
+    from_modern: bool,
 ) -> bytes | None:
     """The `_meta` of a request on its way to a server of `era`. None: no `_meta` at all.
 
@@ -67,6 +73,8 @@ def meta_for_server(
         return encode(fields) if fields else None
     if from_modern:
         return encode(fields)
+    if log_level is not None:
+        fields[LOG_LEVEL] = Raw(encode(log_level))
     head = modern_stamp(identity)
     return head + b"}" if not fields else head + b"," + encode(fields)[1:]
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
 RESULT_TYPE_KEY: Final = b'"resultType"'
+CACHEABLE: Final = frozenset({"resources/read"})
 COMPLETE: Final = b'"resultType":"complete"'
 _EMPTY_OBJECT: Final = re.compile(rb"\{\s*\}")
 
@@ -30,10 +31,15 @@ def result_type(result: Raw | bytes) -> str | None:
     return None if found is UNSET else found
 
 
-def for_modern_client(result: Raw | bytes) -> bytes:
-    """The same result with a `resultType`, which modern clients require and legacy servers do not write."""
+def for_modern_client(result: Raw | bytes, method: str) -> bytes:
+    """The same result with what modern clients require and legacy servers do not write."""
     data = bytes(result)
-    return data if result_type(data) is not None else with_first_member(data, COMPLETE)
+    if result_type(data) is not None:
+        return data
+    if method in CACHEABLE and b'"ttlMs"' not in data:
+        # Nothing is known of how long it holds, and it may be one user's own.
+        return with_first_member(data, COMPLETE + b',"ttlMs":0,"cacheScope":"private"')
+    return with_first_member(data, COMPLETE)
 
 
 def with_first_member(data: bytes, member: bytes) -> bytes:

@@ -6,7 +6,7 @@ speak on the same connection, and each request is served in the era it was writt
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -18,61 +18,40 @@ from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
-    METHOD_NOT_FOUND,
     PARSE_ERROR,
     Envelope,
     Malformed,
     decode_object,
 )
-from mcp_workbench.jsonrpc.pending import Exchange, PendingRequests
 from mcp_workbench.protocol.meta import RequestMeta, read_request_meta
 from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
 from mcp_workbench.router import Router
+from mcp_workbench.session import methods
 from mcp_workbench.session.call import ClientCall
+from mcp_workbench.session.news import ListenStream, News, without_subscription
+from mcp_workbench.session.questions import Question, Questions, can_answer
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.link import Link
-
-log = logging.getLogger(__name__)
 
 # Requests that one client may have under way at once. Far beyond what agents do; a bound on what we hold for them.
 MOST_CALLS: Final = 10_000
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 NO_CAPABILITIES: Final = b"{}"
+UNSTAMPED: Final = (
+    "`_meta` lacks `io.modelcontextprotocol/protocolVersion`; stamp each request (MCP 2026-07-28), or send "
+    "`initialize` first (up to 2025-11-25)"
+)
 
 
 class _Initialize(Struct):
     protocolVersion: str
     capabilities: Raw = Raw(b"{}")
-    clientInfo: Raw | UnsetType = UNSET
 
 
 _decode_initialize: Final = Decoder(_Initialize).decode
-_decode_string: Final = Decoder(str).decode
-
-
-class Question(Exchange):
-    """A server's request on its way to the client."""
-
-    __slots__ = ("id", "traffic")
-
-    def __init__(self, traffic: Traffic, id: bytes) -> None:
-        super().__init__()
-        self.traffic = traffic
-        self.id = id
-
-    def on_result(self, result: Raw) -> None:
-        """The client answered."""
-        self.traffic.answer(self.id, b'"result":' + bytes(result))
-
-    def on_error(self, error: Raw) -> None:
-        """The client answered with an error."""
-        self.traffic.answer(self.id, b'"error":' + bytes(error))
-
-    def on_failure(self, error: WorkbenchError) -> None:
-        """The client is gone."""
-        self.traffic.answer(self.id, b'"error":' + messages.encode({"code": -32603, "message": error.message}))
 
 
 class Session:
@@ -81,23 +60,22 @@ class Session:
     def __init__(
         self, link: Link, router: Router, welcome: Welcome, principal: str, closed: Callable[[str], None]
     ) -> None:
-        self.principal = principal
+        self.router = router
+        self.welcome = welcome
+        self.view = router.view(principal)
         self.calls: dict[bytes, ClientCall] = {}
-        self.is_draining = False
+        self.streams: dict[bytes, ListenStream] = {}
         # The revision agreed in `initialize`; None for a client that has not shaken hands.
         self.version: str | None = None
         self.capabilities = NO_CAPABILITIES
+        self.log_level: str | None = None
+        # The lists that this client has seen; only their changes are news to it.
+        self.listed: set[str] = set()
+        self.is_draining = False
+        self.questions = Questions(self.send)
+        self.news = News(self._tell_list_changed)
         self._link = link
-        self._router = router
-        self._welcome = welcome
         self._closed = closed
-        self._questions = PendingRequests()
-        self._methods: dict[str, Callable[[ClientCall, dict[str, Raw]], None]] = {
-            "tools/call": self._call_tool,
-            "tools/list": self._list_tools,
-            "server/discover": self._discover,
-            "ping": lambda call, params: call.finish_result(b"{}"),
-        }
 
     # ── messages from the client ──
 
@@ -112,7 +90,7 @@ class Session:
         if isinstance(message.method, UnsetType):
             self._on_answer(message)
         elif isinstance(message.id, UnsetType):
-            self._on_notification(message.method, message.params)
+            self._on_notification(message.method, None if isinstance(message.params, UnsetType) else message.params)
         else:
             self._on_request(bytes(message.id), message.method, message.params)
 
@@ -124,7 +102,7 @@ class Session:
 
     def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
         """A question of a server did not reach the client."""
-        question = self._questions.take(id)
+        question = self.questions.take(id)
         if question is not None:
             question.on_failure(error)
 
@@ -141,62 +119,64 @@ class Session:
         except (DecodeError, ValidationError):
             self._refuse(id, INVALID_PARAMS, "`params` must be an object")
             return
+        meta = params.pop("_meta", None)
         if method == "initialize":
             self._initialize(id, raw_params)
             return
-        meta = params.pop("_meta", None)
         call = self._admit(id, method, meta)
-        if call is None:
-            return
-        handler = self._methods.get(method)
-        if handler is None:
-            call.finish_error(METHOD_NOT_FOUND, f"method `{method[:100]}` is not supported")
-            return
-        handler(call, params)
+        if call is not None:
+            methods.TABLE.get(method, methods.unknown)(self, call, params)
 
     def _admit(self, id: bytes, method: str, meta: Raw | None) -> ClientCall | None:
         """Take a request in, in its era; refuse it where that era's rules are broken."""
-        if id in self.calls:
+        if id in self.calls or id in self.streams:
             self._refuse(id, INVALID_REQUEST, "a request with this id is still under way")
             return None
-        if self.is_draining or len(self.calls) >= MOST_CALLS:
-            reason = "the workbench is shutting down" if self.is_draining else f"more than {MOST_CALLS} calls under way"
-            self._refuse(id, messages.INTERNAL_ERROR, reason)
+        if self.is_draining:
+            self._refuse(id, INTERNAL_ERROR, "the workbench is shutting down")
             return None
-        modern: RequestMeta | None = None
-        if meta is not None:
+        if len(self.calls) >= MOST_CALLS:
+            self._refuse(id, INTERNAL_ERROR, f"more than {MOST_CALLS} requests under way")
+            return None
+        if meta is None:
+            if self.version is None and method != "ping":
+                self._refuse(id, INVALID_PARAMS, UNSTAMPED)
+                return None
+            call = ClientCall(self, id, method, self.capabilities, False)
+        else:
             try:
                 read = read_request_meta(meta)
             except (DecodeError, ValidationError) as error:
                 self._refuse(id, INVALID_PARAMS, f"`_meta` cannot be used: {error}")
                 return None
-            modern = read if read.version is not UNSET else None
-        else:
-            read = None
-        if modern is not None:
-            if modern.version not in MODERN_VERSIONS:
-                self._refuse_version(id, str(modern.version))
+            admitted = self._admit_stamped(id, method, read)
+            if admitted is None:
                 return None
-            if isinstance(modern.capabilities, UnsetType):
-                self._refuse(id, INVALID_PARAMS, "`_meta` lacks `io.modelcontextprotocol/clientCapabilities`")
-                return None
-            call = ClientCall(self, id, NO_CAPABILITIES, True)
-        elif self.version is None and method != "ping":
-            self._refuse(
-                id,
-                INVALID_PARAMS,
-                "`_meta` lacks `io.modelcontextprotocol/protocolVersion`; stamp each request (MCP 2026-07-28), "
-                "or send `initialize` first (up to 2025-11-25)",
-            )
-            return None
-        else:
-            call = ClientCall(self, id, self.capabilities, False)
-        if read is not None:
+            call = admitted
             call.meta = meta
             if not isinstance(read.progress_token, UnsetType):
                 call.wants_progress = True
                 call.progress_token = read.progress_token
         self.calls[id] = call
+        return call
+
+    def _admit_stamped(self, id: bytes, method: str, meta: RequestMeta) -> ClientCall | None:
+        if isinstance(meta.version, UnsetType):
+            if self.version is None and method != "ping":
+                self._refuse(id, INVALID_PARAMS, UNSTAMPED)
+                return None
+            call = ClientCall(self, id, method, self.capabilities, False)
+            call.log_level = self.log_level
+            return call
+        if meta.version not in MODERN_VERSIONS:
+            data = {"supported": list(MODERN_VERSIONS), "requested": meta.version}
+            self._refuse(id, UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
+            return None
+        if isinstance(meta.capabilities, UnsetType):
+            self._refuse(id, INVALID_PARAMS, "`_meta` lacks `io.modelcontextprotocol/clientCapabilities`")
+            return None
+        call = ClientCall(self, id, method, NO_CAPABILITIES, True)
+        call.log_level = None if isinstance(meta.log_level, UnsetType) else meta.log_level
         return call
 
     def _initialize(self, id: bytes, raw_params: Raw | UnsetType) -> None:
@@ -208,39 +188,35 @@ class Session:
         self.version = negotiate_legacy(params.protocolVersion)
         capabilities = bytes(params.capabilities)
         self.capabilities = capabilities if capabilities.startswith(b"{") else NO_CAPABILITIES
-        result = self._welcome.initialize_result(self.version)
+        result = self.welcome.initialize_result(self.version, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
 
-    def _discover(self, call: ClientCall, params: dict[str, Raw]) -> None:
-        if call.from_modern:
-            call.finish_result(self._welcome.discover_result())
-        else:
-            call.finish_error(METHOD_NOT_FOUND, "method `server/discover` is not supported after `initialize`")
+    def _on_notification(self, method: str, params: Raw | None) -> None:
+        if method == "notifications/cancelled":
+            if params is not None:
+                self._on_cancelled(params)
+        elif method == "notifications/progress":
+            if params is not None:
+                self.questions.on_progress(params)
+        elif method == "notifications/initialized":
+            pass
+        elif method == "notifications/roots/list_changed" or self.router.face.sole_entry() is not None:
+            # One that we do not know is passed on where only one server can be meant.
+            own = None if params is None else bytes(params)
+            self.router.tell_servers(self.view.principal, self.capabilities, method, own)
 
-    def _list_tools(self, call: ClientCall, params: dict[str, Raw]) -> None:
-        if "cursor" in params and bytes(params["cursor"]) != b"null":
-            call.finish_error(INVALID_PARAMS, "unknown cursor: the list has one page")
-        else:
-            call.finish_result(self._welcome.tools_result(call.from_modern))
-
-    def _call_tool(self, call: ClientCall, params: dict[str, Raw]) -> None:
+    def _on_cancelled(self, params: Raw) -> None:
         try:
-            name = _decode_string(params.pop("name", b""))
-        except (DecodeError, ValidationError):
-            call.finish_error(INVALID_PARAMS, "`name` must be a string")
+            fields = decode_object(params)
+            id = bytes(fields["requestId"])
+        except (DecodeError, ValidationError, KeyError):
             return
-        arguments = params.pop("arguments", None)
-        self._router.call_tool(call, name, arguments, params)
-
-    def _on_notification(self, method: str, params: Raw | UnsetType) -> None:
-        if method == "notifications/cancelled" and not isinstance(params, UnsetType):
-            try:
-                fields = decode_object(params)
-                call = self.calls.pop(bytes(fields["requestId"]), None)
-            except (DecodeError, ValidationError, KeyError):
-                return
-            if call is not None:
-                call.cancel(fields)
+        call = self.calls.pop(id, None)
+        if call is not None:
+            call.cancel(fields)
+        stream = self.streams.pop(id, None)
+        if stream is not None:
+            stream.end()
 
     def _on_answer(self, message: Envelope) -> None:
         """The client answers a question of a server."""
@@ -251,7 +227,7 @@ class Session:
                 text = "not a JSON-RPC message: neither method, result nor error"
                 self._link.send(messages.error_response(None, INVALID_REQUEST, text))
             return
-        question = self._questions.take(message.id)
+        question = self.questions.take(message.id)
         if question is None:
             return
         if not isinstance(message.error, UnsetType):
@@ -266,52 +242,64 @@ class Session:
         if self.calls.pop(call.id, None) is call:
             self._link.send(b'{"jsonrpc":"2.0","id":%b,"%b":' % (call.id, kind), payload, b"}")
 
-    def notify(self, method: str, params: bytes | Raw | None = None) -> None:
-        """A notification to the client."""
-        self._link.send(messages.notification(method, params))
+    def notify(self, method: str, params: bytes | Raw | None = None, about: bytes | None = None) -> None:
+        """A notification to the client. `about` is the request of the client's that it belongs to."""
+        self.send(messages.notification(method, params), about)
 
     def end(self, error: WorkbenchError) -> None:
-        """Shutting down: every call that is still under way gets its answer now."""
+        """Shutting down: everything that is still under way gets its answer now."""
+        self.news.close()
+        for stream in list(self.streams.values()):
+            stream.close()
+        self.streams.clear()
         for call in list(self.calls.values()):
             if call.task is not None:
                 call.task.cancel()
             call.on_failure(error)
-        for question in self._questions.drain():
-            question.on_failure(error)
+        self.questions.end(error)
 
-    def _refuse(self, id: bytes, code: int, message: str) -> None:
-        self._link.send(messages.error_response(id, code, message))
+    def send(self, message: bytes, about: bytes | None) -> None:
+        """A message to the client that is not the answer to a call."""
+        self._link.send(message, about=about)
 
-    def _refuse_version(self, id: bytes, requested: str) -> None:
-        data = {"supported": list(MODERN_VERSIONS), "requested": requested}
-        self._link.send(messages.error_response(id, UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data))
+    def _refuse(self, id: bytes, code: int, message: str, data: object = UNSET) -> None:
+        self._link.send(messages.error_response(id, code, message, data))
 
-    # ── what servers ask of the client (`Caller`) ──
+    def _tell_list_changed(self, kind: str) -> None:
+        if self.version is not None and kind in self.listed:
+            self.notify(f"notifications/{kind}/list_changed")
+        for stream in list(self.streams.values()):
+            stream.on_list_changed(kind)
+
+    def on_resource_updated(self, params: Raw) -> None:
+        """A resource that this client subscribed to in the legacy way has changed (`Subscriber`)."""
+        self.notify("notifications/resources/updated", messages.encode(without_subscription(params)))
+
+    def remember_task(self, call: ClientCall, result: bytes) -> None:
+        """A server answered with a handle: it has to stay up for it."""
+        assert call.entry is not None
+        seconds = self.router.tasks.remember(self.view, call.entry, result)
+        connection = self.router.connection(call.entry, call)
+        connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
+
+    # ── what servers ask of the client (`Correspondent`, outside of any call) ──
+
+    def ask(self, traffic: Traffic, id: bytes, method: str, params: Raw | None, about: bytes | None) -> bool:
+        """Pass a server's request on, within the legacy era. False when this client cannot be asked."""
+        if self.version is None or not can_answer(decode_object(self.capabilities), method):
+            return False
+        self.questions.ask(Question(traffic, id), method, params, about)
+        return True
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
-        """A server asks; the client answers. Only within the legacy era: modern clients are never asked."""
-        if self.version is None or not self._can_answer(method):
-            return False
-        question = Question(traffic, id)
-        wire_id = self._questions.add(question, 0.0, 0.0, 0.0)
-        self._link.send(messages.request(wire_id, method, params))
-        return True
+        """A server asks, and no call is under way that it could belong to."""
+        return self.ask(traffic, id, method, params, None)
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
         """A server gave its question up."""
-        for question in self._questions.values():
-            if isinstance(question, Question) and question.traffic is traffic and question.id == id:
-                self._questions.remove(question)
-                fields = {**decode_object(params), "requestId": question.wire_id}
-                self.notify("notifications/cancelled", messages.encode(fields))
-                return
+        self.questions.cancelled_by_server(traffic, id, params, None)
 
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
-        """A server tells something that belongs to no single call."""
-        if self.version is not None and method == "notifications/message":
+        """A server tells something that belongs to no call. Modern clients hear only what they asked for."""
+        if self.version is not None:
             self.notify(method, params)
-
-    def _can_answer(self, method: str) -> bool:
-        needed = {"roots/list": "roots", "sampling/createMessage": "sampling", "elicitation/create": "elicitation"}
-        capability = needed.get(method)
-        return capability is None or capability in decode_object(self.capabilities)

@@ -1,77 +1,87 @@
-"""What every client is told first: who we are, what we can do, how to use us, which tools there are.
-
-Computed once and kept as bytes: the answers are the same for everybody, every time.
-"""
+"""What every client is told first: who we are, what we can do, how to use us; and how lists are written."""
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
-from msgspec import Raw
+from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import decode
 
+from mcp_workbench.face.base import Face
+from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.protocol.meta import SERVER_INFO
-from mcp_workbench.protocol.results import COMPLETE, with_first_member
+from mcp_workbench.protocol.results import COMPLETE
 from mcp_workbench.protocol.versions import MODERN_VERSIONS
+from mcp_workbench.tasks import extensions
 
-# The two tools and the instructions change only with the configuration, which is read at start-up. An hour keeps
-# clients from asking again within a conversation and still lets them notice a restart.
-TTL_MS: Final = 3_600_000
-CACHE: Final = b'"ttlMs":%d,"cacheScope":"private"' % TTL_MS
-
-
-class ShownFace(Protocol):
-    """What a welcome needs of a face."""
-
-    def tools(self) -> list[dict[str, object]]:
-        """Definitions of the tools that are shown."""
-
-    def instructions(self) -> str:
-        """What an agent has to know first."""
+# What only the configuration decides holds until we are started again; an hour keeps clients from asking again within
+# a conversation. What servers decide may change any time, and is announced.
+STABLE_TTL_MS: Final = 3_600_000
+CHANGING_TTL_MS: Final = 0
 
 
 class Welcome:
     """The first words to any client."""
 
-    def __init__(self, face: ShownFace, name: str, version: str) -> None:
+    def __init__(self, face: Face, name: str, version: str) -> None:
         self._face = face
         self.info = encode({"name": name, "title": "MCP Workbench", "version": version})
+        self._stamp = b'"_meta":' + encode({SERVER_INFO: Raw(self.info)})
 
-    @cached_property
-    def _instructions(self) -> bytes:
-        return encode(self._face.instructions())
-
-    @cached_property
-    def _tools(self) -> bytes:
-        return encode({"tools": self._face.tools()})
-
-    @cached_property
-    def _stamp(self) -> bytes:
-        return encode({SERVER_INFO: Raw(self.info)})
-
-    def initialize_result(self, version: str) -> bytes:
+    def initialize_result(self, version: str, view: View) -> bytes:
         """The answer to `initialize`."""
         return b'{"protocolVersion":%b,"capabilities":%b,"serverInfo":%b,"instructions":%b}' % (
             encode(version),
-            b'{"tools":{"listChanged":false}}',
+            self._capabilities(view),
             self.info,
-            self._instructions,
+            encode(self._face.instructions(view)),
         )
 
-    def discover_result(self) -> bytes:
+    def discover_result(self, view: View) -> bytes:
         """The answer to `server/discover`."""
-        return b'{%b,"supportedVersions":%b,"capabilities":%b,"instructions":%b,%b,"_meta":%b}' % (
+        return b'{%b,"supportedVersions":%b,"capabilities":%b,"instructions":%b,%b,%b}' % (
             COMPLETE,
             encode(MODERN_VERSIONS),
-            b'{"tools":{"listChanged":false}}',
-            self._instructions,
-            CACHE,
+            self._capabilities(view),
+            encode(self._face.instructions(view)),
+            _cache(CHANGING_TTL_MS if self._face.tools_change else STABLE_TTL_MS),
             self._stamp,
         )
 
-    def tools_result(self, modern: bool) -> bytes:
-        """The answer to `tools/list`."""
+    def list_result(self, kind: str, definitions: Sequence[bytes], modern: bool) -> bytes:
+        """The answer to a list request."""
+        body = b'"%b":[%b]' % (kind.encode(), b",".join(definitions))
         if not modern:
-            return self._tools
-        return with_first_member(self._tools, b'%b,%b,"_meta":%b' % (COMPLETE, CACHE, self._stamp))
+            return b"{" + body + b"}"
+        stable = kind == "tools" and not self._face.tools_change
+        return b"{%b,%b,%b,%b}" % (COMPLETE, _cache(STABLE_TTL_MS if stable else CHANGING_TTL_MS), self._stamp, body)
+
+    def _capabilities(self, view: View) -> bytes:
+        declared: dict[str, object] = {
+            "tools": {"listChanged": self._face.tools_change},
+            "prompts": {"listChanged": True},
+            "resources": {"subscribe": True, "listChanged": True},
+            "completions": {},
+            "logging": {},
+        }
+        shared = self._extensions(view)
+        if shared:
+            declared["extensions"] = shared
+        return encode(declared)
+
+    def _extensions(self, view: View) -> dict[str, object]:
+        """What servers in view declare; the first one's settings count. Clients decide what they use of it."""
+        found: dict[str, object] = {}
+        for entry in self._face.known(view):
+            for name, settings in extensions(entry).items():
+                try:
+                    found.setdefault(name, decode(settings))
+                except (DecodeError, ValidationError):
+                    continue
+        return found
+
+
+def _cache(ttl_ms: int) -> bytes:
+    return b'"ttlMs":%d,"cacheScope":"private"' % ttl_ms

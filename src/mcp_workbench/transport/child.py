@@ -73,7 +73,7 @@ class ChildLink:
         state = "running" if self.exit_status is None else describe_exit(self.exit_status)
         return f"<ChildLink pid={self.pid} {state}>"
 
-    def send(self, *parts: bytes | Raw) -> None:
+    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
         """Send one message."""
         self._writer.write(*parts, b"\n")
         if self._writer.unsent_bytes > MOST_UNSENT_BYTES and not self._closed:
@@ -113,15 +113,19 @@ class ChildLink:
         for line in self._splitter.feed(data):
             receiver.on_message(line)
         if self._splitter.oversized:
-            for remains in self._splitter.oversized:
-                receiver.on_oversized(remains)
-            self._splitter.oversized.clear()
+            self._tell_oversized()
+
+    def _tell_oversized(self) -> None:
+        for remains in self._splitter.oversized:
+            self._receiver.on_oversized(remains)
+        self._splitter.oversized.clear()
 
     def _output_ended(self) -> None:
         self._ended = True
         line = self._splitter.finish()
         if line:
             self._receiver.on_message(line)
+        self._tell_oversized()
         if self.exit_status is None:
             self._loop.call_later(EXIT_STATUS_GRACE, self._close, "the server closed its output")
         else:

@@ -30,6 +30,7 @@ class StderrRing:
         lines = (self._rest + data).split(b"\n")
         # The rest of a line that never ends is cut at both ends of its length: its start is what matters.
         self._rest = lines.pop()[: LONGEST_LINE + 1]
+        lines = [line for line in lines if line.strip()]
         for line in lines if self.on_line else lines[-MOST_LINES:]:
             self._add(line)
 
@@ -42,9 +43,9 @@ class StderrRing:
     def last(self, count: int) -> list[str]:
         """The last lines, oldest first."""
         lines = [*self._lines]
-        if self._rest:
+        if self._rest.strip():
             lines.append(_text(self._rest))
-        return lines[-count:]
+        return lines[max(0, len(lines) - count) :]
 
     def _add(self, line: bytes) -> None:
         text = _text(line)

@@ -32,6 +32,8 @@ class StdioLink:
         self._batch = batch
         self._receiver: Receiver | None = None
         self._closed = False
+        # The receiver knows that the client is gone.
+        self._told = False
         self._read_fd = os.dup(0)
         self._write_fd = os.dup(1)
         self._was_blocking = os.get_blocking(1)
@@ -45,7 +47,7 @@ class StdioLink:
         widen(self._write_fd)
         self._writer.on_drained = self._reader.resume
 
-    def send(self, *parts: bytes | Raw) -> None:
+    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
         """Send one message."""
         writer = self._writer
         writer.write(*parts, b"\n")
@@ -84,9 +86,12 @@ class StdioLink:
         for line in self._splitter.feed(data):
             receiver.on_message(line)
         if self._splitter.oversized:
-            for remains in self._splitter.oversized:
-                receiver.on_oversized(remains)
-            self._splitter.oversized.clear()
+            self._tell_oversized(receiver)
+
+    def _tell_oversized(self, receiver: Receiver) -> None:
+        for remains in self._splitter.oversized:
+            receiver.on_oversized(remains)
+        self._splitter.oversized.clear()
 
     def _ended(self) -> None:
         line = self._splitter.finish()
@@ -94,7 +99,8 @@ class StdioLink:
         assert receiver is not None
         if line:
             receiver.on_message(line)
-        receiver.on_closed("stdin was closed")
+        self._tell_oversized(receiver)
+        self._fail("stdin was closed")
 
     def _write_failed(self, error: OSError) -> None:
         self._fail(f"stdout cannot be written: {error.strerror}")
@@ -102,4 +108,6 @@ class StdioLink:
     def _fail(self, reason: str) -> None:
         self._reader.close()
         assert self._receiver is not None
-        self._receiver.on_closed(reason)
+        if not self._told:
+            self._told = True
+            self._receiver.on_closed(reason)

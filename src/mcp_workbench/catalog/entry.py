@@ -1,0 +1,102 @@
+"""One server of one toolbox, and its offer as far as it is known."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Raw
+
+from mcp_workbench.catalog.filters import is_shown
+from mcp_workbench.catalog.manifests import ManifestStore, manifest_key
+from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
+from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.jsonrpc.messages import decode_object
+
+NOTHING: Final[Definitions] = {}
+
+
+class ServerEntry:
+    """What faces read of a server. Filters are applied here, so that no path leads to a tool that they exclude."""
+
+    __slots__ = (
+        "_looked_up",
+        "_store",
+        "config",
+        "failure",
+        "hidden",
+        "is_live",
+        "key",
+        "last_error",
+        "offer",
+        "toolbox",
+        "tools",
+    )
+
+    def __init__(self, toolbox: str, config: ServerConfig, store: ManifestStore) -> None:
+        self.toolbox = toolbox
+        self.config = config
+        self.key = manifest_key(config)
+        # The offer comes from the server itself, not from a manifest.
+        self.is_live = False
+        self.offer: Offer | None = None
+        # What filters leave of the tools, and the names they take away.
+        self.tools: Definitions = NOTHING
+        self.hidden: frozenset[str] = frozenset()
+        # Why the server was given up; None while it can be used or started.
+        self.failure: DownstreamError | None = None
+        # What went wrong last when it was started or listed, for those who ask why it is missing.
+        self.last_error: WorkbenchError | None = None
+        self._store = store
+        self._looked_up = False
+
+    def __repr__(self) -> str:
+        known = (
+            "unknown" if self.offer is None else f"{len(self.tools)} tools, {'live' if self.is_live else 'recalled'}"
+        )
+        return f"<ServerEntry {self.toolbox}/{self.name} {known}>"
+
+    @property
+    def name(self) -> str:
+        """The server's name in its toolbox."""
+        return self.config.name
+
+    def definitions(self, kind: str) -> Definitions:
+        """One of the four lists, as it is shown."""
+        if kind == "tools":
+            return self.tools
+        return NOTHING if self.offer is None else self.offer.lists.get(kind, NOTHING)
+
+    @property
+    def capabilities(self) -> dict[str, Raw]:
+        """What the server said it can do; nothing while it is unknown."""
+        return {} if self.offer is None else decode_object(self.offer.profile.capabilities)
+
+    def recall(self) -> Offer | None:
+        """The offer, from the manifest if the server itself has not spoken yet. Disk is asked once."""
+        if self.offer is None and not self._looked_up:
+            self._looked_up = True
+            remembered = self._store.load(self.key)
+            if remembered is not None:
+                self._show(remembered)
+        return self.offer
+
+    def learn(self, offer: Offer) -> frozenset[str]:
+        """The server said what it offers. Returns the kinds of lists that differ from what was shown before."""
+        before = {kind: self.definitions(kind) for kind in KINDS}
+        self._show(offer)
+        self.is_live = True
+        self.last_error = None
+        self._store.save(self.key, offer)
+        return frozenset(kind for kind in KINDS if not _same(before[kind], self.definitions(kind)))
+
+    def _show(self, offer: Offer) -> None:
+        filters = self.config.tool_filters
+        self.offer = offer
+        self.tools = {name: tool for name, tool in offer.tools.items() if is_shown(name, filters)}
+        self.hidden = frozenset(offer.tools.keys() - self.tools.keys())
+
+
+def _same(one: Definitions, other: Definitions) -> bool:
+    # Order counts: it is what clients see, and what their prompt caches are built on.
+    return one == other and list(one) == list(other)

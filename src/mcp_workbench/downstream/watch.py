@@ -1,0 +1,198 @@
+"""What clients want to be told by a server without asking: changed resources, changed lists, log messages.
+
+Legacy servers take one `resources/subscribe` for each resource and `logging/setLevel`; modern ones take a single
+`subscriptions/listen` that names everything, replaced when something is added or removed. Either is done again
+whenever the server has been started anew. Owns who watches what. Refuses to know what subscribers do with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import Decoder, decode
+
+from mcp_workbench.downstream.traffic import Traffic
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.jsonrpc.messages import decode_object, encode
+from mcp_workbench.protocol.logging_levels import is_at_least
+
+log = logging.getLogger(__name__)
+
+# A server that accepts a subscription says so at once; one that does not is asked no longer than this.
+ACKNOWLEDGE_TIMEOUT: Final = 5.0
+# Before a listen request that the server has ended is sent again.
+LISTEN_AGAIN_AFTER: Final = 1.0
+MOST_RESOURCES: Final = 1000
+
+_decode_string: Final = Decoder(str).decode
+
+
+class Subscriber(Protocol):
+    """Somebody who watches a resource."""
+
+    def on_resource_updated(self, params: Raw) -> None:
+        """It has changed. `params` are the server's."""
+
+
+class Watch:
+    """Everything that is watched on one connection."""
+
+    def __init__(self, start_task: Callable[[Awaitable[None]], asyncio.Task[None]]) -> None:
+        self._start_task = start_task
+        self._subscribers: dict[str, list[Subscriber]] = {}
+        self._traffic: Traffic | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._acknowledged: asyncio.Event = asyncio.Event()
+        self.log_level: str | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the server has to stay up for somebody who watches."""
+        return bool(self._subscribers)
+
+    # ── the server's life ──
+
+    async def begin(self, traffic: Traffic) -> None:
+        """The server has been started: watch again what was watched before."""
+        self._traffic = traffic
+        assert traffic.profile is not None
+        if traffic.profile.era == "modern":
+            if self._filter():
+                await self._listen_anew()
+            return
+        if self.log_level is not None:
+            self._send_log_level()
+        for uri in list(self._subscribers):
+            with contextlib.suppress(WorkbenchError):
+                await traffic.ask("resources/subscribe", encode({"uri": uri}))
+
+    def end(self) -> None:
+        """The server is gone."""
+        self._traffic = None
+        if self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
+
+    # ── resources ──
+
+    async def subscribe(self, uri: str, subscriber: Subscriber) -> None:
+        """Watch a resource. Raises what the server answers."""
+        watchers = self._subscribers.get(uri)
+        if watchers is not None:
+            if subscriber not in watchers:
+                watchers.append(subscriber)
+            return
+        if len(self._subscribers) >= MOST_RESOURCES:
+            raise WorkbenchError(f"more than {MOST_RESOURCES} resources of one server are watched")
+        traffic = self._traffic
+        assert traffic is not None and traffic.profile is not None
+        if traffic.profile.era == "legacy":
+            await traffic.ask("resources/subscribe", encode({"uri": uri}))
+            self._subscribers.setdefault(uri, []).append(subscriber)
+        else:
+            self._subscribers[uri] = [subscriber]
+            await self._listen_anew()
+
+    async def unsubscribe(self, uri: str, subscriber: Subscriber) -> None:
+        """Watch a resource no longer."""
+        watchers = self._subscribers.get(uri)
+        if watchers is None or subscriber not in watchers:
+            return
+        watchers.remove(subscriber)
+        if watchers:
+            return
+        del self._subscribers[uri]
+        traffic = self._traffic
+        if traffic is None or traffic.profile is None:
+            return
+        if traffic.profile.era == "legacy":
+            with contextlib.suppress(WorkbenchError):
+                await traffic.ask("resources/unsubscribe", encode({"uri": uri}))
+        else:
+            await self._listen_anew()
+
+    def on_updated(self, params: Raw) -> None:
+        """The server says that a resource has changed."""
+        try:
+            uri = _decode_string(decode_object(params)["uri"])
+        except (DecodeError, ValidationError, KeyError):
+            return
+        # A server may report a part of what was subscribed to; whoever watches something above it is told too.
+        for watched, subscribers in list(self._subscribers.items()):
+            if uri == watched or uri.startswith(watched.rstrip("/") + "/"):
+                for subscriber in list(subscribers):
+                    subscriber.on_resource_updated(params)
+
+    # ── logs ──
+
+    def want_log_level(self, level: str) -> None:
+        """A request wants messages from this level on; the most talkative wish so far counts."""
+        if self.log_level is None or not is_at_least(level, self.log_level):
+            self.set_log_level(level)
+
+    def set_log_level(self, level: str) -> None:
+        """Have a legacy server log from this level on. Modern servers are told with each request."""
+        if level != self.log_level:
+            self.log_level = level
+            self._send_log_level()
+
+    def _send_log_level(self) -> None:
+        traffic = self._traffic
+        if traffic is None or traffic.profile is None or traffic.profile.era != "legacy":
+            return
+        if "logging" in decode_object(traffic.profile.capabilities):
+            traffic.ask_in_background("logging/setLevel", encode({"level": self.log_level}))
+
+    # ── listening to a modern server ──
+
+    def on_acknowledged(self) -> None:
+        """The server has accepted the newest filter: acknowledgements of older ones came before it was sent."""
+        self._acknowledged.set()
+
+    def _filter(self) -> dict[str, object]:
+        assert self._traffic is not None and self._traffic.profile is not None
+        declared = decode_object(self._traffic.profile.capabilities)
+        wanted: dict[str, object] = {}
+        for kind in ("tools", "prompts", "resources"):
+            if kind in declared and _says_list_changed(declared[kind]):
+                wanted[f"{kind}ListChanged"] = True
+        if self._subscribers:
+            wanted["resourceSubscriptions"] = sorted(self._subscribers)
+        return wanted
+
+    async def _listen_anew(self) -> None:
+        """Open a stream with the present filter, then end the one before, so that nothing is missed in between."""
+        before, self._acknowledged = self._listening, asyncio.Event()
+        self._listening = self._start_task(self._listen()) if self._filter() else None
+        if self._listening is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ACKNOWLEDGE_TIMEOUT):
+                    await self._acknowledged.wait()
+        if before is not None:
+            before.cancel()
+
+    async def _listen(self) -> None:
+        while True:
+            traffic = self._traffic
+            if traffic is None:
+                return
+            try:
+                await traffic.ask_as_era("subscriptions/listen", b'"notifications":' + encode(self._filter()))
+            except WorkbenchError as error:
+                # The server is gone, or does not listen: then its lists are what they were at its start.
+                log.info("[%s] does not announce changes: %s", traffic.label, error.message)
+                self._acknowledged.set()
+                return
+            await asyncio.sleep(LISTEN_AGAIN_AFTER)
+
+
+def _says_list_changed(capability: Raw) -> bool:
+    with contextlib.suppress(DecodeError):
+        declared = decode(capability)
+        return isinstance(declared, dict) and declared.get("listChanged") is True
+    return False

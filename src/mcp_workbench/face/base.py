@@ -1,0 +1,264 @@
+"""What all faces share: prompts, resources, templates and completions, and the keeping of computed lists.
+
+A face differs from another in which tools it shows, how things are called, and what of the catalogue is in view.
+Everything here is synchronous and does no I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.names import NameTable, build, describe_collision
+from mcp_workbench.catalog.offer import IDENTITY
+from mcp_workbench.catalog.uris import owner
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.decisions import Decision, Forward, Reject
+from mcp_workbench.face.view import View
+from mcp_workbench.face.wording import no_such
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, encode
+
+log = logging.getLogger(__name__)
+
+RESOURCE_NOT_FOUND_LEGACY: Final = -32002
+_decode_string: Final = Decoder(str).decode
+
+Params = dict[str, Raw]
+
+
+class Face:
+    """Shared by all faces; each of them says what is different about it."""
+
+    name = ""
+    # Whether the list of tools may change while a client is connected.
+    tools_change = True
+    # Whether lists need every server to have spoken, as far as that is possible in time.
+    lists_everything = False
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._kept: dict[tuple[str, tuple[str, ...]], tuple[int, object]] = {}
+        self._reported: set[str] = set()
+
+    # ── what a face decides by itself ──
+
+    def entries(self, view: View) -> list[ServerEntry]:
+        """The servers whose prompts and resources are in view."""
+        raise NotImplementedError
+
+    def shows(self, view: View, entry: ServerEntry) -> bool:
+        """Whether this server's lists are in view once they are known."""
+        return True
+
+    def exposed(self, entry: ServerEntry, name: str) -> str:
+        """The name that a client sees for something that its server calls `name`."""
+        raise NotImplementedError
+
+    def tools(self, view: View) -> Sequence[bytes]:
+        """The definitions of the tools that are shown."""
+        raise NotImplementedError
+
+    def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
+        """What to do with a `tools/call`. `fresh`: the server in question has just said what it offers."""
+        raise NotImplementedError
+
+    def opened(self, view: View, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
+        """The result of `open_toolbox`."""
+        raise NotImplementedError
+
+    def instructions(self, view: View) -> str:
+        """What an agent has to know first."""
+        raise NotImplementedError
+
+    def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
+        """Which lists of this view change when these lists of a server do."""
+        if not self.shows(view, entry):
+            return frozenset()
+        lists = {"resources" if kind == "resourceTemplates" else kind for kind in kinds}
+        return frozenset(lists if self.tools_change else lists - {"tools"})
+
+    def announces_opening(self, view: View, toolbox: str) -> frozenset[str]:
+        """Which lists of this view change when a toolbox is opened."""
+        return frozenset()
+
+    # ── lists ──
+
+    def definitions(self, view: View, kind: str) -> Sequence[bytes]:
+        """One of the four lists, as this view shows it."""
+        if kind == "tools":
+            return self.tools(view)
+        if kind == "prompts":
+            return self.keep("prompts", view, lambda: self._named(self._prompt_table(view)))
+        return self.keep(kind, view, lambda: self._by_identity(view, kind))
+
+    def keep(self, kind: str, view: View, compute: Callable[[], object]) -> Sequence[bytes]:
+        """Compute a list once for each state of the catalogue and of what is opened."""
+        found = self.kept(kind, view, compute)
+        assert isinstance(found, list)
+        return found
+
+    def kept(self, kind: str, view: View, compute: Callable[[], object]) -> object:
+        """The same for anything else that is computed from the catalogue."""
+        key = (kind, tuple(view.opened))
+        kept = self._kept.get(key)
+        if kept is None or kept[0] != self.catalog.revision:
+            if len(self._kept) > 256:
+                self._kept.clear()
+            value = compute()
+            # Computing may have read manifests, and so have moved the catalogue on.
+            self._kept[key] = kept = (self.catalog.revision, value)
+        return kept[1]
+
+    def recalled(self, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
+        """The entries of which something is known, manifests included, and that have not been given up."""
+        known = []
+        for entry in entries:
+            if entry.offer is None and entry.recall() is not None:
+                self.catalog.recalled(entry)
+            if entry.offer is not None and entry.failure is None:
+                known.append(entry)
+        return known
+
+    def known(self, view: View) -> list[ServerEntry]:
+        """The servers in view of which something is known without looking at the disk."""
+        return [entry for entry in self.catalog.entries() if entry.offer is not None and self.shows(view, entry)]
+
+    def table(self, kind: str, entries: Iterable[ServerEntry], expose: Callable[[ServerEntry, str], str]) -> NameTable:
+        """Names of one kind; collisions are reported once."""
+        table = build(entries, kind, expose)
+        for exposed, rivals in table.collisions.items():
+            self.report(describe_collision(exposed, rivals))
+        return table
+
+    def report(self, text: str) -> None:
+        """Say something to the user, once."""
+        if text not in self._reported:
+            self._reported.add(text)
+            log.warning("%s", text)
+
+    def _prompt_table(self, view: View) -> NameTable:
+        found = self.kept("prompt table", view, lambda: self.table("prompts", self.entries(view), self.exposed))
+        assert isinstance(found, NameTable)
+        return found
+
+    def _named(self, table: NameTable) -> list[bytes]:
+        return [renamed(target.definition, exposed) for exposed, target in table.targets.items()]
+
+    def _by_identity(self, view: View, kind: str) -> list[bytes]:
+        shown: dict[str, bytes] = {}
+        owners: dict[str, ServerEntry] = {}
+        for entry in self.entries(view):
+            for identity, definition in entry.definitions(kind).items():
+                first = owners.setdefault(identity, entry)
+                if first is entry:
+                    shown[identity] = bytes(definition)
+                else:
+                    where = f"`{first.toolbox}/{first.name}` and `{entry.toolbox}/{entry.name}`"
+                    self.report(f"{where} both offer {IDENTITY[kind]} `{identity}`; the first one is used")
+        return list(shown.values())
+
+    # ── what is asked about them ──
+
+    def resolve_prompt(self, view: View, params: Params) -> Decision:
+        """What to do with a `prompts/get`."""
+        name = _string(params, "name")
+        if name is None:
+            return Reject(INVALID_PARAMS, "`name` must be a string")
+        target = self._prompt_table(view).targets.get(name)
+        if target is None:
+            return Reject(INVALID_PARAMS, no_such("prompt", name, self._prompt_table(view).targets))
+        body = open_body({"name": Raw(encode(target.name)), **_without(params, "name")})
+        return Forward(target.entry, target.name, b'"prompts/get"', body)
+
+    def resource_owner(self, view: View, params: Params, from_modern: bool) -> tuple[ServerEntry, str] | Reject:
+        """Which server a `uri` belongs to."""
+        uri = _string(params, "uri")
+        if uri is None:
+            return Reject(INVALID_PARAMS, "`uri` must be a string")
+        entries = self.entries(view)
+        found = owner(entries, uri)
+        if found is None:
+            # Resources need not be listed. Where only one server has any, it is the one that can be meant.
+            having = [entry for entry in entries if "resources" in entry.capabilities]
+            found = having[0] if len(having) == 1 else None
+        if found is None:
+            code = INVALID_PARAMS if from_modern else RESOURCE_NOT_FOUND_LEGACY
+            return Reject(code, f"resource `{uri[:500]}` was not found", {"uri": uri})
+        return found, uri
+
+    def resolve_resource(self, view: View, params: Params, from_modern: bool) -> Decision:
+        """What to do with a `resources/read`."""
+        found = self.resource_owner(view, params, from_modern)
+        if isinstance(found, Reject):
+            return found
+        entry, uri = found
+        return Forward(entry, uri, b'"resources/read"', open_body(params))
+
+    def resolve_completion(self, view: View, params: Params, from_modern: bool) -> Decision:
+        """What to do with a `completion/complete`: its `ref` names a prompt or a resource template."""
+        try:
+            ref = decode_object(params["ref"])
+            kind = _decode_string(ref["type"])
+        except (KeyError, DecodeError, ValidationError):
+            return Reject(INVALID_PARAMS, "`ref` must be an object with a `type`")
+        rest = _without(params, "ref")
+        if kind == "ref/prompt":
+            decision = self.resolve_prompt(view, ref)
+            if not isinstance(decision, Forward):
+                return decision
+            own_ref = {**ref, "name": Raw(encode(decision.item))}
+            return self._complete(decision.entry, decision.item, {"ref": Raw(encode(own_ref)), **rest})
+        if kind == "ref/resource":
+            uri = _string(ref, "uri")
+            for entry in self.entries(view):
+                if uri is not None and uri in entry.definitions("resourceTemplates"):
+                    return self._complete(entry, uri, params)
+            found = self.resource_owner(view, ref, from_modern)
+            return found if isinstance(found, Reject) else self._complete(found[0], found[1], params)
+        return Reject(INVALID_PARAMS, f"`ref` of type `{kind[:50]}` is not known; use ref/prompt or ref/resource")
+
+    def _complete(self, entry: ServerEntry, item: str, params: Params) -> Forward:
+        return Forward(entry, item, b'"completion/complete"', open_body(params))
+
+    def resolve_unknown(self, view: View, method: str, params: Params) -> Decision:
+        """A method we do not know is relayed where only one server can be meant."""
+        sole = self.sole_entry()
+        if sole is None:
+            return Reject(METHOD_NOT_FOUND, f"method `{method[:100]}` is not supported")
+        return Forward(sole, method, encode(method), open_body(params))
+
+    def sole_entry(self) -> ServerEntry | None:
+        """The only server there is, if there is only one."""
+        entries = list(self.catalog.entries())
+        return entries[0] if len(entries) == 1 else None
+
+
+def renamed(definition: Raw, name: str, **others: str) -> bytes:
+    """A definition under another name (and with other members replaced); everything else as the server wrote it."""
+    members = decode_object(definition)
+    members["name"] = Raw(encode(name))
+    for key, value in others.items():
+        members[key] = Raw(encode(value))
+    return encode(members)
+
+
+def open_body(params: Params) -> bytes:
+    """A params object that is still open at its end."""
+    return encode(params)[:-1]
+
+
+def _string(params: Params, key: str) -> str | None:
+    try:
+        return _decode_string(params[key])
+    except (KeyError, DecodeError, ValidationError):
+        return None
+
+
+def _without(params: Params, key: str) -> Params:
+    return {name: value for name, value in params.items() if name != key}

@@ -1,0 +1,129 @@
+"""The face `dynamic`: opening a toolbox registers its tools as `{toolbox}__{server}_{tool}`.
+
+Names stay what they are however many toolboxes are open. Nothing is ever closed before the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import Decoder, decode
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.names import NameTable, Target, describe_collision
+from mcp_workbench.catalog.offer import KINDS
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.base import Face, Params, renamed
+from mcp_workbench.face.decisions import Decision, Forward, Reject
+from mcp_workbench.face.opening import open_toolbox_tool, opened_result, resolve_open
+from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
+from mcp_workbench.face.view import View
+from mcp_workbench.face.wording import no_such
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, encode
+
+_decode_string: Final = Decoder(str).decode
+
+
+class DynamicFace(Face):
+    """Tools are registered toolbox by toolbox."""
+
+    name = "dynamic"
+
+    def entries(self, view: View) -> list[ServerEntry]:
+        """The servers of the toolboxes that have been opened."""
+        return self.recalled(entry for name in view.opened for entry in self.catalog.toolboxes[name].values())
+
+    def shows(self, view: View, entry: ServerEntry) -> bool:
+        """Only what was opened."""
+        return entry.toolbox in view.opened
+
+    def announces_opening(self, view: View, toolbox: str) -> frozenset[str]:
+        """Everything that the toolbox has."""
+        entries = self.catalog.toolboxes[toolbox].values()
+        found = {kind for kind in KINDS if any(entry.definitions(kind) for entry in entries)}
+        return frozenset("resources" if kind == "resourceTemplates" else kind for kind in found)
+
+    def exposed(self, entry: ServerEntry, name: str) -> str:
+        """The registered name."""
+        return f"{entry.toolbox}__{entry.name}_{name}"
+
+    def tools(self, view: View) -> Sequence[bytes]:
+        """`open_toolbox`, then what has been registered."""
+        return self.keep("tools", view, lambda: self._shown_tools(view))
+
+    def _shown_tools(self, view: View) -> list[bytes]:
+        purpose = "Open a toolbox: its tools are added to the list of tools. Opening again is harmless."
+        own = encode(open_toolbox_tool(self.catalog, purpose))
+        table = self._table(view)
+        return [own, *(_registered(exposed, target) for exposed, target in table.targets.items())]
+
+    def _table(self, view: View) -> NameTable:
+        found = self.kept("tool table", view, lambda: self.table("tools", self.entries(view), self.exposed))
+        assert isinstance(found, NameTable)
+        return found
+
+    def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
+        """By table."""
+        try:
+            name = _decode_string(params["name"])
+        except (KeyError, DecodeError, ValidationError):
+            return Reject(INVALID_PARAMS, "`name` must be a string")
+        if name == "open_toolbox":
+            return resolve_open(self.catalog, params.get("arguments"))
+        table = self._table(view)
+        target = table.targets.get(name)
+        if target is not None:
+            body = call_body(target.name, params.get("arguments"), params)
+            return Forward(target.entry, target.name, CALL, body, True)
+        if name in table.collisions:
+            return Reject(INVALID_PARAMS, describe_collision(name, table.collisions[name]))
+        for toolbox in self.catalog.toolboxes:
+            if toolbox not in view.opened and name.startswith(f"{toolbox}__"):
+                return Reject(INVALID_PARAMS, f"tool `{name}` is not registered; open toolbox `{toolbox}` first")
+        return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", *table.targets]))
+
+    def opened(self, view: View, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
+        """What has been registered."""
+        view.opened[toolbox] = None
+        table = self._table(view)
+        tools = [
+            Raw(encode(_summary(exposed, target)))
+            for exposed, target in table.targets.items()
+            if target.entry.toolbox == toolbox and target.entry.name not in failures
+        ]
+        return opened_result(self.catalog, toolbox, tools, failures, [])
+
+    def instructions(self, view: View) -> str:
+        """How to get at tools, and what there is."""
+        lines = [
+            'Tools are grouped in toolboxes. open_toolbox {"toolbox_name": "<toolbox>"} adds the tools of a toolbox to '
+            "the list of tools, as <toolbox>__<server>_<tool>.",
+            "",
+            *toolbox_lines(self.catalog),
+        ]
+        return "\n".join(lines)
+
+
+def _description(target: Target) -> str:
+    members = decode(target.definition)
+    own = members.get("description")
+    where = f"[{target.entry.toolbox}/{target.entry.name}]"
+    return f"{where} {own}" if isinstance(own, str) and own else where
+
+
+def _registered(exposed: str, target: Target) -> bytes:
+    return renamed(target.definition, exposed, description=_description(target))
+
+
+def _summary(exposed: str, target: Target) -> dict[str, object]:
+    title = decode(target.definition).get("title")
+    return {
+        "name": exposed,
+        "original_name": target.name,
+        "server": target.entry.name,
+        "toolbox_name": target.entry.toolbox,
+        "description": _description(target),
+        **({"title": title} if isinstance(title, str) else {}),
+    }

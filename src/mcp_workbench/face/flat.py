@@ -1,0 +1,168 @@
+"""The face `flat`: every tool of every server in one list, as `{server}{separator}{tool}`.
+
+With toolboxes, `{toolbox}{separator}{server}{separator}{tool}`. Names are looked up, never parsed, so servers and tools
+that contain the separator are routed right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import DecodeError, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.names import NameTable, describe_collision, is_accepted_by_clients
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.base import Face, Params, renamed
+from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject
+from mcp_workbench.face.proxy import CALL, call_body
+from mcp_workbench.face.view import View
+from mcp_workbench.face.wording import no_such
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+
+MOST_EXAMPLES: Final = 3
+_decode_string: Final = Decoder(str).decode
+
+
+class FlatFace(Face):
+    """The aggregator."""
+
+    name = "flat"
+    lists_everything = True
+
+    def __init__(self, catalog: Catalog, separator: str, *, prefix: bool) -> None:
+        super().__init__(catalog)
+        self._separator = separator
+        self._prefix = prefix
+        self._everyone = View("")
+
+    def entries(self, view: View) -> list[ServerEntry]:
+        """Everything that is known."""
+        return self.recalled(self.catalog.entries())
+
+    def exposed(self, entry: ServerEntry, name: str) -> str:
+        """With the server, and the toolbox where there are toolboxes, in front."""
+        return self._prefix_of(entry) + name
+
+    def _prefix_of(self, entry: ServerEntry) -> str:
+        parts = [entry.name] if self.catalog.config.plain else [entry.toolbox, entry.name]
+        return "".join(part + self._separator for part in parts)
+
+    def tools(self, view: View) -> Sequence[bytes]:
+        """Every tool under its exposed name."""
+        # The same for everybody: nothing is opened in this face.
+        return self.keep("tools", self._everyone, self._shown_tools)
+
+    def _shown_tools(self) -> list[bytes]:
+        return [
+            renamed(target.definition, exposed)
+            for exposed, target in self.tool_table().targets.items()
+            if target.entry.failure is None
+        ]
+
+    def tool_table(self) -> NameTable:
+        """Exposed names of all tools, those of servers that were given up included: a call may bring them back."""
+        found = self.kept("tool table", self._everyone, self._build_tool_table)
+        assert isinstance(found, NameTable)
+        return found
+
+    def _build_tool_table(self) -> NameTable:
+        self.recalled(self.catalog.entries())
+        known = [entry for entry in self.catalog.entries() if entry.offer is not None]
+        if self._prefix:
+            table = self.table("tools", known, lambda entry, name: self.exposed(entry, _own_name(entry, name)))
+        else:
+            uses = Counter(_own_name(entry, name) for entry in known for name in entry.tools)
+
+            def expose(entry: ServerEntry, name: str) -> str:
+                own = _own_name(entry, name)
+                return own if uses[own] == 1 else self.exposed(entry, own)
+
+            table = self.table("tools", known, expose)
+        self._report_names(table)
+        return table
+
+    def _report_names(self, table: NameTable) -> None:
+        refused = self.names_clients_refuse(table)
+        if refused:
+            shown = ", ".join(f"`{name}`" for name in refused[:MOST_EXAMPLES])
+            more = "" if len(refused) <= MOST_EXAMPLES else f" and {len(refused) - MOST_EXAMPLES} more"
+            self.report(
+                f"some clients refuse tool names like {shown}{more} (they want letters, digits, `_` and `-`, at most "
+                f"64); {self._remedy(refused)}"
+            )
+
+    def names_clients_refuse(self, table: NameTable | None = None) -> list[str]:
+        """Exposed names that clients with the strictest rule do not accept."""
+        targets = (table or self.tool_table()).targets
+        return [name for name in targets if not is_accepted_by_clients(name)]
+
+    def _remedy(self, refused: list[str]) -> str:
+        if not is_accepted_by_clients(self._separator):
+            mended = [name.replace(self._separator, "__") for name in refused]
+            if all(map(is_accepted_by_clients, mended)):
+                return "use `--separator __`"
+        return 'give them shorter or plainer names with `"rename": {"<tool>": "<name>"}` in the server\'s configuration'
+
+    def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
+        """By table. A name that cannot be one of ours is told how ours look."""
+        try:
+            name = _decode_string(params["name"])
+        except (KeyError, DecodeError, ValidationError):
+            return Reject(INVALID_PARAMS, "`name` must be a string")
+        table = self.tool_table()
+        target = table.targets.get(name)
+        if target is not None:
+            body = call_body(target.name, params.get("arguments"), params)
+            return Forward(target.entry, target.name, CALL, body)
+        if name in table.collisions:
+            return Reject(METHOD_NOT_FOUND, describe_collision(name, table.collisions[name]))
+        if not fresh:
+            unheard = self._may_have(name)
+            if unheard is not None:
+                return Learn(unheard)
+        if self._prefix and self._is_malformed(name):
+            form = "{server}" if self.catalog.config.plain else "{toolbox}" + self._separator + "{server}"
+            return Reject(
+                INVALID_REQUEST, f"tool name `{name[:200]}` is malformed; expected `{form}{self._separator}{{tool}}`"
+            )
+        return Reject(METHOD_NOT_FOUND, no_such("tool", name, table.targets))
+
+    def _may_have(self, name: str) -> ServerEntry | None:
+        """A server that has not spoken yet, and whose tools would begin like this."""
+        fitting = [
+            entry
+            for entry in self.catalog.entries()
+            if not entry.is_live and (not self._prefix or name.startswith(self._prefix_of(entry)))
+        ]
+        return max(fitting, key=lambda entry: len(self._prefix_of(entry)), default=None)
+
+    def _is_malformed(self, name: str) -> bool:
+        position = name.find(self._separator)
+        return position <= 0 or position == len(name) - len(self._separator)
+
+    def opened(self, view: View, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
+        """This face has no toolboxes to open."""
+        raise AssertionError("nothing is opened in the flat face")
+
+    def instructions(self, view: View) -> str:
+        """Where tools come from, and which servers are missing."""
+        form = "{server}" if self.catalog.config.plain else "{toolbox}" + self._separator + "{server}"
+        lines = [f"Tools of several servers in one list, named `{form}{self._separator}{{tool}}`. Servers:"]
+        for entry in self.catalog.entries():
+            where = entry.name if self.catalog.config.plain else f"{entry.toolbox}/{entry.name}"
+            state = "" if entry.failure is None else f" (not available: {entry.failure.message.splitlines()[0]})"
+            lines.append(f"- {where}{state}")
+        for entry in self.entries(view):
+            assert entry.offer is not None
+            if entry.offer.profile.instructions:
+                lines += ["", f"From {entry.name}:", entry.offer.profile.instructions]
+        return "\n".join(lines)
+
+
+def _own_name(entry: ServerEntry, name: str) -> str:
+    return entry.config.rename.get(name, name)

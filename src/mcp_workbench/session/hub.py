@@ -1,0 +1,27 @@
+"""All clients that are connected, and the passing on of news to those whom it concerns."""
+
+from __future__ import annotations
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.face.base import Face
+from mcp_workbench.face.view import View
+from mcp_workbench.session.session import Session
+
+
+class Hub:
+    """Every session there is."""
+
+    def __init__(self, face: Face) -> None:
+        self._face = face
+        self.sessions: set[Session] = set()
+
+    def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+        """A server offers something else now."""
+        for session in self.sessions:
+            session.news.add(self._face.announces(session.view, entry, kinds))
+
+    def on_opened(self, view: View, toolbox: str) -> None:
+        """A toolbox was opened."""
+        for session in self.sessions:
+            if session.view is view:
+                session.news.add(self._face.announces_opening(view, toolbox))

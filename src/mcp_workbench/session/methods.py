@@ -1,0 +1,202 @@
+"""What a client may ask: one function for each method, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.decisions import Reject
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, encode
+from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.protocol.logging_levels import LEVELS
+from mcp_workbench.session.call import ClientCall
+from mcp_workbench.session.news import MOST_STREAMS, ListenStream, read_filter
+
+if TYPE_CHECKING:
+    from mcp_workbench.session.session import Session
+
+Params = dict[str, Raw]
+Method = Callable[["Session", ClientCall, Params], None]
+
+_decode_string: Final = Decoder(str).decode
+
+
+def _call_tool(session: Session, call: ClientCall, params: Params) -> None:
+    session.router.call_tool(call, params)
+
+
+def _list(kind: str) -> Method:
+    listed_as = "resources" if kind == "resourceTemplates" else kind
+
+    def list_kind(session: Session, call: ClientCall, params: Params) -> None:
+        if "cursor" in params and bytes(params["cursor"]) != b"null":
+            call.finish_error(INVALID_PARAMS, "unknown cursor: the list has one page")
+            return
+
+        def answer() -> None:
+            definitions = session.router.face.definitions(session.view, kind)
+            reason = None if definitions else session.router.why_empty()
+            session.listed.add(listed_as)
+            if reason is not None and session.router.face.lists_everything:
+                call.finish_error(INTERNAL_ERROR, reason)
+            else:
+                call.finish_result(session.welcome.list_result(kind, definitions, call.from_modern))
+
+        session.router.list_when_possible(call, answer)
+
+    return list_kind
+
+
+def _discover(session: Session, call: ClientCall, params: Params) -> None:
+    if call.from_modern:
+        call.finish_result(session.welcome.discover_result(session.view))
+    else:
+        call.finish_error(METHOD_NOT_FOUND, "method `server/discover` is not supported after `initialize`")
+
+
+def _ping(session: Session, call: ClientCall, params: Params) -> None:
+    call.finish_result(b"{}")
+
+
+def _get_prompt(session: Session, call: ClientCall, params: Params) -> None:
+    session.router.act(call, session.router.face.resolve_prompt(call.view, params))
+
+
+def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
+    session.router.act(call, session.router.face.resolve_resource(call.view, params, call.from_modern))
+
+
+def _complete(session: Session, call: ClientCall, params: Params) -> None:
+    session.router.act(call, session.router.face.resolve_completion(call.view, params, call.from_modern))
+
+
+def _task(session: Session, call: ClientCall, params: Params) -> None:
+    if not call.from_modern:
+        unknown(session, call, params)
+        return
+    session.router.act(call, session.router.tasks.resolve(call.view, call.method, params))
+
+
+def _set_level(session: Session, call: ClientCall, params: Params) -> None:
+    try:
+        level = _decode_string(params["level"])
+    except (KeyError, DecodeError, ValidationError):
+        level = ""
+    if level not in LEVELS:
+        call.finish_error(INVALID_PARAMS, f"`level` must be one of {', '.join(LEVELS)}")
+        return
+    session.log_level = level
+    session.router.set_log_level(session.view.principal, session.capabilities, level)
+    call.finish_result(b"{}")
+
+
+def _subscribe(session: Session, call: ClientCall, params: Params) -> None:
+    found = session.router.face.resource_owner(call.view, params, call.from_modern)
+    if isinstance(found, Reject):
+        session.router.act(call, found)
+        return
+    entry, uri = found
+    call.entry = entry
+    call.task = session.router.start_task(_answer(call, session.router.subscribe(call, uri, entry, session)))
+
+
+def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
+    found = session.router.face.resource_owner(call.view, params, call.from_modern)
+    if isinstance(found, Reject):
+        session.router.act(call, found)
+        return
+    entry, uri = found
+    call.entry = entry
+    call.task = session.router.start_task(_answer(call, session.router.unsubscribe(call, uri, entry, session)))
+
+
+async def _answer(call: ClientCall, work: Awaitable[None]) -> None:
+    try:
+        await work
+    except RemoteError as error:
+        call.session.finish(call, b"error", encode(error.error))
+    except WorkbenchError as error:
+        call.on_failure(error)
+    else:
+        call.finish_result(b"{}")
+
+
+def _listen(session: Session, call: ClientCall, params: Params) -> None:
+    wanted = read_filter(params.get("notifications"))
+    if wanted is None or not call.from_modern:
+        call.finish_error(INVALID_PARAMS, "`notifications` must say what to listen to")
+        return
+    if len(session.streams) >= MOST_STREAMS:
+        call.finish_error(INTERNAL_ERROR, f"more than {MOST_STREAMS} streams are open")
+        return
+    stream = ListenStream(call.id, wanted, session.send)
+    # From here on it is not a call that waits for its answer, but a stream that stays.
+    del session.calls[call.id]
+    session.streams[call.id] = stream
+    granted: dict[str, object] = {
+        f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if wanted.wants(kind)
+    }
+    if not session.router.face.tools_change:
+        granted.pop("toolsListChanged", None)
+    session.router.in_background(_watch_all(session, call, stream, granted))
+
+
+async def _watch_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:
+    """Subscribe to the resources that the filter names; what cannot be watched is left out of the acknowledgement."""
+    watched: list[tuple[str, ServerEntry]] = []
+    for uri in stream.wanted.resourceSubscriptions:
+        found = session.router.face.resource_owner(call.view, {"uri": Raw(encode(uri))}, True)
+        if isinstance(found, Reject):
+            continue
+        try:
+            await session.router.subscribe(call, uri, found[0], stream)
+        except WorkbenchError:
+            continue
+        watched.append((uri, found[0]))
+
+    async def stop_watching() -> None:
+        for uri, entry in watched:
+            await session.router.unsubscribe(call, uri, entry, stream)
+
+    def end() -> None:
+        if watched:
+            session.router.in_background(stop_watching())
+
+    if watched:
+        granted["resourceSubscriptions"] = [uri for uri, _ in watched]
+    stream.on_end = end
+    if session.streams.get(stream.id) is stream:
+        stream.acknowledge(granted)
+    else:
+        stream.end()
+
+
+def unknown(session: Session, call: ClientCall, params: Params) -> None:
+    """A method that we do not know."""
+    session.router.act(call, session.router.face.resolve_unknown(call.view, call.method, params))
+
+
+TABLE: Final[dict[str, Method]] = {
+    "tools/call": _call_tool,
+    "tools/list": _list("tools"),
+    "prompts/list": _list("prompts"),
+    "prompts/get": _get_prompt,
+    "resources/list": _list("resources"),
+    "resources/templates/list": _list("resourceTemplates"),
+    "resources/read": _read_resource,
+    "resources/subscribe": _subscribe,
+    "resources/unsubscribe": _unsubscribe,
+    "completion/complete": _complete,
+    "logging/setLevel": _set_level,
+    "subscriptions/listen": _listen,
+    "server/discover": _discover,
+    "ping": _ping,
+    "tasks/get": _task,
+    "tasks/update": _task,
+    "tasks/cancel": _task,
+}

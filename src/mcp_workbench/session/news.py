@@ -1,0 +1,134 @@
+"""What a client is told without asking: lists that changed, resources that changed.
+
+Legacy clients are told as such, modern ones on the streams that they opened with `subscriptions/listen`. Changes of a
+list are told at most once a second, however many there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError, field
+from msgspec.json import Decoder
+
+from mcp_workbench.jsonrpc import messages
+from mcp_workbench.jsonrpc.messages import decode_object
+from mcp_workbench.protocol.meta import SUBSCRIPTION_ID
+from mcp_workbench.protocol.results import COMPLETE
+
+LEAST_PAUSE: Final = 1.0
+MOST_STREAMS: Final = 100
+
+
+class ListenFilter(Struct):
+    """What a modern client wants to be told."""
+
+    toolsListChanged: bool = False
+    promptsListChanged: bool = False
+    resourcesListChanged: bool = False
+    resourceSubscriptions: list[str] = field(default_factory=list)
+
+    def wants(self, kind: str) -> bool:
+        """Whether changes of this list are wanted."""
+        return bool(getattr(self, f"{kind}ListChanged"))
+
+
+_decode_filter: Final = Decoder(ListenFilter).decode
+
+
+def read_filter(raw: Raw | None) -> ListenFilter | None:
+    """The filter of a `subscriptions/listen`; None when it cannot be used."""
+    try:
+        return None if raw is None else _decode_filter(raw)
+    except (DecodeError, ValidationError):
+        return None
+
+
+class ListenStream:
+    """One `subscriptions/listen` of a modern client."""
+
+    def __init__(self, id: bytes, wanted: ListenFilter, send: Callable[[bytes, bytes | None], None]) -> None:
+        self.id = id
+        self.wanted = wanted
+        self.on_end: Callable[[], None] | None = None
+        self._send = send
+        self._stamp = {SUBSCRIPTION_ID: Raw(id)}
+
+    def acknowledge(self, granted: dict[str, object]) -> None:
+        """The first message on the stream: what will be told."""
+        self._tell("notifications/subscriptions/acknowledged", {"notifications": granted})
+
+    def on_list_changed(self, kind: str) -> None:
+        """One of the lists changed."""
+        if self.wanted.wants(kind):
+            self._tell(f"notifications/{kind}/list_changed", {})
+
+    def on_resource_updated(self, params: Raw) -> None:
+        """A resource changed (`Subscriber`)."""
+        fields: dict[str, object] = dict(without_subscription(params))
+        self._tell("notifications/resources/updated", fields)
+
+    def close(self) -> None:
+        """We end it, as the specification asks: with the answer to the request that opened it."""
+        result = b"{%b,%b}" % (COMPLETE, b'"_meta":' + messages.encode(self._stamp))
+        self._send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (self.id, result), None)
+        self.end()
+
+    def end(self) -> None:
+        """It is over, however that came."""
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
+
+    def _tell(self, method: str, fields: dict[str, object]) -> None:
+        params = messages.encode({**fields, "_meta": self._stamp})
+        self._send(messages.notification(method, params), self.id)
+
+
+class News:
+    """Tells list changes to one client, at most once a second each."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._pending: set[str] = set()
+        self._not_before: dict[str, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, kinds: frozenset[str]) -> None:
+        """These lists have changed."""
+        self._pending |= kinds
+        if self._pending and self._timer is None:
+            self._flush()
+
+    def close(self) -> None:
+        """The client is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._timer = None
+        for kind in sorted(self._pending):
+            if self._not_before.get(kind, 0.0) <= now:
+                self._pending.discard(kind)
+                self._not_before[kind] = now + LEAST_PAUSE
+                self._tell(kind)
+        if self._pending:
+            wait = min(self._not_before[kind] for kind in self._pending) - now
+            self._timer = loop.call_later(wait, self._flush)
+
+
+def without_subscription(params: Raw) -> dict[str, Raw]:
+    """The members of a notification, without the id of the subscription that it came on."""
+    fields = decode_object(params)
+    if "_meta" in fields:
+        meta = {key: value for key, value in decode_object(fields["_meta"]).items() if key != SUBSCRIPTION_ID}
+        if meta:
+            fields["_meta"] = Raw(messages.encode(meta))
+        else:
+            del fields["_meta"]
+    return fields

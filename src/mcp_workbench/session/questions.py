@@ -1,0 +1,121 @@
+"""What servers ask of a client: their requests under way to it, and the answers on their way back.
+
+Within the legacy era a server's request is passed on as it is. Ids and progress tokens are ours on the way, because
+two servers may use the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import DecodeError, Raw, ValidationError
+
+from mcp_workbench.downstream.traffic import Traffic
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.jsonrpc import messages
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, decode_object
+from mcp_workbench.jsonrpc.pending import Exchange, PendingRequests
+from mcp_workbench.protocol.meta import PROGRESS_TOKEN
+
+# Which capability a client must have declared to be asked this.
+NEEDED_CAPABILITY: Final = {
+    "roots/list": "roots",
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+}
+
+
+class Question(Exchange):
+    """A server's request on its way to the client."""
+
+    __slots__ = ("id", "progress_token", "traffic")
+
+    def __init__(self, traffic: Traffic, id: bytes) -> None:
+        super().__init__()
+        self.traffic = traffic
+        self.id = id
+        self.progress_token: Raw | None = None
+
+    def on_result(self, result: Raw) -> None:
+        """The client answered."""
+        self.traffic.answer(self.id, b'"result":' + bytes(result))
+
+    def on_error(self, error: Raw) -> None:
+        """The client answered with an error."""
+        self.traffic.answer(self.id, b'"error":' + bytes(error))
+
+    def on_failure(self, error: WorkbenchError) -> None:
+        """The client is gone."""
+        body = messages.encode({"code": INTERNAL_ERROR, "message": error.message})
+        self.traffic.answer(self.id, b'"error":' + body)
+
+
+class Questions:
+    """All questions to one client."""
+
+    def __init__(self, send: Callable[[bytes, bytes | None], None]) -> None:
+        self._send = send
+        self._pending = PendingRequests()
+
+    def ask(self, question: Exchange, method: str, params: Raw | None, about: bytes | None) -> None:
+        """Send a question. `about` is the client's call that it belongs to."""
+        id = self._pending.add(question, 0.0, 0.0, 0.0)
+        if isinstance(question, Question) and params is not None:
+            params = _with_own_token(question, id, params)
+        self._send(messages.request(id, method, params), about)
+
+    def take(self, id: Raw | bytes) -> Exchange | None:
+        """The question that an answer belongs to."""
+        return self._pending.take(id)
+
+    def cancelled_by_server(self, traffic: Traffic, id: bytes, params: Raw, about: bytes | None) -> None:
+        """The server gave its question up: tell the client."""
+        for question in self._pending.values():
+            if isinstance(question, Question) and question.traffic is traffic and question.id == id:
+                self._pending.remove(question)
+                fields = {**decode_object(params), "requestId": question.wire_id}
+                self._send(messages.notification("notifications/cancelled", messages.encode(fields)), about)
+                return
+
+    def forget(self, question: Exchange) -> None:
+        """Nobody waits for the answer any more: tell the client."""
+        if self._pending.remove(question):
+            params = messages.encode({"requestId": question.wire_id, "reason": "no longer needed"})
+            self._send(messages.notification("notifications/cancelled", params), None)
+
+    def on_progress(self, params: Raw) -> None:
+        """The client reports progress on a question: pass it on under the server's own token."""
+        try:
+            fields = decode_object(params)
+            question = self._pending.find(int(bytes(fields[PROGRESS_TOKEN])))
+        except (DecodeError, ValidationError, KeyError, ValueError):
+            return
+        if isinstance(question, Question) and question.progress_token is not None:
+            fields[PROGRESS_TOKEN] = question.progress_token
+            question.traffic.tell("notifications/progress", messages.encode(fields))
+
+    def end(self, error: WorkbenchError) -> None:
+        """The client is gone."""
+        for question in self._pending.drain():
+            question.on_failure(error)
+
+
+def can_answer(capabilities: dict[str, Raw], method: str) -> bool:
+    """Whether a client with these capabilities may be asked this. A client that lacks one is never asked."""
+    needed = NEEDED_CAPABILITY.get(method)
+    return needed is None or needed in capabilities
+
+
+def _with_own_token(question: Question, id: int, params: Raw) -> Raw:
+    if b'"progressToken"' not in bytes(params):
+        return params
+    try:
+        fields = decode_object(params)
+        meta = decode_object(fields["_meta"])
+        question.progress_token = Raw(bytes(meta[PROGRESS_TOKEN]))
+    except (DecodeError, ValidationError, KeyError):
+        return params
+    meta[PROGRESS_TOKEN] = Raw(b"%d" % id)
+    fields["_meta"] = Raw(messages.encode(meta))
+    return Raw(messages.encode(fields))

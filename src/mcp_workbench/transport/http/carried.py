@@ -1,0 +1,178 @@
+"""What somebody who only carries a message has to know of it: its kind, its id, and what headers mirror.
+
+Owns the few fields that HTTP routes by. Refuses to look at anything else; whether a message makes sense is decided by
+whoever receives it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
+from msgspec.json import Decoder
+
+from mcp_workbench.jsonrpc import messages
+from mcp_workbench.transport.http.vocabulary import META_VERSION, NAMED_BY
+
+Kind = Literal["request", "notification", "answer"]
+
+_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
+
+
+class _Fields(Struct, gc=False):
+    method: str | UnsetType = UNSET
+    id: Raw | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+
+
+class _Params(Struct, gc=False):
+    name: Raw | UnsetType = UNSET
+    uri: Raw | UnsetType = UNSET
+    arguments: Raw | UnsetType = UNSET
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
+
+
+class _Meta(Struct, gc=False):
+    version: Raw | UnsetType = field(name=META_VERSION, default=UNSET)
+
+
+class _Cancelled(Struct, gc=False):
+    request_id: Raw | UnsetType = field(name="requestId", default=UNSET)
+
+
+_decode_fields: Final = Decoder(_Fields).decode
+_decode_params: Final = Decoder(_Params).decode
+_decode_meta: Final = Decoder(_Meta).decode
+_decode_cancelled: Final = Decoder(_Cancelled).decode
+_decode_string: Final = Decoder(str).decode
+_decode_list: Final = Decoder(list[Raw]).decode
+_NO_PARAMS: Final = _Params()
+
+
+class Carried:
+    """One message, looked at from outside."""
+
+    __slots__ = ("_params", "id", "kind", "method", "raw_params")
+
+    def __init__(self, kind: Kind, id: bytes | None, method: str, raw_params: Raw | None) -> None:
+        self.kind = kind
+        self.id = id
+        self.method = method
+        self.raw_params = raw_params
+        self._params: _Params | None = None
+
+    @property
+    def version(self) -> str | None:
+        """The revision that a modern request is stamped with; empty where the stamp is not a string."""
+        meta = self._read_params().meta
+        if isinstance(meta, UnsetType):
+            return None
+        try:
+            version = _decode_meta(meta).version
+        except _UNREADABLE:
+            return None
+        return None if isinstance(version, UnsetType) else _text(version) or ""
+
+    @property
+    def name(self) -> str | None:
+        """What `Mcp-Name` mirrors; None where the method has no such thing, or the message lacks it."""
+        key = NAMED_BY.get(self.method)
+        if key is None:
+            return None
+        params = self._read_params()
+        raw = params.name if key == "name" else params.uri
+        return None if isinstance(raw, UnsetType) else _text(raw)
+
+    @property
+    def arguments(self) -> Raw | None:
+        """The arguments of a tool call."""
+        arguments = self._read_params().arguments
+        return None if isinstance(arguments, UnsetType) else arguments
+
+    @property
+    def cancels(self) -> bytes | None:
+        """The id of the request that a `notifications/cancelled` gives up."""
+        if self.raw_params is None or self.method != "notifications/cancelled":
+            return None
+        try:
+            id = _decode_cancelled(self.raw_params).request_id
+        except _UNREADABLE:
+            return None
+        return None if isinstance(id, UnsetType) else bytes(id)
+
+    def _read_params(self) -> _Params:
+        if self._params is None:
+            try:
+                self._params = _NO_PARAMS if self.raw_params is None else _decode_params(self.raw_params)
+            except _UNREADABLE:
+                self._params = _NO_PARAMS
+        return self._params
+
+
+def look_at(message: bytes) -> Carried:
+    """Look at a message. Raises `Malformed` for anything that is not a JSON object."""
+    found: _Fields | messages.Envelope
+    try:
+        found = _decode_fields(message)
+    except _UNREADABLE:
+        found = messages.read(message)
+    id = None if isinstance(found.id, UnsetType) else bytes(found.id)
+    params = None if isinstance(found.params, UnsetType) else found.params
+    if isinstance(found.method, UnsetType):
+        return Carried("answer", id, "", None)
+    return Carried("notification" if id is None else "request", id, found.method, params)
+
+
+# How the house itself writes messages, and how many others do: enough to tell an answer from the rest without reading
+# all of it. The result that follows may be large.
+_HEAD: Final = re.compile(
+    rb'\s*\{"jsonrpc":\s?"2\.0",\s?(?:"id":\s?(-?[0-9]{1,18}|"[^"\\]{0,200}"),\s?"(?:(method)|result|error)"|"method"):'
+)
+
+
+def heading(message: bytes) -> tuple[Kind, bytes | None]:
+    """Kind and id of a message, of which the first part is enough where it was written in the usual order.
+
+    Raises `Malformed` where it is neither in that order nor a whole message.
+    """
+    found = _HEAD.match(message)
+    if found is None:
+        carried = look_at(message)
+        return carried.kind, carried.id
+    if found[1] is None:
+        return "notification", None
+    return "answer" if found[2] is None else "request", found[1]
+
+
+def split_batch(message: bytes) -> list[bytes]:
+    """The messages of a batch. Raises `Malformed`."""
+    try:
+        return [bytes(each) for each in _decode_list(message)]
+    except _UNREADABLE as error:
+        raise messages.Malformed(str(error)) from None
+
+
+def is_batch(message: bytes) -> bool:
+    """Whether a body is an array."""
+    return message[:1] == b"[" or message.lstrip()[:1] == b"["
+
+
+def single_line(message: bytes) -> bytes:
+    """The same message without line breaks.
+
+    Over HTTP a message may be spread over lines; over stdio a line break ends it, and payloads pass from one to the
+    other as they are. Outside of strings a line break is white space, and inside JSON forbids it.
+    """
+    if b"\n" in message:
+        message = message.replace(b"\n", b" ")
+    if b"\r" in message:
+        message = message.replace(b"\r", b" ")
+    return message
+
+
+def _text(raw: Raw) -> str | None:
+    try:
+        return _decode_string(raw)
+    except _UNREADABLE:
+        return None

@@ -1,0 +1,42 @@
+"""Values in headers: what is safe as it is, and the Base64 sentinel for everything else. Pure.
+
+"Value Encoding" of the streamable HTTP page: `=?base64?…?=` around the UTF-8 of a value that is not plain.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from typing import Final
+
+PREFIX: Final = "=?base64?"
+SUFFIX: Final = "?="
+# Visible ASCII with spaces inside. A tab is allowed in a header, but proxies are known to turn it into a space.
+_PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+
+
+def encode(value: str) -> str:
+    """The value as it goes into a header."""
+    if not value or (_PLAIN.fullmatch(value) and not _has_sentinel(value)):
+        return value
+    # A lone surrogate has no UTF-8; `?` will not match the body, and the server will say so.
+    payload = binascii.b2a_base64(value.encode("utf-8", "replace"), newline=False)
+    return f"{PREFIX}{payload.decode('ascii')}{SUFFIX}"
+
+
+def decode(value: str) -> str | None:
+    """The value that a header stands for; None where its encoding is broken, which matches nothing."""
+    if not _has_sentinel(value):
+        return value
+    payload = value[len(PREFIX) : -len(SUFFIX)].encode("latin-1", "replace")
+    try:
+        decoded = binascii.a2b_base64(payload, strict_mode=True)
+        text = decoded.decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    # Several spellings decode to the same bytes; only the one that `encode` writes counts.
+    return text if binascii.b2a_base64(decoded, newline=False) == payload else None
+
+
+def _has_sentinel(value: str) -> bool:
+    return value.startswith(PREFIX) and value.endswith(SUFFIX) and len(value) >= len(PREFIX) + len(SUFFIX)

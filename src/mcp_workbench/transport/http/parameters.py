@@ -1,0 +1,158 @@
+"""`x-mcp-header`: tool parameters that are mirrored into `Mcp-Param-*` headers. Pure.
+
+Owns which annotations of an input schema are valid, which headers a call carries, and whether the headers of a call
+agree with its arguments. "Custom Headers from Tool Parameters" of the streamable HTTP page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.transport.http import header_values
+from mcp_workbench.transport.http.vocabulary import PARAMETER_PREFIX
+
+ANNOTATION: Final = "x-mcp-header"
+
+Path = tuple[str, ...]
+# The path of a property, as keys of `properties`, to the name behind `Mcp-Param-`.
+HeaderParameters = Mapping[Path, str]
+
+NO_PARAMETERS: Final[HeaderParameters] = {}
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TYPES: Final = ("string", "integer", "boolean")
+_DECIMAL: Final = re.compile(r"(-?[0-9]+)(?:\.0+)?")
+
+# Keywords of JSON Schema that hold further schemas: one, a list of them, or an object of them. Only `properties` keeps
+# a parameter statically reachable. `default`, `examples`, `const` and `enum` hold data, whatever it looks like.
+_ONE: Final = frozenset(
+    "items additionalItems contains unevaluatedItems additionalProperties unevaluatedProperties propertyNames "
+    "not if then else contentSchema".split()
+)
+_MANY: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems", "items"))
+_NAMED: Final = frozenset(("patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"))
+
+_decode_any: Final = Decoder(dict[str, Any]).decode
+
+
+class InvalidAnnotation(Exception):
+    """A tool definition that clients over HTTP have to leave out. The text says why."""
+
+
+def read_annotations(input_schema: object) -> HeaderParameters:
+    """The annotated parameters of an input schema. Raises `InvalidAnnotation`."""
+    found: dict[Path, str] = {}
+    taken: set[str] = set()
+    for path, schema in _schemas(input_schema):
+        if ANNOTATION not in schema:
+            continue
+        if not path:
+            raise InvalidAnnotation(f"`{ANNOTATION}` stands where no chain of `properties` leads")
+        where, name, kind = ".".join(path), schema[ANNOTATION], schema.get("type")
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise InvalidAnnotation(f"`{ANNOTATION}` of `{where}` is not the name of a header")
+        if kind not in _TYPES:
+            raise InvalidAnnotation(f"`{ANNOTATION}` of `{where}` needs type string, integer or boolean")
+        if name.lower() in taken:
+            raise InvalidAnnotation(f"`{ANNOTATION}` of `{where}` repeats `{name}`")
+        taken.add(name.lower())
+        found[path] = name
+    return found
+
+
+def headers_for(parameters: HeaderParameters, arguments: Raw | bytes | None) -> dict[str, str]:
+    """The headers that a call with these arguments carries."""
+    if not parameters:
+        return {}
+    values = _read_arguments(arguments)
+    headers: dict[str, str] = {}
+    for path, name in parameters.items():
+        text = _written(_value_at(values, path))
+        if text is not None:
+            headers[PARAMETER_PREFIX + name] = header_values.encode(text)
+    return headers
+
+
+def find_mismatch(
+    parameters: HeaderParameters, arguments: Raw | bytes | None, headers: Mapping[str, list[str]]
+) -> str | None:
+    """What is wrong with the headers of a call, or None. `headers`: lower-case names to all values given."""
+    values = _read_arguments(arguments)
+    for path, name in parameters.items():
+        given = headers.get((PARAMETER_PREFIX + name).lower(), [])
+        value = _value_at(values, path)
+        text = _written(value)
+        header, where = f"Mcp-Param-{name}", ".".join(path)
+        if len(given) > 1:
+            return f"`{header}` is given more than once"
+        if text is None:
+            if given:
+                return f"`{header}` is given, but the body has no value for `{where}`"
+        elif not given:
+            return f"`{header}` is missing, though the body has a value for `{where}`"
+        elif not _agrees(header_values.decode(given[0]), value, text):
+            return f"`{header}` does not match `{where}` in the body"
+    return None
+
+
+def _schemas(root: object) -> Iterator[tuple[Path | None, dict[str, Any]]]:
+    """Every schema inside a schema with the chain of `properties` that leads to it, None where none does."""
+    waiting: list[tuple[Path | None, object]] = [((), root)]
+    while waiting:
+        path, schema = waiting.pop()
+        if not isinstance(schema, dict):
+            continue
+        yield path, schema
+        for key, value in schema.items():
+            if key == "properties" and isinstance(value, dict):
+                waiting += ((None if path is None else (*path, name), each) for name, each in value.items())
+            elif key in _MANY and isinstance(value, list):
+                waiting += ((None, each) for each in value)
+            elif key in _ONE:
+                waiting.append((None, value))
+            elif key in _NAMED and isinstance(value, dict):
+                waiting += ((None, each) for each in value.values())
+
+
+def _read_arguments(arguments: Raw | bytes | None) -> dict[str, Any]:
+    if arguments is None:
+        return {}
+    try:
+        return _decode_any(arguments)
+    except (DecodeError, ValidationError, RecursionError, ValueError):
+        # Not an object: the server says what it thinks of that.
+        return {}
+
+
+def _value_at(values: dict[str, Any], path: Path) -> object:
+    value: object = values
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _written(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    if isinstance(value, int):
+        # Python refuses to write integers of thousands of digits; the safe range of the specification is far below.
+        return str(value) if value.bit_length() <= 64 else None
+    return None
+
+
+def _agrees(given: str | None, value: object, text: str) -> bool:
+    if given is None or given == text:
+        return given is not None
+    if isinstance(value, str | bool):
+        return False
+    # Integers are compared as numbers: `42.0` is `42`.
+    number = _DECIMAL.fullmatch(given)
+    return number is not None and number[1] == text

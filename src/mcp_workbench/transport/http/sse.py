@@ -1,0 +1,166 @@
+"""Server-sent events, sans-I/O: a parser that is fed in pieces of any size, and an encoder.
+
+Follows "Interpreting an event stream" of the HTML standard. Owns where events begin and end; refuses to know what is
+in them. Takes time linear in what it is fed: only new bytes are searched, a long line is joined once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+# A line of data is longer than the data itself by the name of its field.
+FIELD_OVERHEAD: Final = len(b"data: ")
+# `retry` is in milliseconds; nobody means more than eleven days, and a million digits are an attack on `int`.
+MOST_RETRY_DIGITS: Final = 9
+# Sent as a header when a stream is resumed, so it has to fit into one.
+LONGEST_ID: Final = 1024
+
+KEEP_ALIVE: Final = b":\n\n"
+
+
+class Event(Struct, frozen=True, gc=False):
+    """One event. `id` is the last id that the stream has named, which may be an earlier event's."""
+
+    data: bytes
+    type: str
+    id: str
+
+
+class SseParser:
+    """Cuts a byte stream into events.
+
+    An event beyond `limit`, or a line that could only belong to one, ends the parsing: `overflowed` is then true, what
+    came before has been returned, and what follows is ignored.
+    """
+
+    __slots__ = (
+        "_after_return",
+        "_data",
+        "_data_size",
+        "_held",
+        "_held_size",
+        "_limit",
+        "_start",
+        "_type",
+        "last_id",
+        "overflowed",
+        "retry",
+    )
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # The first bytes, until they are known to be a byte order mark or not; then None.
+        self._start: bytes | None = b""
+        self._after_return = False
+        self._held: list[bytes] = []
+        self._held_size = 0
+        self._data: list[bytes] = []
+        self._data_size = 0
+        self._type = ""
+        self.last_id = ""
+        # How long to wait before connecting again, in milliseconds, where the server says so.
+        self.retry: int | None = None
+        self.overflowed = False
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Take in what was read; return the events it completes. An unfinished event at the end never counts."""
+        if self._start is not None:
+            chunk = self._without_mark(chunk)
+        if not chunk or self.overflowed:
+            return []
+        if self._after_return:
+            self._after_return = False
+            # The second half of a CRLF that was cut in two.
+            chunk = chunk.removeprefix(b"\n")
+        if b"\r" in chunk:
+            self._after_return = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines = chunk.split(b"\n")
+        rest = lines.pop()
+        if lines and self._held:
+            self._held.append(lines[0])
+            lines[0] = b"".join(self._held)
+            self._held.clear()
+            self._held_size = 0
+        events: list[Event] = []
+        for line in lines:
+            self._take(line, events)
+            if self.overflowed:
+                return events
+        if rest:
+            self._hold(rest)
+        return events
+
+    def _without_mark(self, chunk: bytes) -> bytes:
+        assert self._start is not None
+        seen = self._start + chunk
+        if len(seen) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(seen):
+            self._start = seen
+            return b""
+        self._start = None
+        return seen.removeprefix(BYTE_ORDER_MARK)
+
+    def _hold(self, rest: bytes) -> None:
+        self._held_size += len(rest)
+        if self._held_size > self._limit + FIELD_OVERHEAD:
+            self._overflow()
+        else:
+            self._held.append(rest)
+
+    def _overflow(self) -> None:
+        self.overflowed = True
+        self._held.clear()
+        self._data.clear()
+
+    def _take(self, line: bytes, events: list[Event]) -> None:
+        if not line:
+            if self._data:
+                data = b"\n".join(self._data)
+                events.append(Event(data, self._type or "message", self.last_id))
+                self._data.clear()
+                self._data_size = 0
+            self._type = ""
+        elif len(line) > self._limit + FIELD_OVERHEAD:
+            self._overflow()
+        elif line.startswith(b"data:"):
+            # A slice of its own for the common form: a large message is copied once here, not twice.
+            self._add_data(line[6:] if line.startswith(b"data: ") else line[5:])
+        elif line == b"data":
+            self._add_data(b"")
+        else:
+            self._set_field(*_split_field(line))
+
+    def _add_data(self, data: bytes) -> None:
+        # With the newline that joins it to the next.
+        self._data_size += len(data) + 1
+        if self._data_size > self._limit + 1:
+            self._overflow()
+        else:
+            self._data.append(data)
+
+    def _set_field(self, name: bytes, value: bytes) -> None:
+        if name == b"event":
+            self._type = value.decode(errors="replace")
+        elif name == b"id":
+            if b"\0" not in value and len(value) <= LONGEST_ID:
+                self.last_id = value.decode(errors="replace")
+        elif name == b"retry" and value.isdigit() and len(value) <= MOST_RETRY_DIGITS:
+            self.retry = int(value)
+
+
+def _split_field(line: bytes) -> tuple[bytes, bytes]:
+    name, _, value = line.partition(b":")
+    return name, value.removeprefix(b" ")
+
+
+def encode_event(data: bytes, *, id: str | None = None, retry: int | None = None) -> bytes:
+    """One `message` event. An id with empty data primes the client to resume from here."""
+    head = b"" if id is None else b"id: %b\n" % id.encode()
+    if retry is not None:
+        head += b"retry: %d\n" % retry
+    if b"\n" in data or b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
+    return b"".join((head, b"event: message\ndata: ", data, b"\n\n"))
