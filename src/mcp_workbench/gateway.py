@@ -22,6 +22,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.base import Face
 from mcp_workbench.router import Router
 from mcp_workbench.session.hub import Hub
+from mcp_workbench.session.parking import Parking
 from mcp_workbench.session.session import Session
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.link import Receiver
@@ -64,6 +65,7 @@ class Gateway:
         self.face = _face(self.catalog, options)
         self._options = options
         self._hub = Hub(self.face)
+        self.parking = Parking()
         self.catalog.subscribe(self._hub.on_change)
         self.welcome = Welcome(self.face, options.name, options.version)
         self.processes = ProcessTable()
@@ -83,6 +85,7 @@ class Gateway:
                 try:
                     yield
                 finally:
+                    self.parking.close()
                     await self.pool.close()
         finally:
             self.processes.kill_strays()
@@ -135,7 +138,7 @@ class Gateway:
         async with self.running():
             assert self._batch is not None
             link = StdioLink(self._batch, self.config.max_message_bytes)
-            session = Session(link, self.router, self.welcome, LOCAL_PRINCIPAL, ending.begin)
+            session = Session(link, self.router, self.welcome, self.parking, LOCAL_PRINCIPAL, ending.begin)
             self._hub.sessions.add(session)
             try:
                 link.start(session)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
@@ -138,6 +139,16 @@ class Router:
         if call.log_level is not None:
             connection.watch.want_log_level(call.log_level)
         traffic.forward(call, decision.method, decision.body, call.meta, call.from_modern, connection.config.timeout)
+
+    def send_again(self, call: RoutedCall, body: bytes) -> None:
+        """The same request with more in it, as the server asked for."""
+        assert call.decision is not None
+        decision = replace(call.decision, body=body)
+        connection = self.connection(decision.entry, call)
+        if connection.state is State.READY:
+            self._send(call, decision, connection)
+        else:
+            call.task = self.start_task(self._forward_when_ready(call, decision, connection))
 
     def connection(self, entry: ServerEntry, call: RoutedCall) -> Connection:
         """The connection that this call uses."""

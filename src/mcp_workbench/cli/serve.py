@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mcp_workbench import __version__
+from mcp_workbench.cli.complain import complain, remark
 from mcp_workbench.cli.flags import Flag, Parsed, UsageError, parse
 from mcp_workbench.errors import ConfigError
 
+if TYPE_CHECKING:
+    from mcp_workbench.config.model import FaceName
+
 FLAGS = (
     Flag("config", "FILE", "the configuration file"),
-    Flag("face", "FACE", "what clients see: proxy"),
+    Flag("face", "FACE", "what clients see: proxy, flat or dynamic (default: flat for a plain file, else proxy)"),
+    Flag("separator", "CHARS", "between the parts of a name in face flat (default: `:`)"),
+    Flag("no-prefix", None, "face flat: keep tools' own names where they are unique"),
+    Flag("list-timeout", "SECONDS", "face flat: how long the first list waits for unknown servers (default: 5)"),
     Flag("no-cache", None, "do not remember what servers offer, and ask them each time"),
     Flag("name", "NAME", "the name that clients are told (default: mcp-workbench)"),
     Flag("version", "VALUE", "the version that clients are told; alone, prints ours", optional_value=True),
@@ -24,9 +32,7 @@ FLAGS = (
 USAGE = """\
 Usage: mcp-workbench [serve] [OPTIONS] [CONFIG]
 
-One MCP server in front of many, over stdin and stdout.
-
-Commands: serve (the default), check, list, open, call, demo, schema; each explains itself with --help.
+One MCP server in front of many, over stdin and stdout. MCP clients start it; people use the other commands.
 """
 
 
@@ -35,9 +41,11 @@ def run(arguments: Sequence[str]) -> int:
     try:
         parsed = parse(arguments, FLAGS, positionals=1)
     except UsageError as error:
-        return _complain(str(error), "mcp-workbench --help lists everything")
+        return complain(str(error), "mcp-workbench --help lists everything")
     if parsed.wants_help:
-        print(parsed.help(USAGE))
+        from mcp_workbench.cli.commands import overview
+
+        print(overview())
         return 0
     if parsed.is_bare("version"):
         print(f"mcp-workbench {__version__}")
@@ -49,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
         path = locate(parsed.value("config"), parsed.positional(0), os.environ)
         config = load(path, os.environ)
     except ConfigError as error:
-        return _complain(error.message, error.hint)
+        return complain(error.message, error.hint)
     return _serve(parsed, config)
 
 
@@ -63,7 +71,7 @@ def _serve(parsed: Parsed, config: object) -> int:
     assert isinstance(config, WorkbenchConfig)
     log_format = parsed.value("log-format") or "text"
     if log_format not in ("text", "json"):
-        return _complain(f"--log-format is text or json, not `{log_format}`")
+        return complain(f"--log-format is text or json, not `{log_format}`")
     try:
         set_up(
             debug=parsed.has("debug"),
@@ -72,18 +80,51 @@ def _serve(parsed: Parsed, config: object) -> int:
             redactor=Redactor(config.secrets),
         )
     except OSError as error:
-        return _complain(f"log file `{parsed.value('log-file')}` cannot be opened: {error.strerror}")
-    options = Options(
-        name=parsed.value("name") or "mcp-workbench",
-        version=parsed.value("version") or __version__,
-        use_cache=not parsed.has("no-cache"),
-    )
+        return complain(f"log file `{parsed.value('log-file')}` cannot be opened: {error.strerror}")
+    try:
+        options = Options(
+            name=parsed.value("name") or "mcp-workbench",
+            version=parsed.value("version") or __version__,
+            use_cache=not parsed.has("no-cache"),
+            face=_face(parsed.value("face")),
+            separator=_separator(parsed.value("separator")),
+            prefix=not parsed.has("no-prefix"),
+            list_timeout=_seconds(parsed.value("list-timeout"), 5.0),
+        )
+    except UsageError as error:
+        return complain(str(error))
+    if sys.stdin is not None and sys.stdin.isatty():
+        remark("note", "waiting for an MCP client on stdin; Ctrl-C ends. `mcp-workbench demo` shows how it is used.")
     run_loop(Gateway(config, options).serve_stdio())
     return 0
 
 
-def _complain(message: str, hint: str | None = None) -> int:
-    print(f"error: {message}", file=sys.stderr)
-    if hint:
-        print(f"\nhint: {hint}", file=sys.stderr)
-    return 2
+def _face(value: str | None) -> FaceName | None:
+    for name in ("proxy", "flat", "dynamic"):
+        if value == name:
+            return name
+    if value is None:
+        return None
+    raise UsageError(f"--face is proxy, flat or dynamic, not `{value}`")
+
+
+def _separator(value: str | None) -> str:
+    if value is None:
+        return ":"
+    if not value:
+        raise UsageError("Separator cannot be empty. Use --separator <chars> with at least one character, like `__`")
+    if any(character.isspace() for character in value):
+        raise UsageError("Separator cannot contain whitespace. Use non-whitespace characters, like `:` or `__`")
+    return value
+
+
+def _seconds(value: str | None, default: float) -> float:
+    if value is None:
+        return default
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise UsageError(f"--list-timeout is a number of seconds from 0 to 3600, not `{value}`")
+    return seconds

@@ -59,6 +59,10 @@ class ForwardedExchange(Exchange):
     # The least severe log messages that the client wants for this request, where it said so.
     log_level: str | None
 
+    def can_be_asked(self, method: str) -> bool:
+        """Whether a question of the server can belong to this request."""
+        raise NotImplementedError
+
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """A question of the server."""
         return self.client.relay_request(traffic, id, method, params)
@@ -309,7 +313,7 @@ class Traffic:
         elif method == "notifications/subscriptions/acknowledged":
             self._owner.on_acknowledged()
         else:
-            correspondent = self._call_that_asks() or self.audience
+            correspondent = self._youngest_call() or self.audience
             if correspondent is not None:
                 correspondent.relay_notification(self, method, params)
 
@@ -339,7 +343,7 @@ class Traffic:
         if method == "ping":
             link.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
             return
-        exchange = self._call_that_asks()
+        exchange = self._call_that_asks(method)
         correspondent = exchange or self.audience
         if correspondent is not None:
             # Entered first: the answer may come before this returns.
@@ -351,8 +355,18 @@ class Traffic:
             self._questions.pop(id, None)
         link.send(messages.error_response(id, METHOD_NOT_FOUND, f"the client does not support `{method}`"))
 
-    def _call_that_asks(self) -> ForwardedExchange | None:
-        """Which call a request of the server belongs to: the youngest one under way."""
+    def _call_that_asks(self, method: str) -> ForwardedExchange | None:
+        """Which call a request of the server belongs to.
+
+        Nothing on the wire of a legacy server says so. Of the calls under way whose client can answer such a request,
+        it is the youngest one: servers ask early in a call, and an older call has had its chance to.
+        """
+        for exchange in reversed(self.pending.values()):
+            if isinstance(exchange, ForwardedExchange) and exchange.can_be_asked(method):
+                return exchange
+        return None
+
+    def _youngest_call(self) -> ForwardedExchange | None:
         for exchange in reversed(self.pending.values()):
             if isinstance(exchange, ForwardedExchange):
                 return exchange

@@ -8,6 +8,10 @@ from typing import Final
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_object, encode, read_error
+
+ASKING: Final = "input_required"
+RESOURCE_NOT_FOUND_LEGACY: Final = -32002
 RESULT_TYPE_KEY: Final = b'"resultType"'
 CACHEABLE: Final = frozenset({"resources/read"})
 COMPLETE: Final = b'"resultType":"complete"'
@@ -48,3 +52,18 @@ def with_first_member(data: bytes, member: bytes) -> bytes:
         return data
     separator = b"" if _EMPTY_OBJECT.match(data) else b","
     return b"".join((b"{", member, separator, data[1:]))
+
+
+def error_across_eras(error: Raw | bytes, method: str, *, to_modern: bool) -> Raw | bytes:
+    """An error in the words of the client's era: a resource that does not exist is -32002 up to 2025-11-25, and -32602
+    with its `uri` since."""
+    if method != "resources/read":
+        return error
+    read = read_error(error)
+    if to_modern and read.code == RESOURCE_NOT_FOUND_LEGACY:
+        read.code = INVALID_PARAMS
+    elif not to_modern and read.code == INVALID_PARAMS and b'"uri"' in bytes(error):
+        read.code = RESOURCE_NOT_FOUND_LEGACY
+    else:
+        return error
+    return encode({**decode_object(error), "code": read.code})

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
-from msgspec.json import Decoder
+from msgspec import DecodeError, Raw, Struct, UnsetType, ValidationError
+from msgspec.json import Decoder, decode
 
 from mcp_workbench.downstream.traffic import Traffic
-from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, read_error
 from mcp_workbench.protocol.logging_levels import is_at_least
 from mcp_workbench.protocol.meta import PROGRESS_TOKEN
-from mcp_workbench.protocol.results import for_modern_client, result_type
+from mcp_workbench.protocol.results import ASKING, error_across_eras, for_modern_client, result_type
+from mcp_workbench.protocol.sealing import digest_of
 from mcp_workbench.router import RoutedCall
+from mcp_workbench.session.parking import Parked, input_required
+from mcp_workbench.session.questions import can_answer
+from mcp_workbench.session.rounds import MOST_ROUNDS, Round
 
 if TYPE_CHECKING:
     from mcp_workbench.session.session import Session
@@ -23,6 +27,11 @@ if TYPE_CHECKING:
 # Codes that a client acts upon by itself: URL elicitation required, header mismatch, missing client capability,
 # unsupported protocol version. Shown to a model instead, they would be of no use to anybody.
 CODES_FOR_CLIENTS: Final = frozenset({-32042, -32020, -32021, -32022})
+
+
+# The requests that the specification lets a server answer with `input_required`.
+ANSWERS_INPUT_REQUIRED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+URL_ELICITATION_REQUIRED: Final = -32042
 
 
 class _LogMessage(Struct, gc=False):
@@ -35,11 +44,17 @@ _decode_level: Final = Decoder(_LogMessage).decode
 class ClientCall(RoutedCall):
     """One request of one client."""
 
-    __slots__ = ("id", "method", "progress_token", "session")
+    __slots__ = ("id", "method", "params", "parked", "progress_token", "round", "rounds", "session")
 
     def __init__(self, session: Session, id: bytes, method: str, capabilities: bytes, from_modern: bool) -> None:
         self.wire_id = 0
         self.session = session
+        # As the client sent them, `_meta` aside: what a retry must repeat.
+        self.params: dict[str, Raw] = {}
+        # The two sides of the bridge: waiting for a modern client to return, asking a legacy one.
+        self.parked: Parked | None = None
+        self.round: Round | None = None
+        self.rounds = 0
         self.client = session
         self.id = id
         self.method = method
@@ -67,7 +82,9 @@ class ClientCall(RoutedCall):
 
     def on_result(self, result: Raw) -> None:
         """The server answered."""
-        if self.view.changed and self.decision is not None and self.decision.shows_errors:
+        if not self.from_modern and self._is_asking(result):
+            self._ask_in_rounds(result)
+        elif self.view.changed and self.decision is not None and self.decision.shows_errors:
             self.finish_result(with_notice(bytes(result), list(self.view.changed)))
             self.view.changed.clear()
         else:
@@ -83,7 +100,9 @@ class ClientCall(RoutedCall):
             if read.code not in CODES_FOR_CLIENTS:
                 self.finish_result(error_result(f"[{self.where}] {read.message}", read))
                 return
-        self.session.finish(self, b"error", error)
+        if self.from_modern and self._must_open_url(error):
+            return
+        self.emit(b"error", error_across_eras(error, self.method, to_modern=self.from_modern))
 
     def on_failure(self, error: WorkbenchError) -> None:
         """No answer will come from the server."""
@@ -97,24 +116,33 @@ class ClientCall(RoutedCall):
 
     def on_progress(self, params: Raw) -> None:
         """Progress, under the token that the client chose."""
-        if self.progress_token is not None:
+        if self.progress_token is not None and self.parked is None:
             fields = messages.decode_object(params)
             fields[PROGRESS_TOKEN] = self.progress_token
             self.session.notify("notifications/progress", messages.encode(fields), self.id)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """A question of the server in the middle of this call."""
-        if self.from_modern:
+        if not self.from_modern:
+            return self.session.ask(traffic, id, method, params, self.id)
+        return self.session.parking.question(self, traffic, id, method, params)
+
+    def can_be_asked(self, method: str) -> bool:
+        """Whether a question of the server can belong to this call."""
+        if self.from_modern and self.method not in ANSWERS_INPUT_REQUIRED:
             return False
-        return self.session.ask(traffic, id, method, params, self.id)
+        return can_answer(messages.decode_object(self.capabilities), method)
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
         """The server gave its question up."""
+        if self.from_modern:
+            self.session.parking.withdraw(self, traffic, id)
+            return
         self.session.questions.cancelled_by_server(traffic, id, params, self.id)
 
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
         """Log messages and whatever else a server tells."""
-        if method == "notifications/message" and not self._wants_log(params):
+        if self.parked is not None or (method == "notifications/message" and not self._wants_log(params)):
             return
         self.session.notify(method, params, self.id)
 
@@ -136,18 +164,101 @@ class ClientCall(RoutedCall):
             if self.traffic is not None and result_type(result) == "task":
                 self.session.remember_task(self, bytes(result))
             result = for_modern_client(result, self.method)
-        self.session.finish(self, b"result", result)
+        self.emit(b"result", result)
 
     def finish_error(self, code: int, message: str, data: object = None) -> None:
         """Answer with a JSON-RPC error."""
         body: dict[str, object] = {"code": code, "message": message}
         if data is not None:
             body["data"] = data
-        self.session.finish(self, b"error", messages.encode(body))
+        self.emit(b"error", messages.encode(body))
+
+    def emit(self, kind: bytes, payload: bytes | Raw) -> None:
+        """The one answer; kept while the client is away."""
+        parked = self.parked
+        if parked is None:
+            self.session.finish(self, kind, payload)
+        elif parked.is_away:
+            parked.outcome = (kind, bytes(payload))
+        else:
+            self.session.parking.leave(parked)
+            self.session.finish(self, kind, payload)
 
     def cancel(self, params: dict[str, Raw]) -> None:
         """The client gave it up: no answer is sent."""
+        if self.round is not None:
+            self.round.cancel()
+        if self.parked is not None:
+            self.session.parking.leave(self.parked)
         if self.traffic is not None:
             self.traffic.cancel(self, params)
         elif self.task is not None:
             self.task.cancel()
+
+    # ── the bridge: legacy server, modern client (`Parking`) ──
+
+    def digest(self) -> str:
+        """What identifies this request across its tries."""
+        return digest_of(self.method, self.params)
+
+    def send_away(self, result: bytes) -> None:
+        """Answer with a question; the call itself goes on."""
+        self.session.finish(self, b"result", result)
+
+    def continue_as(self, retry: ClientCall) -> None:
+        """The client is back, with another id and maybe on another connection."""
+        session = retry.session
+        session.calls[retry.id] = self
+        self.id, self.session, self.client = retry.id, session, session
+        self.progress_token = retry.progress_token
+        self.log_level = retry.log_level
+
+    def start_over(self) -> None:
+        """Nothing was parked for this retry: make the call as if it were the first one."""
+        params = {key: value for key, value in self.params.items() if key not in ("inputResponses", "requestState")}
+        self.session.dispatch(self, params)
+
+    def _must_open_url(self, error: Raw) -> bool:
+        """A legacy server wants the user to visit a page first. Modern servers say so with `input_required`."""
+        read = read_error(error)
+        if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType):
+            return False
+        try:
+            elicitations = decode(read.data)["elicitations"]
+            supported = decode(self.capabilities)["elicitation"]["url"] is not None
+        except (DecodeError, KeyError, TypeError):
+            return False
+        if not supported or not isinstance(elicitations, list) or not elicitations:
+            return False
+        asked = {
+            f"question-{number}": Raw(messages.encode({"method": "elicitation/create", "params": each}))
+            for number, each in enumerate(elicitations, 1)
+        }
+        self.emit(b"result", input_required(asked, self.session.parking.state_without_parking(self)))
+        return True
+
+    # ── the bridge: modern server, legacy client (`Round`) ──
+
+    def _is_asking(self, result: Raw) -> bool:
+        traffic = self.traffic
+        return (
+            traffic is not None
+            and traffic.profile is not None
+            and traffic.profile.era == "modern"
+            and result_type(result) == ASKING
+        )
+
+    def _ask_in_rounds(self, result: Raw) -> None:
+        self.rounds += 1
+        if self.rounds > MOST_ROUNDS:
+            self.on_failure(DownstreamError(f"the server asked {MOST_ROUNDS} times and still has no result"))
+            return
+        self.round = Round(self, result)
+        self.round.begin()
+
+    def next_round(self, members: bytes) -> None:
+        """The client has answered: the same call again, with its answers."""
+        self.round = None
+        assert self.decision is not None
+        body = self.decision.body + (b"," + members if members else b"")
+        self.session.router.send_again(self, body)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
-from msgspec.json import Decoder
+from msgspec.json import Decoder, Encoder, decode
 
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
@@ -27,11 +27,13 @@ from mcp_workbench.jsonrpc.messages import (
     decode_object,
 )
 from mcp_workbench.protocol.meta import RequestMeta, read_request_meta
+from mcp_workbench.protocol.sealing import PREFIX, BadState
 from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
 from mcp_workbench.router import Router
 from mcp_workbench.session import methods
 from mcp_workbench.session.call import ClientCall
 from mcp_workbench.session.news import ListenStream, News, without_subscription
+from mcp_workbench.session.parking import Parking
 from mcp_workbench.session.questions import Question, Questions, can_answer
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.link import Link
@@ -52,16 +54,24 @@ class _Initialize(Struct):
 
 
 _decode_initialize: Final = Decoder(_Initialize).decode
+encode_sorted: Final = Encoder(order="deterministic").encode
 
 
 class Session:
     """A client that is connected."""
 
     def __init__(
-        self, link: Link, router: Router, welcome: Welcome, principal: str, closed: Callable[[str], None]
+        self,
+        link: Link,
+        router: Router,
+        welcome: Welcome,
+        parking: Parking,
+        principal: str,
+        closed: Callable[[str], None],
     ) -> None:
         self.router = router
         self.welcome = welcome
+        self.parking = parking
         self.view = router.view(principal)
         self.calls: dict[bytes, ClientCall] = {}
         self.streams: dict[bytes, ListenStream] = {}
@@ -124,8 +134,31 @@ class Session:
             self._initialize(id, raw_params)
             return
         call = self._admit(id, method, meta)
-        if call is not None:
-            methods.TABLE.get(method, methods.unknown)(self, call, params)
+        if call is None:
+            return
+        call.params = params
+        if call.from_modern and "requestState" in params and self._comes_back(call, params):
+            return
+        self.dispatch(call, params)
+
+    def dispatch(self, call: ClientCall, params: dict[str, Raw]) -> None:
+        """Do what a request asks for."""
+        methods.TABLE.get(call.method, methods.unknown)(self, call, params)
+
+    def _comes_back(self, call: ClientCall, params: dict[str, Raw]) -> bool:
+        """A retry of a call that was answered with a question of ours. States of modern servers pass through."""
+        try:
+            state = decode(params["requestState"], type=str)
+        except (DecodeError, ValidationError):
+            call.finish_error(INVALID_PARAMS, "`requestState` must be a string")
+            return True
+        if not state.startswith(PREFIX):
+            return False
+        try:
+            self.parking.come_back(call, state, params.get("inputResponses"))
+        except BadState as error:
+            call.finish_error(INVALID_PARAMS, str(error))
+        return True
 
     def _admit(self, id: bytes, method: str, meta: Raw | None) -> ClientCall | None:
         """Take a request in, in its era; refuse it where that era's rules are broken."""
@@ -175,7 +208,7 @@ class Session:
         if isinstance(meta.capabilities, UnsetType):
             self._refuse(id, INVALID_PARAMS, "`_meta` lacks `io.modelcontextprotocol/clientCapabilities`")
             return None
-        call = ClientCall(self, id, method, NO_CAPABILITIES, True)
+        call = ClientCall(self, id, method, self._canonical(bytes(meta.capabilities)), True)
         call.log_level = None if isinstance(meta.log_level, UnsetType) else meta.log_level
         return call
 
@@ -186,10 +219,19 @@ class Session:
             self._refuse(id, INVALID_PARAMS, f"`initialize` cannot be used: {error}")
             return
         self.version = negotiate_legacy(params.protocolVersion)
-        capabilities = bytes(params.capabilities)
-        self.capabilities = capabilities if capabilities.startswith(b"{") else NO_CAPABILITIES
+        self.capabilities = self._canonical(bytes(params.capabilities))
         result = self.welcome.initialize_result(self.version, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
+
+    def _canonical(self, capabilities: bytes) -> bytes:
+        """Capabilities in one spelling: they are part of what decides who shares a connection."""
+        if capabilities == NO_CAPABILITIES:
+            return NO_CAPABILITIES
+        try:
+            declared = decode(capabilities)
+        except (DecodeError, RecursionError):
+            return NO_CAPABILITIES
+        return encode_sorted(declared) if isinstance(declared, dict) else NO_CAPABILITIES
 
     def _on_notification(self, method: str, params: Raw | None) -> None:
         if method == "notifications/cancelled":

@@ -1,0 +1,91 @@
+"""`requestState` that we hand out: sealed, so that only what we gave out comes back, to the one we gave it to. Pure.
+
+The specification asks for all of it: integrity, the principal, a short expiry, and a digest of the request it belongs
+to. That a state is used once is up to whoever keeps what it points at.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from typing import Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.jsonrpc.messages import encode
+
+# Tells our states from those of modern servers, which pass through us unread.
+PREFIX: Final = "mcpwb1."
+# Members of a request that differ between the first try and the next ones.
+RETRY_MEMBERS: Final = frozenset({"inputResponses", "requestState"})
+_MAC_BYTES: Final = 32
+
+
+class Sealed(Struct, frozen=True):
+    """What a state says."""
+
+    # What is kept for it here; empty where nothing is.
+    key: str
+    # Counts the questions of one call: an answered one cannot be answered again.
+    round: int
+    principal: str
+    digest: str
+    expires: float
+
+
+class BadState(Exception):
+    """A state that is not accepted. Says why, for the client."""
+
+
+_decode: Final = Decoder(Sealed).decode
+
+
+class Sealer:
+    """Seals with a secret that never leaves this process."""
+
+    def __init__(self, secret: bytes | None = None) -> None:
+        self._secret = secret or secrets.token_bytes(32)
+
+    def seal(self, state: Sealed) -> str:
+        """A state as a string that the client hands back."""
+        body = encode(state)
+        return PREFIX + base64.urlsafe_b64encode(self._mac(body) + body).decode()
+
+    def open(self, text: str, *, principal: str, digest: str, now: float) -> Sealed:
+        """The state again. Raises `BadState` for anything but one of ours, for this caller and this request."""
+        try:
+            data = base64.b64decode(text.removeprefix(PREFIX), altchars=b"-_", validate=True)
+        except ValueError:
+            raise BadState("`requestState` is not one that was given out here") from None
+        mac, body = data[:_MAC_BYTES], data[_MAC_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(body)):
+            raise BadState("`requestState` is not one that was given out here")
+        try:
+            state = _decode(body)
+        except (DecodeError, ValidationError):
+            raise BadState("`requestState` is not one that was given out here") from None
+        if state.principal != principal:
+            raise BadState("`requestState` belongs to somebody else")
+        if state.expires <= now:
+            raise BadState("`requestState` has expired; send the request anew, without it")
+        if state.digest != digest:
+            raise BadState("`requestState` belongs to another request; retry with the same method and parameters")
+        return state
+
+    def _mac(self, body: bytes) -> bytes:
+        return hmac.digest(self._secret, body, "sha256")
+
+
+def digest_of(method: str, params: dict[str, Raw]) -> str:
+    """What identifies a request across its tries: the method and all parameters but those of the retry itself.
+
+    Compared as values: a client may write the same parameters with other white space.
+    """
+    import json
+
+    salient = {key: json.loads(bytes(value)) for key, value in params.items() if key not in RETRY_MEMBERS}
+    text = json.dumps([method, salient], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
