@@ -23,14 +23,16 @@ from mcp_workbench.downstream.watch import Subscriber
 from mcp_workbench.errors import ClientError, WorkbenchError
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
+from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR
-from mcp_workbench.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
 # Servers whose lists are remembered are started behind an answer, a few at a time: nobody waits for them.
 STARTS_AT_ONCE: Final = 8
+# A server that failed is started again for a list at most this often.
+ASK_AGAIN_AFTER: Final = 30.0
 
 
 class RoutedCall(ForwardedExchange):
@@ -214,12 +216,15 @@ class Router:
         unknown = [entry for entry in unheard if entry.offer is None or entry.failure is not None]
         self._start_behind(known, call)
         new = [entry for entry in unknown if (entry.toolbox, entry.name) not in self._waited_for]
-        waits = [self.start_task(self._hear(entry, call)) for entry in unknown]
-        if new:
+        waits = [self.start_task(self._hear(entry, call)) for entry in unknown if self._is_worth_asking(entry, call)]
+        if new and waits:
             await asyncio.wait(waits, timeout=self._list_timeout)
             self._waited_for.update((entry.toolbox, entry.name) for entry in new)
         call.task = None
         answer()
+
+    def _is_worth_asking(self, entry: ServerEntry, call: RoutedCall) -> bool:
+        return asyncio.get_running_loop().time() - self.connection(entry, call).failed_at > ASK_AGAIN_AFTER
 
     async def _hear(self, entry: ServerEntry, call: RoutedCall) -> None:
         connection = self.connection(entry, call)

@@ -1,15 +1,22 @@
-"""A small parser for command lines. `argparse` costs as much at start-up as everything else of ours together."""
+"""A small parser for command lines. `argparse` costs as much at start-up as everything else of ours together.
+
+Owns what an option is, how a command line is read, and how help is laid out. Refuses to know any command.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from mcp_workbench.nearest import nearest
 
 
 class UsageError(Exception):
-    """The command line is not one of ours."""
+    """The command line is not one of ours. `hint` says what to do instead."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class Flag:
@@ -65,9 +72,7 @@ class Parsed:
 
     def help(self, usage: str) -> str:
         """The help text: usage and options."""
-        rows = [(f"--{flag.name}{' ' + flag.value if flag.value else ''}", flag.help) for flag in self._flags.values()]
-        width = max(len(left) for left, _ in rows) + 2
-        return usage + "\nOptions:\n" + "\n".join(f"  {left:{width}}{right}" for left, right in rows)
+        return f"{usage}\n{options_text(list(self._flags.values()))}"
 
     def add(self, flag: Flag, value: str | None) -> None:
         """Take an option in."""
@@ -84,7 +89,55 @@ class Parsed:
         return found
 
 
-def parse(arguments: Sequence[str], flags: Sequence[Flag], *, positionals: int) -> Parsed:
+class Command:
+    """One command beside `serve`: how it is called, what it says of itself, and what carries it out."""
+
+    __slots__ = ("about", "flags", "is_runner", "names", "run", "takes", "usage")
+
+    def __init__(
+        self,
+        usage: str,
+        about: str,
+        flags: Sequence[Flag],
+        run: Callable[[Parsed], int],
+        *,
+        names: Sequence[str] = (),
+        takes: int | None = None,
+        is_runner: bool = False,
+    ) -> None:
+        self.usage = usage
+        self.about = about
+        self.flags = tuple(flags)
+        self.run = run
+        # Positionals that must be there, by name, and how many there may be; None for any number.
+        self.names = tuple(names)
+        self.takes = takes
+        # Everything after the first positional belongs to the program that it names.
+        self.is_runner = is_runner
+
+    def help(self) -> str:
+        """The help text."""
+        return f"Usage: mcp-workbench {self.usage}\n\n{self.about.strip()}\n\n{options_text([*self.flags, HELP])}"
+
+    def parse(self, arguments: Sequence[str]) -> Parsed:
+        """Read the command's arguments. Raises `UsageError`."""
+        parsed = parse(arguments, self.flags, positionals=self.takes, is_runner=self.is_runner)
+        missing = self.names[len(parsed.positionals) :]
+        if missing and not parsed.wants_help:
+            raise UsageError(f"{' and '.join(missing)} missing", hint=f"mcp-workbench {self.usage}")
+        return parsed
+
+
+def options_text(flags: Sequence[Flag]) -> str:
+    """The options with their meaning, aligned."""
+    rows = [(f"--{flag.name}{' ' + flag.value if flag.value else ''}", flag.help) for flag in flags]
+    width = max(len(left) for left, _ in rows) + 2
+    return "Options:\n" + "\n".join(f"  {left:{width}}{right}" for left, right in rows)
+
+
+def parse(
+    arguments: Sequence[str], flags: Sequence[Flag], *, positionals: int | None, is_runner: bool = False
+) -> Parsed:
     """Read `--name value`, `--name=value`, `--switch` and positionals. Raises `UsageError`."""
     parsed = Parsed(flags)
     rest = list(arguments)
@@ -99,6 +152,9 @@ def parse(arguments: Sequence[str], flags: Sequence[Flag], *, positionals: int) 
             if argument.startswith("-") and len(argument) > 1 and not argument[1].isdigit():
                 raise UsageError(f"unknown option `{argument}`")
             parsed.positionals.append(argument)
+            if is_runner:
+                parsed.positionals += rest
+                break
             continue
         name, equals, inline = argument[2:].partition("=")
         flag = parsed.find(name)
@@ -114,6 +170,6 @@ def parse(arguments: Sequence[str], flags: Sequence[Flag], *, positionals: int) 
             parsed.add(flag, None)
         else:
             raise UsageError(f"--{name} needs a value: {flag.value}")
-    if len(parsed.positionals) > positionals:
+    if positionals is not None and len(parsed.positionals) > positionals:
         raise UsageError(f"unexpected argument `{parsed.positionals[positionals]}`")
     return parsed

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from .problems import quote
+from mcp_workbench.config.problems import quote
 
 # The system itself refuses arguments and variables beyond 128 KiB; eight times that is a mistake, not a value.
 MAX_LENGTH = 1024 * 1024
@@ -141,7 +141,7 @@ def _missing(name: str, environ: Mapping[str, str]) -> Fault:
     found = f"the variable {quote(name)} is not set"
     if name in _EDITOR_NAMES:
         return Fault(found, None, f"an editor fills in `${{{name}}}`, the workbench cannot; write the path itself")
-    from ..nearest import nearest
+    from mcp_workbench.nearest import nearest
 
     return Fault(
         found,

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from .problems import Path, Problem, quote
+from mcp_workbench.config.problems import Path, Problem, quote
 
 # Four times what any client writes would be 24; the parser itself does not recurse, what reads its result might.
 MAX_DEPTH = 200

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from .kinds import Anything, Choice, Filters, Flag, Kind, Seconds, Text, Texts, Url, Whole
-from .mappings import Environment, Headers, Renames
-from .model import DEFAULT_CALL_TIMEOUT, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_MESSAGE_BYTES, DEFAULT_STARTUP_TIMEOUT
+from mcp_workbench.config.kinds import Anything, Choice, Filters, Flag, Kind, Seconds, Text, Texts, Url, Whole
+from mcp_workbench.config.mappings import Environment, Headers, Renames
+from mcp_workbench.config.model import (
+    DEFAULT_CALL_TIMEOUT,
+    DEFAULT_IDLE_TIMEOUT,
+    DEFAULT_MAX_MESSAGE_BYTES,
+    DEFAULT_STARTUP_TIMEOUT,
+)
 
 T_co = TypeVar("T_co", covariant=True)
 UNSET = object()

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from .problems import Path, kind_of, quote
-from .reading import Reader, has_control
+from mcp_workbench.config.problems import Path, kind_of, quote
+from mcp_workbench.config.reading import Reader, has_control
 
 T_co = TypeVar("T_co", covariant=True)
 Schema = dict[str, object]
@@ -80,7 +80,7 @@ class Url(Kind[str]):
             reader.problem(path, fault, "an address such as `https://example.com/mcp`")
             return None
         if "@" in text or "?" in text:
-            from .redact import secrets_in_url
+            from mcp_workbench.config.redact import secrets_in_url
 
             reader.secrets.update(secrets_in_url(text))
         return text
@@ -228,7 +228,7 @@ class Choice(Kind[str]):
             return None
         if text in self._spellings:
             return self._spellings[text]
-        from ..nearest import nearest
+        from mcp_workbench.nearest import nearest
 
         found = "found " + (quote(value) if isinstance(value, str) else kind_of(value))
         expected = f"one of {', '.join(map(quote, self._spellings))}"

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from .model import WorkbenchConfig
-from .problems import ConfigProblems, Problem, quote
-from .validate import foreign_part, validate
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.problems import ConfigProblems, Problem, quote
+from mcp_workbench.config.validate import foreign_part, validate
 
 # Claude Code keeps its history beside `mcpServers` in files of several megabytes; beyond this it is some other file.
 MAX_BYTES = 16 * 1024 * 1024
@@ -88,7 +88,7 @@ def _decoded(content: bytes, path: str) -> str:
 
 def _read_slowly(content: bytes, path: str, syntax: list[Problem]) -> object:
     """The document of a text with comments or mistakes; the mistakes are added to `syntax`."""
-    from .jsonc import Document, positions
+    from mcp_workbench.config.jsonc import Document, positions
 
     text = _decoded(content, path)
     document = Document(text)
@@ -113,7 +113,7 @@ def _read_slowly(content: bytes, path: str, syntax: list[Problem]) -> object:
 
 def _placed(problems: Sequence[Problem], syntax: list[Problem], text: str) -> list[Problem]:
     """All problems in the order of the file. Where the syntax was wrong, what follows from it is left out."""
-    from .jsonc import positions
+    from mcp_workbench.config.jsonc import positions
 
     found = positions(text, [problem.steps for problem in problems if problem.steps is not None])
     taken = {(problem.line, problem.column) for problem in syntax}

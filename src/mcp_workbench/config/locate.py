@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ..errors import ConfigError
+from mcp_workbench.errors import ConfigError
 
 VARIABLE = "WORKBENCH_CONFIG"
 FILE_NAME = "workbench-config.json"

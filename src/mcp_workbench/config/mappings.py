@@ -6,9 +6,9 @@ what stands here only the kind is ever told.
 
 from __future__ import annotations
 
-from .kinds import Kind, Schema, Text, as_json
-from .problems import Path, quote
-from .reading import Reader, has_control
+from mcp_workbench.config.kinds import Kind, Schema, Text, as_json
+from mcp_workbench.config.problems import Path, quote
+from mcp_workbench.config.reading import Reader, has_control
 
 
 class Pairs(Kind[dict[str, str]]):

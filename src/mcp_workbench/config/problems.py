@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..errors import ConfigError
+from mcp_workbench.errors import ConfigError
 
 Path = tuple[str | int, ...]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .problems import Path, Problem, described, kind_of, quote
+from mcp_workbench.config.problems import Path, Problem, described, kind_of, quote
 
 # Names travel in every call and every error text; nobody needs more, and lists stay readable.
 LONGEST_NAME = 200
@@ -54,7 +54,7 @@ class Reader:
         key = str(path[-1])
         near: list[str] = []
         if hint is None and self._suggested < _MOST_SUGGESTED:
-            from ..nearest import nearest
+            from mcp_workbench.nearest import nearest
 
             self._suggested += 1
             near = nearest(key, names, 1)
@@ -65,8 +65,8 @@ class Reader:
         """`text` with its variables filled in, or None when one is missing or malformed."""
         if "${" not in text:
             return text
-        from .expand import expand
-        from .redact import secrets_in
+        from mcp_workbench.config.expand import expand
+        from mcp_workbench.config.redact import secrets_in
 
         expansion = expand(text, self._environ)
         for fault in expansion.faults:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from . import keys
-from .keys import UNSET, Key
-from .kinds import Schema
-from .reading import LONGEST_NAME
+from mcp_workbench.config import keys
+from mcp_workbench.config.keys import UNSET, Key
+from mcp_workbench.config.kinds import Schema
+from mcp_workbench.config.reading import LONGEST_NAME
 
 # The same rules as `reading.name_fault`: not empty, no `__`, no white space at the ends, no control characters.
 _NAME: Schema = {

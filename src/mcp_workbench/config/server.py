@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 from typing import TypeVar, cast
 
-from . import keys
-from .keys import Key
-from .kinds import MOST_SECONDS
-from .model import (
+from mcp_workbench.config import keys
+from mcp_workbench.config.keys import Key
+from mcp_workbench.config.kinds import MOST_SECONDS
+from mcp_workbench.config.model import (
     DEFAULT_CALL_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
     DEFAULT_STARTUP_TIMEOUT,
     ServerConfig,
     Transport,
 )
-from .problems import Path, quote
-from .reading import Reader
+from mcp_workbench.config.problems import Path, quote
+from mcp_workbench.config.reading import Reader
 
 T = TypeVar("T")
 
@@ -176,7 +176,7 @@ class ServerEntry:
         return (*(filters or ("*",)), *excluded)
 
     def _keep_secret(self, env: dict[str, str], headers: dict[str, str]) -> None:
-        from .redact import secrets_in
+        from mcp_workbench.config.redact import secrets_in
 
         for name, value in (*env.items(), *headers.items()):
             self._reader.secrets.update(secrets_in(name, value))

@@ -10,12 +10,12 @@ import os
 from collections.abc import Mapping
 from typing import TypeVar, cast
 
-from . import keys
-from .keys import Key
-from .model import DEFAULT_MAX_MESSAGE_BYTES, FaceName, ServerConfig, ToolboxConfig, WorkbenchConfig
-from .problems import Path, Problem, quote
-from .reading import Reader
-from .server import ServerEntry
+from mcp_workbench.config import keys
+from mcp_workbench.config.keys import Key
+from mcp_workbench.config.model import DEFAULT_MAX_MESSAGE_BYTES, FaceName, ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.config.problems import Path, Problem, quote
+from mcp_workbench.config.reading import Reader
+from mcp_workbench.config.server import ServerEntry
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class _File:
 
     def _rootless(self, document: dict[str, object]) -> None:
         """Neither sort of file: a misspelt root is told as such, other keys may belong to anybody."""
-        from ..nearest import nearest
+        from mcp_workbench.nearest import nearest
 
         roots = (keys.TOOLBOXES, keys.MCP_SERVERS)
         misspelt = [name for name in document if nearest(name, roots, 1)]

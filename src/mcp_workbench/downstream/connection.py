@@ -67,6 +67,7 @@ class Connection:
         self.state = State.CONFIGURED if entry.offer is None else State.KNOWN
         self.policy = RestartPolicy()
         self.last_error: DownstreamError | None = None
+        self.failed_at = float("-inf")
         self.starts = 0
         self.started_at = 0.0
         self.start_seconds = 0.0
@@ -287,6 +288,7 @@ class Connection:
             return
         now = self._loop.time()
         self.last_error = error
+        self.failed_at = now
         self.policy.crashed(now)
         self._move(Event.CRASH)
         if self.policy.gives_up(now):

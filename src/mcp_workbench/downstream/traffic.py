@@ -287,10 +287,15 @@ class Traffic:
         exchange = self.pending.take(message.id)
         if exchange is None:
             return
-        if not isinstance(message.error, UnsetType):
-            exchange.on_error(message.error)
-        elif not isinstance(message.result, UnsetType):
-            exchange.on_result(message.result)
+        try:
+            if not isinstance(message.error, UnsetType):
+                exchange.on_error(message.error)
+            elif not isinstance(message.result, UnsetType):
+                exchange.on_result(message.result)
+        except Exception as error:
+            # A defect of ours. The request must end all the same.
+            log.exception("[%s] an answer could not be passed on; please report this", self.label)
+            exchange.on_failure(DownstreamError(f"the answer could not be passed on: {error}"))
 
     def _on_malformed(self, line: bytes, error: Malformed) -> None:
         exchange = None if error.id is None else self.pending.take(error.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_object, encode, read_error
@@ -31,11 +31,15 @@ def result_type(result: Raw | bytes) -> str | None:
     # The search is many times faster than decoding, and legacy results do not have the word in them.
     if RESULT_TYPE_KEY not in data:
         return None
-    found = _decode(data).resultType
-    return None if found is UNSET else found
+    try:
+        found = _decode(data).resultType
+    except (DecodeError, ValidationError, RecursionError):
+        # Whatever it is, it passes as it came.
+        return None
+    return None if isinstance(found, UnsetType) else found
 
 
-def for_modern_client(result: Raw | bytes, method: str) -> bytes:
+def for_modern_client(result: Raw | bytes, method: str = "") -> bytes:
     """The same result with what modern clients require and legacy servers do not write."""
     data = bytes(result)
     if result_type(data) is not None:

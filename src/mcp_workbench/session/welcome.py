@@ -9,12 +9,12 @@ from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import decode
 
 from mcp_workbench.face.base import Face
+from mcp_workbench.face.tasks import extensions
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.protocol.meta import SERVER_INFO
 from mcp_workbench.protocol.results import COMPLETE
 from mcp_workbench.protocol.versions import MODERN_VERSIONS
-from mcp_workbench.tasks import extensions
 
 # What only the configuration decides holds until we are started again; an hour keeps clients from asking again within
 # a conversation. What servers decide may change any time, and is announced.

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Raw
 
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.jsonrpc.framing import LineSplitter
+from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
 from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, widen
 from mcp_workbench.transport.processes import MARK, ProcessTable
@@ -57,13 +57,13 @@ class ChildLink:
         self._mark = mark
         self._table = table
         self._receiver = receiver
-        self._splitter = LineSplitter(limit)
+        self._lines = LineFeed(limit, receiver)
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
         self._ended = False
         self._closed = False
         self._writer = PipeWriter(batch, os.dup(process.stdin.fileno()), self._write_failed)
-        self._reader = PipeReader(batch, os.dup(process.stdout.fileno()), self._data, self._output_ended)
+        self._reader = PipeReader(batch, os.dup(process.stdout.fileno()), self._lines.feed, self._output_ended)
         self._errors = PipeReader(batch, os.dup(process.stderr.fileno()), self.stderr.feed, self.stderr.finish)
         for pipe in (process.stdin, process.stdout, process.stderr):
             pipe.close()
@@ -108,24 +108,9 @@ class ChildLink:
 
     # What arrives
 
-    def _data(self, data: bytes) -> None:
-        receiver = self._receiver
-        for line in self._splitter.feed(data):
-            receiver.on_message(line)
-        if self._splitter.oversized:
-            self._tell_oversized()
-
-    def _tell_oversized(self) -> None:
-        for remains in self._splitter.oversized:
-            self._receiver.on_oversized(remains)
-        self._splitter.oversized.clear()
-
     def _output_ended(self) -> None:
         self._ended = True
-        line = self._splitter.finish()
-        if line:
-            self._receiver.on_message(line)
-        self._tell_oversized()
+        self._lines.finish()
         if self.exit_status is None:
             self._loop.call_later(EXIT_STATUS_GRACE, self._close, "the server closed its output")
         else:

@@ -68,6 +68,7 @@ class ProcessTable:
             self.is_prepared = True
             _become_subreaper()
         if self._guardian is None or self._guardian.poll() is not None:
+            self.close()
             self._start_guardian()
 
     def mark(self) -> str:

@@ -30,7 +30,7 @@ class StderrRing:
         lines = (self._rest + data).split(b"\n")
         # The rest of a line that never ends is cut at both ends of its length: its start is what matters.
         self._rest = lines.pop()[: LONGEST_LINE + 1]
-        lines = [line for line in lines if line.strip()]
+        lines = list(filter(None, lines))
         for line in lines if self.on_line else lines[-MOST_LINES:]:
             self._add(line)
 

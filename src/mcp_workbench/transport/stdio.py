@@ -10,7 +10,7 @@ import os
 
 from msgspec import Raw
 
-from mcp_workbench.jsonrpc.framing import LineSplitter
+from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
 from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, widen
 
@@ -28,7 +28,8 @@ class StdioLink:
     """
 
     def __init__(self, batch: Batch, limit: int) -> None:
-        self._splitter = LineSplitter(limit)
+        self._limit = limit
+        self._lines: LineFeed | None = None
         self._batch = batch
         self._receiver: Receiver | None = None
         self._closed = False
@@ -42,8 +43,9 @@ class StdioLink:
     def start(self, receiver: Receiver) -> None:
         """Begin to deliver messages."""
         self._receiver = receiver
+        self._lines = LineFeed(self._limit, receiver)
         self._writer = PipeWriter(self._batch, self._write_fd, self._write_failed)
-        self._reader = PipeReader(self._batch, self._read_fd, self._data, self._ended)
+        self._reader = PipeReader(self._batch, self._read_fd, self._lines.feed, self._ended)
         widen(self._write_fd)
         self._writer.on_drained = self._reader.resume
 
@@ -80,26 +82,9 @@ class StdioLink:
         else:
             self._reader.pause()
 
-    def _data(self, data: bytes) -> None:
-        receiver = self._receiver
-        assert receiver is not None
-        for line in self._splitter.feed(data):
-            receiver.on_message(line)
-        if self._splitter.oversized:
-            self._tell_oversized(receiver)
-
-    def _tell_oversized(self, receiver: Receiver) -> None:
-        for remains in self._splitter.oversized:
-            receiver.on_oversized(remains)
-        self._splitter.oversized.clear()
-
     def _ended(self) -> None:
-        line = self._splitter.finish()
-        receiver = self._receiver
-        assert receiver is not None
-        if line:
-            receiver.on_message(line)
-        self._tell_oversized(receiver)
+        assert self._receiver is not None and self._lines is not None
+        self._lines.finish()
         self._fail("stdin was closed")
 
     def _write_failed(self, error: OSError) -> None:

@@ -1,0 +1,154 @@
+"""From `key=value` words of a shell to the arguments of a tool, typed by the tool's input schema.
+
+Owns that notation. `key=value` takes the type from the schema, `key:=json` is JSON as it stands; a key that is given
+several times makes a list. Numbers keep the digits that were typed: nothing goes through a float. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec import MsgspecError, Raw
+from msgspec.json import decode
+
+from mcp_workbench.cli.flags import UsageError
+from mcp_workbench.cli.tool_schema import Schema, choices, described, items, kind_of, kinds, properties, required
+from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.nearest import nearest
+
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]*)")
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_BOOLEANS: Final = {"true": b"true", "yes": b"true", "1": b"true", "false": b"false", "no": b"false", "0": b"false"}
+_FORMS: Final = "write key=value, key:=json for a value that is JSON, or all arguments with --json"
+
+
+class Given:
+    """One `key=value` or `key:=json`."""
+
+    __slots__ = ("is_json", "key", "text")
+
+    def __init__(self, word: str) -> None:
+        if not _is_unicode(word):
+            raise UsageError(f"`{ascii(word)[1:-1]}` is not UTF-8")
+        key, equals, self.text = word.partition("=")
+        self.is_json = key.endswith(":")
+        self.key = key[:-1] if self.is_json else key
+        if not equals or not self.key:
+            raise UsageError(f"`{word}` is not an argument", hint=_FORMS)
+
+
+def read_arguments(words: Sequence[str], schema: Schema) -> bytes:
+    """The arguments as a JSON object. Raises `UsageError`."""
+    given: dict[str, list[Given]] = {}
+    for word in words:
+        one = Given(word)
+        given.setdefault(one.key, []).append(one)
+    known = properties(schema)
+    for key in given:
+        if key not in known and schema.get("additionalProperties") is False:
+            raise UsageError(_unknown(key, known))
+    missing = [name for name in required(schema) if name not in given]
+    if missing:
+        listed = ", ".join(f"`{name}` ({described(known.get(name), schema)})" for name in missing)
+        raise UsageError(f"missing: {listed}", hint=_FORMS)
+    return encode({key: _value(key, ones, known.get(key), schema) for key, ones in given.items()})
+
+
+def read_json(text: str) -> bytes:
+    """All arguments, given as one JSON object. They go out as they were written."""
+    if not _is_unicode(text):
+        raise UsageError("what --json was given is not UTF-8")
+    kind = kind_of(_decoded(text, "--json"))
+    if kind != "object":
+        raise UsageError(f"--json takes an object, found {kind}", hint='for example: --json \'{"key": "value"}\'')
+    return text.encode()
+
+
+def _is_unicode(text: str) -> bool:
+    # Python hides bytes of the command line that it cannot decode in lone surrogates.
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def unexpected(words: Sequence[str], schema: Schema) -> list[str]:
+    """Arguments that the schema does not know but does not forbid either: often a slip of the finger."""
+    known = properties(schema)
+    keys = dict.fromkeys(Given(word).key for word in words)
+    return [_unknown(key, known) for key in keys if known and key not in known]
+
+
+def _unknown(key: str, known: Schema) -> str:
+    near = nearest(key, known)
+    if near:
+        return f"the tool has no argument `{key}`; did you mean {' or '.join(f'`{name}`' for name in near)}?"
+    there = ", ".join(f"`{name}`" for name in known) or "none"
+    return f"the tool has no argument `{key}`; there are {there}"
+
+
+def _value(key: str, ones: Sequence[Given], schema: object, root: Schema) -> Raw:
+    takes_list = "array" in kinds(schema, root)
+    if len(ones) > 1 and not takes_list:
+        raise UsageError(f"`{key}` is given {len(ones)} times and takes one value")
+    first = ones[0]
+    if len(ones) == 1 and (first.is_json or not takes_list or first.text.startswith("[")):
+        return _raw(first) if first.is_json else _typed(first, schema, root)
+    element = items(schema, root)
+    return Raw(encode([_raw(one) if one.is_json else _typed(one, element, root) for one in ones]))
+
+
+def _raw(one: Given) -> Raw:
+    _decoded(one.text, f"{one.key}:=")
+    return Raw(one.text.encode())
+
+
+def _typed(one: Given, schema: object, root: Schema) -> Raw:
+    values = choices(schema, root)
+    if values:
+        return _chosen(one, values)
+    allowed = kinds(schema, root)
+    for kind, read in _READERS.items():
+        if kind in allowed and (found := read(one.text)) is not None:
+            return Raw(found)
+    if not allowed or "string" in allowed:
+        return Raw(encode(one.text))
+    raise UsageError(f"`{one.key}` takes {described(schema, root)}, found `{one.text}`", hint=_FORMS)
+
+
+def _chosen(one: Given, values: Sequence[object]) -> Raw:
+    for value in values:
+        if one.text == value or (not isinstance(value, str) and one.text.encode() == encode(value)):
+            return Raw(encode(value))
+    listed = ", ".join(f"`{value if isinstance(value, str) else encode(value).decode()}`" for value in values)
+    raise UsageError(f"`{one.key}` takes one of {listed}, found `{one.text}`")
+
+
+def _document(start: str) -> Callable[[str], bytes | None]:
+    def read(text: str) -> bytes | None:
+        if not text.lstrip().startswith(start):
+            return None
+        try:
+            decode(text)
+        except (MsgspecError, RecursionError):
+            return None
+        return text.encode()
+
+    return read
+
+
+# In this order: with `string` among several types, text that reads as one of the others is taken as that.
+_READERS: Final[dict[str, Callable[[str], bytes | None]]] = {
+    "integer": lambda text: text.encode() if _INTEGER.fullmatch(text) else None,
+    "number": lambda text: text.encode() if _NUMBER.fullmatch(text) else None,
+    "boolean": lambda text: _BOOLEANS.get(text.lower()),
+    "null": lambda text: b"null" if text == "null" else None,
+    "array": _document("["),
+    "object": _document("{"),
+}
+
+
+def _decoded(text: str, where: str) -> object:
+    try:
+        return decode(text)
+    except (MsgspecError, RecursionError) as error:
+        raise UsageError(f"{where} is not JSON: {error}", hint="quote it for the shell: '…'") from None

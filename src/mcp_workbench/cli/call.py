@@ -1,0 +1,203 @@
+"""`mcp-workbench call`: use a tool from a shell. stdout is what the tool answered, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import mimetypes
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from msgspec import Raw
+from msgspec.json import decode
+
+from mcp_workbench.cli.arguments import read_arguments, read_json, unexpected
+from mcp_workbench.cli.complain import FAILED, complain, remark
+from mcp_workbench.cli.engine import Engine, LogMessage, Progress
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.results import Binary, Reading, asks_the_user
+from mcp_workbench.cli.screen import stderr, stdout, visible
+from mcp_workbench.cli.settings import CONFIG, DEBUG, NO_CACHE, configuration, log_for
+from mcp_workbench.cli.tool_schema import arguments_schema
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.jsonrpc.messages import ErrorObject
+from mcp_workbench.jsonrpc.pending import RemoteError
+
+ARGUMENTS = Flag("json", "OBJECT", "all arguments as one JSON object; - reads it from stdin")
+RAW = Flag("raw", None, "print the whole result as JSON")
+OUTPUT = Flag("output", "FILE", "save image, audio or other data there; without such, the text")
+
+ABOUT = """
+Calls a tool and prints the text that it answers. The server is started for it and stopped afterwards.
+
+Arguments are key=value; the tool's input schema says whether a value is text, a number, true or false, or JSON.
+key:=json gives a value as JSON, whatever the schema says. A key that takes a list may be given several times.
+
+    mcp-workbench call desk clock now zone=Europe/Vienna
+    mcp-workbench call desk notes add_note title=Train text='leaves at nine' tags=travel tags=today
+    mcp-workbench call desk notes add_note --json '{"title": "Train", "text": "leaves at nine"}'
+
+A tool that wants to ask its user something (elicitation), or use the client's model (sampling), cannot do so here.
+
+Exit status: 0, or 1 when the tool or its server failed, 2 when there is no such tool or the arguments do not fit.
+"""
+
+_CLIENTS_ONLY: Final = (
+    "the tool asks its client something while it runs (elicitation, sampling or roots), which a command line cannot "
+    "answer; use it from an MCP client that can"
+)
+_LOUD_LEVELS: Final = ("warning", "error", "critical", "alert", "emergency")
+
+
+def run(parsed: Parsed) -> int:
+    """Call a tool; the exit status."""
+    toolbox, server, tool, *words = parsed.positionals
+    given = _given_json(parsed, words)
+    config = configuration(parsed)
+    log_for(parsed, config)
+    engine = Engine(config, use_cache=not parsed.has("no-cache"))
+    engine.server(toolbox, server)
+    where = f"{toolbox}/{server}/{tool}"
+
+    async def work() -> Raw:
+        definition = decode(await engine.tool(toolbox, server, tool))
+        arguments = given
+        if arguments is None:
+            schema = arguments_schema(definition)
+            arguments = read_arguments(words, schema)
+            for slip in unexpected(words, schema):
+                remark("warning", f"{slip} It is sent all the same.")
+        client = engine.client()
+        client.on_log = _report
+        with _progress_of(where) as client.on_progress:
+            await client.initialize()
+            return await client.use_tool(toolbox, server, tool, arguments)
+
+    redactor = Redactor(config.secrets)
+    try:
+        reading = Reading(engine.run(work))
+    except RemoteError as error:
+        return _say_error(where, error.error, redactor)
+    except WorkbenchError as error:
+        message = redactor.text(f"[{toolbox}/{server}] {error.message}")
+        return complain(message, error.hint and redactor.text(error.hint), status=FAILED)
+    return _show(parsed, reading, where, redactor)
+
+
+COMMAND = Command(
+    "call [OPTIONS] TOOLBOX SERVER TOOL [key=value ...]",
+    ABOUT,
+    (CONFIG, ARGUMENTS, RAW, OUTPUT, NO_CACHE, DEBUG),
+    run,
+    names=["TOOLBOX", "SERVER", "TOOL"],
+)
+
+
+def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:
+    text = parsed.value("json")
+    if text is None:
+        return None
+    if words:
+        raise UsageError(f"`{words[0]}` and --json were both given", hint="keep one of the two ways")
+    if text == "-":
+        text = sys.stdin.buffer.read().decode(errors="surrogateescape")
+    return read_json(text)
+
+
+def _show(parsed: Parsed, reading: Reading, where: str, redactor: Redactor) -> int:
+    if parsed.has("raw"):
+        _print_raw(reading.raw)
+        return FAILED if reading.is_error or reading.questions else 0
+    if reading.questions:
+        return complain(f"[{where}] wants to know: {'; '.join(reading.questions)}", _CLIENTS_ONLY, status=FAILED)
+    if reading.is_error:
+        # It may quote the server's stderr; data on stdout is never touched.
+        said = redactor.text("\n".join(reading.texts))
+        return _say_failed(where, said or "the tool failed without saying why")
+    target = parsed.value("output")
+    if target is not None:
+        _save(Path(target), reading)
+    screen = stdout()
+    for text in reading.texts if target is None or reading.binaries else []:
+        screen.text(text)
+    screen.flush()
+    for binary in reading.binaries if target is None else []:
+        remark("note", f"{binary}; --output FILE saves it")
+    for said in reading.remarks:
+        remark("note", said)
+    if not (reading.texts or reading.binaries or reading.remarks):
+        remark("note", "the tool answered without content")
+    return 0
+
+
+def _print_raw(raw: bytes) -> None:
+    from msgspec import MsgspecError
+    from msgspec.json import format
+
+    # In a pipe the bytes of the server; a terminal gets them laid out.
+    with contextlib.suppress(MsgspecError):
+        raw = format(raw, indent=2) if sys.stdout.isatty() else raw
+    stdout().text(raw.decode(errors="backslashreplace"))
+
+
+def _say_failed(where: str, text: str) -> int:
+    shown = visible(text) if sys.stderr.isatty() else text
+    # What the workbench itself says carries the name already, and its own hint.
+    message, _, hint = shown.partition("\nhint: ") if shown.startswith(f"[{where}]") else (f"[{where}] {shown}", "", "")
+    return complain(message, hint or (_CLIENTS_ONLY if asks_the_user(text) else None), status=FAILED)
+
+
+def _say_error(where: str, error: ErrorObject, redactor: Redactor) -> int:
+    text = f"[{where}] {error.message} (code {error.code})"
+    if isinstance(error.data, Raw):
+        text += f"\ndata: {bytes(error.data).decode(errors='replace')}"
+    hint = _CLIENTS_ONLY if error.code in (-32042, -32021) else None
+    text = redactor.text(text)
+    return complain(visible(text) if sys.stderr.isatty() else text, hint, status=FAILED)
+
+
+def _save(target: Path, reading: Reading) -> None:
+    if not reading.binaries:
+        _write(target, "\n".join(reading.texts).encode(errors="backslashreplace"), "text")
+    for number, binary in enumerate(reading.binaries, 1):
+        # The first under the name that was asked for, further ones beside it: chart.png, chart-2.wav.
+        suffix = mimetypes.guess_extension(binary.type) or target.suffix
+        path = target if number == 1 else target.with_name(f"{target.stem}-{number}{suffix}")
+        _write(path, binary.data, binary)
+
+
+def _write(path: Path, data: bytes, what: Binary | str) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"`{path}` cannot be written: {error.strerror}") from None
+    remark("note", f"saved {what} as {path}")
+
+
+def _report(message: LogMessage) -> None:
+    if message.level in _LOUD_LEVELS:
+        said = message.data if isinstance(message.data, str) else repr(message.data)
+        remark("warning", f"the server says: {visible(said)}")
+
+
+@contextlib.contextmanager
+def _progress_of(what: str) -> Iterator[Callable[[Progress], None]]:
+    """On a terminal a bar that moves with the server's progress; elsewhere nothing."""
+    screen = stderr()
+    if not screen.is_terminal:
+        yield lambda progress: None
+        return
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=screen.console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def show(progress: Progress) -> None:
+            message = f"{what}  {visible(progress.message)}" if progress.message else what
+            bar.update(task, completed=progress.progress, total=progress.total, description=message)
+
+        yield show

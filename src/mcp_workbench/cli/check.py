@@ -1,0 +1,232 @@
+"""`mcp-workbench check`: is the configuration right, and with `--connect`, does every server in it work?
+
+Owns the order and the bound of starting them all, and how what was found is shown. A server is asked afresh, never
+recalled: the point is to find out. What it said is remembered all the same, so that a client's first `open_toolbox`
+after a check is answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.filters import is_shown
+from mcp_workbench.cli.complain import FAILED, USAGE, complain, remark
+from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.list import counted
+from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configuration, log_for
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.problems import ConfigProblems
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.errors import ConfigError, WorkbenchError
+
+# Servers that start at the same time. More would make each of them slow, and those with a short limit fail for it.
+MOST_AT_ONCE: Final = 8
+HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
+REFRESH_PER_SECOND: Final = 8
+
+CONNECT = Flag("connect", None, "start every server of every toolbox and ask what it offers")
+
+ABOUT = """
+Checks the configuration and tells everything that is wrong with it at once. With --connect, every server is started,
+asked for its tools and stopped again: a table shows which are ready, the MCP revision they speak, their tools and how
+long they took; what went wrong, with the server's last words, stands below it.
+
+Servers are asked afresh. What they offer is remembered for later, unless --no-cache is given.
+
+Exit status: 0 when all is well, 1 when a server failed, 2 when the configuration is wrong.
+"""
+
+
+class Finding(Struct):
+    """One server: what is known of it so far. `state` is `waiting`, `starting`, `ready` or `failed`."""
+
+    toolbox: str
+    server: str
+    state: str = "waiting"
+    revision: str = ""
+    era: str = ""
+    tools: tuple[int, int] = (0, 0)
+    seconds: float | None = None
+    error: str = ""
+    hint: str = ""
+    remarks: tuple[str, ...] = ()
+
+    def cells(self) -> list[Part]:
+        """Its row in the table."""
+        style: Style = {"ready": "good", "failed": "bad"}.get(self.state, "dim")  # type: ignore[assignment]
+        ready = self.state == "ready"
+        return [
+            (self.toolbox, "plain"),
+            (self.server, "strong"),
+            (self.state, style),
+            f"{self.revision} ({self.era})" if self.revision else "",
+            counted(*self.tools) if ready else "",
+            f"{self.seconds:.2f} s" if ready and self.seconds is not None else "",
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "toolbox": self.toolbox,
+            "server": self.server,
+            "state": self.state,
+            "revision": self.revision or None,
+            "era": self.era or None,
+            "tools": self.tools[0] if self.state == "ready" else None,
+            "startSeconds": None if self.seconds is None else round(self.seconds, 3),
+            "error": self.error or None,
+            "hint": self.hint or None,
+            "remarks": list(self.remarks),
+        }
+
+
+def run(parsed: Parsed) -> int:
+    """Check; the exit status."""
+    try:
+        config = configuration(parsed, parsed.positional(0))
+    except ConfigError as error:
+        if not parsed.has("json"):
+            raise
+        stdout().json(_problems_json(error))
+        return USAGE
+    if not parsed.has("connect"):
+        return _say_valid(parsed, config)
+    log_for(parsed, config)
+    findings = connect(config, remember=not parsed.has("no-cache"))
+    failed = sum(finding.state == "failed" for finding in findings)
+    screen = stdout()
+    if parsed.has("json"):
+        servers = [finding.as_json() for finding in findings]
+        screen.json({"config": config.path, "valid": True, "servers": servers})
+    else:
+        _show(screen, findings)
+        screen.flush()
+        if failed:
+            return complain(f"{failed} of {len(findings)} servers failed", status=FAILED)
+        remark("note", f"all {len(findings)} servers are well" if len(findings) > 1 else "the server is well")
+    return FAILED if failed else 0
+
+
+COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, DEBUG), run, takes=1)
+
+
+def connect(config: WorkbenchConfig, *, remember: bool) -> list[Finding]:
+    """Start every server, learn what it offers, stop it again."""
+    engine = Engine(config, use_cache=False)
+    redactor = Redactor(config.secrets)
+    entries = [entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values()]
+    findings = [Finding(entry.toolbox, entry.name) for entry in entries]
+    places = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def meet(entry: ServerEntry, finding: Finding) -> None:
+        async with places:
+            finding.state = "starting"
+            began = time.monotonic()
+            try:
+                connection = await engine.listed(entry)
+            except WorkbenchError as error:
+                finding.error, finding.hint = redactor.text(error.message), redactor.text(error.hint or "")
+                finding.state = "failed"
+            else:
+                finding.seconds = time.monotonic() - began
+                _learnt(finding, entry)
+                finding.remarks += _about_noise(connection.traffic.noise)
+                connection.request_stop()
+                if remember:
+                    engine.remember(entry)
+
+    async def meet_all() -> None:
+        await asyncio.gather(*(meet(entry, finding) for entry, finding in zip(entries, findings, strict=True)))
+
+    async def watched() -> None:
+        await _watched(meet_all, findings)
+
+    engine.run(watched)
+    return findings
+
+
+def _learnt(finding: Finding, entry: ServerEntry) -> None:
+    offer = entry.offer
+    assert offer is not None
+    finding.state = "ready"
+    finding.revision, finding.era = offer.profile.version, offer.profile.era
+    finding.tools = len(entry.tools), len(offer.tools)
+    if offer.dropped:
+        finding.remarks += (f"{offer.dropped} tools are left out: no name, or the name of another one",)
+    for pattern in entry.config.tool_filters or ():
+        if not any(is_shown(name, (pattern.removeprefix("!"),)) for name in offer.tools):
+            finding.remarks += (f"`{pattern}` in `toolFilters` fits none of its tools",)
+
+
+def _about_noise(lines: int) -> tuple[str, ...]:
+    return (f"wrote {lines} lines to stdout that are no messages; they were skipped",) if lines else ()
+
+
+async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
+    """Do the work; on a terminal show meanwhile how far it is."""
+    screen = stderr()
+    if not screen.is_terminal:
+        await work()
+        return
+    from rich.live import Live
+
+    def table() -> Any:
+        return rich_table(HEADER, [finding.cells() for finding in findings])
+
+    # Gone when it is done: the result is printed to stdout, where it belongs.
+    with Live(get_renderable=table, console=screen.console, refresh_per_second=REFRESH_PER_SECOND, transient=True):
+        await work()
+
+
+def _show(screen: Screen, findings: list[Finding]) -> None:
+    screen.table(HEADER, [finding.cells() for finding in findings], right=5)
+    for finding in findings:
+        for noticed in finding.remarks:
+            screen.blank()
+            screen.line((f"{finding.toolbox}/{finding.server}", "warn"), f": {noticed}")
+    for finding in findings:
+        if finding.error:
+            screen.blank()
+            first, _, rest = finding.error.partition("\n")
+            screen.line((f"{finding.toolbox}/{finding.server}", "bad"), f": {first}")
+            if rest:
+                screen.line((rest, "dim"), indent=2)
+            if finding.hint:
+                screen.line(("hint: ", "name"), finding.hint, indent=2)
+
+
+def _say_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
+    servers = sum(len(toolbox.servers) for toolbox in config.toolboxes.values())
+    if parsed.has("json"):
+        stdout().json({"config": config.path, "valid": True, "toolboxes": len(config.toolboxes), "servers": servers})
+        return 0
+    toolboxes = "1 toolbox" if len(config.toolboxes) == 1 else f"{len(config.toolboxes)} toolboxes"
+    with_servers = "1 server" if servers == 1 else f"{servers} servers"
+    stdout().line((config.path, "strong"), ": ", ("valid", "good"), f", {toolboxes} with {with_servers}")
+    return 0
+
+
+def _problems_json(error: ConfigError) -> dict[str, Any]:
+    if not isinstance(error, ConfigProblems):
+        return {"valid": False, "problems": [{"message": error.message, "hint": error.hint}]}
+    problems = [
+        {
+            "line": problem.line,
+            "column": problem.column,
+            "path": problem.path_in_file,
+            "message": problem.found,
+            "expected": problem.expected,
+            "suggestions": list(problem.suggestions),
+            "hint": problem.hint,
+        }
+        for problem in error.problems
+    ]
+    return {"config": error.path, "valid": False, "problems": problems}

@@ -1,0 +1,85 @@
+"""The commands beside `serve`: finds the one that is meant, and turns what goes wrong into words and an exit status.
+
+Owns the overview of all commands. Refuses to know what any of them does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from mcp_workbench.cli.complain import FAILED, complain
+from mcp_workbench.cli.flags import HELP, Command, UsageError, options_text
+from mcp_workbench.errors import ConfigError, WorkbenchError
+from mcp_workbench.nearest import nearest
+
+SUMMARIES = {
+    "serve": "be the MCP server, over stdin and stdout (the default)",
+    "check": "check the configuration; with --connect also every server",
+    "list": "show toolboxes and servers",
+    "open": "show the tools of a toolbox, as an agent gets them",
+    "call": "call a tool",
+    "demo": "see the main job on servers that ship inside the package",
+    "schema": "print the JSON Schema of the configuration, for editors",
+}
+
+
+def overview() -> str:
+    """What there is, with the options of `serve`, which need no command before them."""
+    from mcp_workbench.cli.serve import FLAGS, USAGE
+
+    width = max(map(len, SUMMARIES)) + 2
+    rows = "\n".join(f"  {name:{width}}{summary}" for name, summary in SUMMARIES.items())
+    more = "mcp-workbench COMMAND --help explains a command and its options."
+    return f"{USAGE}\nCommands:\n{rows}\n\n{more}\n\n{options_text([*FLAGS, HELP])}"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command that is named first; the exit status."""
+    name, *rest = arguments
+    if name == "help":
+        return _help(rest)
+    command = find(name)
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal's encoding lacks is no reason to fail.
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        parsed = command.parse(rest)
+        if parsed.wants_help:
+            print(command.help())
+            return 0
+        return command.run(parsed)
+    except UsageError as error:
+        return complain(str(error), error.hint or f"mcp-workbench {name} --help explains the command")
+    except ConfigError as error:
+        return complain(error.message, error.hint)
+    except WorkbenchError as error:
+        return complain(error.message, error.hint, status=FAILED)
+
+
+def find(name: str) -> Command:
+    """The command with this name, which is one of `SUMMARIES` other than `serve`."""
+    command = import_module(f"mcp_workbench.cli.{name}").COMMAND
+    assert isinstance(command, Command)
+    return command
+
+
+def unknown(word: str, known: Sequence[str]) -> int:
+    """Say that this is no command."""
+    near = nearest(word, [*known, "help"], limit=1)
+    if near:
+        return complain(f"unknown command `{word}`; did you mean `{near[0]}`?", _HINT)
+    return complain(f"`{word}` is neither a command nor a configuration file", _HINT)
+
+
+_HINT = "mcp-workbench --help lists the commands; a configuration can be named with --config"
+
+
+def _help(names: Sequence[str]) -> int:
+    name = names[0] if names else "serve"
+    if name not in SUMMARIES:
+        return unknown(name, list(SUMMARIES))
+    print(overview() if name == "serve" else find(name).help())
+    return 0

@@ -1,0 +1,45 @@
+"""How every command says that something went wrong: on stderr, `error: …`, a blank line, `hint: …`.
+
+Owns that form. Lean by intent: `serve` uses it too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+# Exit statuses; docs/cli.md explains them.
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+
+_COLOURS: Final = {"error": "1;31", "warning": "1;33", "hint": "1;36", "note": "1;36"}
+
+
+def complain(message: str, hint: str | None = None, *, status: int = USAGE) -> int:
+    """Say what is wrong and what to do about it; the exit status."""
+    text = f"{_label('error')} {message}"
+    if hint:
+        text += f"\n\n{_label('hint')} {hint}"
+    print(text, file=sys.stderr)
+    return status
+
+
+def remark(label: str, message: str) -> None:
+    """A `warning`, `note` or `hint` that does not end anything."""
+    print(f"{_label(label)} {message}", file=sys.stderr)
+
+
+def _label(word: str) -> str:
+    if not is_colourful():
+        return f"{word}:"
+    return f"\x1b[{_COLOURS[word]}m{word}:\x1b[0m"
+
+
+def is_colourful() -> bool:
+    """Whether stderr is a terminal whose user wants colours."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stderr is not None and sys.stderr.isatty()

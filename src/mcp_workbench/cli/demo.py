@@ -1,0 +1,282 @@
+"""`mcp-workbench demo`: the main job as a small story, on servers that ship inside the package.
+
+Owns the story. It starts `mcp-workbench serve` as any client does and speaks MCP to it; every figure is measured while
+it runs. `mcp-workbench demo SERVER` is one of those servers by itself, for a first configuration of one's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from mcp_workbench.cli.client_settings import client_settings
+from mcp_workbench.cli.complain import FAILED, complain
+from mcp_workbench.cli.demo_client import DemoClient, DemoFailed, demo_servers_below, still_running
+from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.screen import Part, Screen, stdout
+from mcp_workbench.nearest import nearest
+
+SERVERS: Final = ("notes", "clock", "calculator", "files")
+TIMED_CALLS: Final = 200
+# In turns, so that a moment in which the machine is busy with something else hits both sides.
+ROUNDS: Final = 5
+
+ABOUT = """
+Shows in a few seconds what MCP Workbench does: a client connects, opens a toolbox, uses tools, and a server crashes.
+Everything runs on servers inside the package, in a temporary folder; no Node, no network, nothing is left behind.
+
+With the name of such a server (notes, clock, calculator, files) it is that server, over stdin and stdout, so that a
+first configuration needs nothing else: { "command": "mcp-workbench", "args": ["demo", "clock"] }
+"""
+
+TOOLBOXES: Final[dict[str, tuple[str, dict[str, list[str]]]]] = {
+    "desk": ("Notes and the clock: the everyday things", {"notes": ["--with-samples"], "clock": []}),
+    "lab": (
+        "Calculations, files, and notes of its own",
+        {"notes": [], "calculator": ["--with-crash"], "files": ["."]},
+    ),
+}
+
+
+def run(parsed: Parsed) -> int:
+    """Tell the story, or be one of its servers; the exit status."""
+    if parsed.positionals:
+        return _be_server(parsed.positionals[0], parsed.positionals[1:])
+    # A request to end takes the same way out as Ctrl-C, past the temporary folder.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with tempfile.TemporaryDirectory(prefix="mcp-workbench-demo-") as folder:
+        log = Path(folder) / "serve.log"
+        try:
+            Story(stdout(), Path(folder)).tell()
+        except DemoFailed as error:
+            said = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
+            return complain("\n".join([error.message, *said]), "please report this", status=FAILED)
+    return 0
+
+
+COMMAND = Command("demo [SERVER [ARGUMENTS ...]]", ABOUT, (), run, is_runner=True)
+
+
+def _be_server(name: str, arguments: list[str]) -> int:
+    if name not in SERVERS:
+        near = nearest(name, SERVERS) or SERVERS
+        raise UsageError(f"there is no demo server `{name}`; there are {', '.join(f'`{one}`' for one in near)}")
+    import runpy
+
+    sys.argv[1:] = arguments
+    runpy.run_module(f"mcp_workbench.demo.{name}", run_name="__main__", alter_sys=True)
+    return 0
+
+
+def server_command(server: str, arguments: list[str]) -> list[str]:
+    """How a demo server is started."""
+    return [sys.executable, "-m", f"mcp_workbench.demo.{server}", *arguments]
+
+
+class Story:
+    """One run of the demo."""
+
+    def __init__(self, screen: Screen, folder: Path) -> None:
+        self._screen = screen
+        self._folder = folder
+        self._chapter = 0
+        self._log = (folder / "serve.log").open("wb")
+        self._config = folder / "workbench-config.json"
+
+    def tell(self) -> None:
+        """From the configuration to the figures."""
+        began = time.monotonic()
+        with self._log:
+            self._screen.line(("MCP Workbench: one MCP server in front of many.", "strong"))
+            self._screen.line("A client, a workbench and five servers, for real, in a temporary folder.")
+            self._configure()
+            program = [sys.executable, "-m", "mcp_workbench", "serve", "--no-cache", "--config", str(self._config)]
+            with DemoClient(program, self._log) as client:
+                definitions = self._connect(client)
+                opened = self._open(client)
+                self._use(client)
+                self._isolation(client)
+                self._crash(client)
+                direct, through = self._timed(client)
+                self._end(client)
+            self._figures(definitions, opened, direct, through)
+        self._next_steps(time.monotonic() - began)
+
+    # chapters
+
+    def _configure(self) -> None:
+        self._heading("One file groups your servers into toolboxes")
+        (self._folder / "readme.txt").write_text("A file for the demo's file server.\n")
+        toolboxes: dict[str, Any] = {}
+        rows: list[list[Part]] = []
+        for name, (description, servers) in TOOLBOXES.items():
+            entries: dict[str, Any] = {}
+            for server, arguments in servers.items():
+                command, *rest = server_command(server, arguments)
+                entries[server] = {"command": command, "args": rest, "cwd": str(self._folder)}
+            toolboxes[name] = {"description": description, "mcpServers": entries}
+            rows.append([(name, "name"), ", ".join(servers), (description, "dim")])
+        self._config.write_text(json.dumps({"toolboxes": toolboxes}, indent=2))
+        self._screen.table(["", "", ""], rows, indent=3)
+
+    def _connect(self, client: DemoClient) -> int:
+        self._heading("A client connects and sees two tools")
+        welcome = client.initialize()
+        running = demo_servers_below(client.pid)
+        started = "" if running is None else f"; {len(running)} of 5 servers running"
+        self._request("initialize", f"ready {_ms(client.seconds)} after the start{started}", None)
+        tools = client.request("tools/list")["tools"]
+        self._request("tools/list", ", ".join(tool["name"] for tool in tools), client.seconds)
+        return _size(tools) + _size(welcome["instructions"])
+
+    def _open(self, client: DemoClient) -> int:
+        self._heading("The agent opens a toolbox; its servers start side by side")
+        result = client.call("open_toolbox", {"toolbox_name": "desk"})
+        content = result["structuredContent"]
+        tools: list[dict[str, Any]] = content["tools"]
+        servers = sorted({tool["source_server"] for tool in tools})
+        self._request("open_toolbox desk", f"{len(tools)} tools of {' and '.join(servers)}", client.seconds)
+        self._answer(", ".join(tool["name"] for tool in tools))
+        return _size(content)
+
+    def _use(self, client: DemoClient) -> None:
+        self._heading("The agent uses tools; answers pass through untouched")
+        self._tool(client, "desk", "clock", "now", {"zone": "UTC"})
+        self._tool(client, "desk", "notes", "add_note", {"title": "Train", "text": "at nine"})
+
+    def _isolation(self, client: DemoClient) -> None:
+        self._heading("The same server in two toolboxes is two servers that share nothing")
+        self._tool(client, "desk", "notes", "search_notes", {"query": "train"})
+        self._tool(
+            client,
+            "lab",
+            "notes",
+            "search_notes",
+            {"query": "train"},
+            "started just now, because it is needed just now",
+        )
+
+    def _crash(self, client: DemoClient) -> None:
+        self._heading("A server crashes; the call fails at once, nothing else notices")
+        self._tool(client, "lab", "calculator", "crash", {}, fails=True)
+        self._tool(client, "lab", "notes", "list_notes", {}, "its neighbour is not disturbed")
+        expression = {"expression": "sqrt(2) * 1000"}
+        self._tool(client, "lab", "calculator", "evaluate", expression, "started again for this call")
+
+    def _end(self, client: DemoClient) -> None:
+        self._heading("The client goes, and everything goes with it")
+        running = demo_servers_below(client.pid)
+        began = time.perf_counter()
+        status = client.close()
+        took = time.perf_counter() - began
+        left = "" if running is None else f", {still_running(running)} of {len(running)} servers left"
+        self._request("close stdin", f"exit status {status}{left}", took)
+
+    def _timed(self, client: DemoClient) -> tuple[float, float]:
+        """The median of a call to the clock, directly and through the workbench, in turns."""
+        taken: tuple[list[float], list[float]] = [], []
+        with DemoClient(server_command("clock", []), self._log) as direct:
+            direct.initialize()
+            for _ in range(ROUNDS):
+                for _ in range(TIMED_CALLS // ROUNDS):
+                    direct.call("now", {})
+                    taken[0].append(direct.seconds)
+                for _ in range(TIMED_CALLS // ROUNDS):
+                    client.use_tool("desk", "clock", "now", {})
+                    taken[1].append(client.seconds)
+        return statistics.median(taken[0]), statistics.median(taken[1])
+
+    def _figures(self, definitions: int, opened: int, direct: float, through: float) -> None:
+        flat = self._without_workbench()
+        size, tools = sum(map(_size, flat)), sum(map(len, flat))
+        self._screen.blank()
+        self._screen.line(("Measured just now", "strong"))
+        rows: list[list[Part]] = [
+            ["tools that the agent sees", f"{tools}", ("2", "good")],
+            ["tokens for them (bytes / 4)", f"{size // 4:,}", (f"{definitions // 4:,}", "good")],
+            ["  with `desk` open", "", f"{(definitions + opened) // 4:,}"],
+            ["servers running at the start", f"{len(flat)}", ("0", "good")],
+            [f"a call, median of {TIMED_CALLS}", _ms(direct), _ms(through)],
+        ]
+        self._screen.table(["", "without it", "with the workbench"], rows, indent=3)
+        self._screen.line(("A further server adds all its tools on the left, on the right its name.", "dim"), indent=3)
+
+    def _without_workbench(self) -> list[list[Any]]:
+        """The tools of each server as a client without a workbench gets them."""
+        found = []
+        for _, servers in TOOLBOXES.values():
+            for server, arguments in servers.items():
+                with DemoClient(server_command(server, arguments), self._log) as client:
+                    client.initialize()
+                    found.append(client.request("tools/list")["tools"])
+        return found
+
+    def _next_steps(self, seconds: float) -> None:
+        program = shutil.which("mcp-workbench") or str(Path(sys.executable).with_name("mcp-workbench"))
+        settings = client_settings(os.path.abspath(program), "/path/to/workbench-config.json")
+        self._screen.blank()
+        self._screen.line(("Use it with your own servers", "strong"))
+        self._screen.line("Write workbench-config.json (README.md, Configure), then tell your client:", indent=3)
+        shown: dict[str, list[str]] = {}
+        for setting in settings:
+            shown.setdefault(setting.text, []).append(f"{setting.client}: {setting.where}")
+        for text, clients in shown.items():
+            self._screen.blank()
+            for client in clients:
+                self._screen.line((client, "name"), indent=3)
+            self._screen.line((text, "code"), indent=5, wrap=False)
+        self._screen.blank()
+        self._screen.line((f"This took {seconds:.1f} s. mcp-workbench --help shows the other commands.", "dim"))
+
+    # lines
+
+    def _heading(self, text: str) -> None:
+        self._chapter += 1
+        self._screen.blank()
+        self._screen.line((f"{self._chapter}. {text}", "strong"))
+
+    def _request(self, what: str, result: str, seconds: float | None) -> None:
+        took = "" if seconds is None else f"  {_ms(seconds)}"
+        said = f"  {result}" if result else ""
+        self._screen.line(("→ ", "dim"), (what, "name"), said, (took, "dim"), indent=3)
+
+    def _answer(self, text: str, *, bad: bool = False) -> None:
+        self._screen.line((text, "bad" if bad else "plain"), indent=5)
+
+    def _tool(
+        self,
+        client: DemoClient,
+        toolbox: str,
+        server: str,
+        tool: str,
+        arguments: Any,
+        why: str = "",
+        fails: bool = False,
+    ) -> None:
+        result = client.use_tool(toolbox, server, tool, arguments)
+        if bool(result.get("isError")) is not fails:
+            raise DemoFailed(f"{toolbox}/{server}/{tool} answered {result}")
+        given = json.dumps(arguments) if arguments else ""
+        self._request(f"use_tool {toolbox}/{server}/{tool}", given, client.seconds)
+        text: str = result["content"][0]["text"]
+        self._answer(text, bad=fails)
+        if why:
+            self._screen.line((f"({why})", "dim"), indent=5)
+
+
+def _size(value: object) -> int:
+    """Bytes as they travel."""
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def _ms(seconds: float) -> str:
+    milliseconds = seconds * 1000
+    return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.2g} ms"

@@ -1,0 +1,188 @@
+"""What the commands need of the engine, in one place: a workbench in this process, without a client.
+
+Owns the way from a command to a running gateway and back. `open` and `check` look at the catalogue that connections
+fill; `call` speaks MCP to a session as any client does, so that a shell gets what an agent gets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from msgspec import Raw, Struct, UnsetType
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.cli.flags import UsageError
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.view import View
+from mcp_workbench.face.wording import no_such
+from mcp_workbench.gateway import LOCAL_PRINCIPAL, Gateway, Options
+from mcp_workbench.jsonrpc import messages
+from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.protocol.meta import PROGRESS_TOKEN
+from mcp_workbench.protocol.versions import LATEST_LEGACY
+from mcp_workbench.run import run
+from mcp_workbench.session.session import Session
+
+T = TypeVar("T")
+
+# A command line can answer no questions, so servers are told of no ability to.
+NO_CAPABILITIES: Final = b"{}"
+
+
+class Progress(Struct):
+    """How far a call is, as its server says."""
+
+    progress: float = 0.0
+    total: float | None = None
+    message: str | None = None
+
+
+class LogMessage(Struct):
+    """A log message of a server."""
+
+    level: str = "info"
+    data: object = None
+
+
+class Engine:
+    """A workbench that runs for the time of one command."""
+
+    def __init__(self, config: WorkbenchConfig, *, use_cache: bool) -> None:
+        # Whatever face clients are shown, `proxy` is the one in which every tool can be named.
+        self._gateway = Gateway(config, Options(use_cache=use_cache, face="proxy"))
+
+    def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do the work while everything runs, then end every server. Errors come out as they are."""
+        return run(self._run(work))
+
+    async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
+        failure: Exception
+        async with self._gateway.running():
+            # Kept until everything has ended: a task group would wrap it into a group of errors.
+            try:
+                return await work()
+            except (WorkbenchError, UsageError, OSError) as error:
+                failure = error
+        raise failure
+
+    def toolbox(self, name: str) -> dict[str, ServerEntry]:
+        """The servers of a toolbox. Raises `UsageError` with the nearest names."""
+        toolboxes = self._gateway.catalog.toolboxes
+        if name not in toolboxes:
+            raise UsageError(no_such("toolbox", name, toolboxes), hint="mcp-workbench list shows all toolboxes")
+        return toolboxes[name]
+
+    def server(self, toolbox: str, name: str) -> ServerEntry:
+        """One server. Raises `UsageError` with the nearest names."""
+        servers = self.toolbox(toolbox)
+        if name not in servers:
+            where = f" in toolbox `{toolbox}`"
+            raise UsageError(no_such("server", name, servers, where), hint="mcp-workbench list shows all servers")
+        return servers[name]
+
+    async def tool(self, toolbox: str, server: str, name: str) -> Raw:
+        """A tool's definition, asked for where it is not remembered. Raises `UsageError` and `DownstreamError`."""
+        entry = self.server(toolbox, server)
+        entry.recall()
+        if name not in entry.tools:
+            await self.listed(entry)
+        if name in entry.tools:
+            return entry.tools[name]
+        where = f" on server `{server}` of toolbox `{toolbox}`"
+        if name in entry.hidden:
+            raise UsageError(
+                f"tool `{name}`{where} is excluded by `toolFilters` in the configuration",
+                hint="change `toolFilters` of this server to allow it",
+            )
+        hint = f"mcp-workbench open {toolbox} shows all its tools"
+        raise UsageError(no_such("tool", name, entry.tools, where), hint=hint)
+
+    def connection(self, entry: ServerEntry) -> Connection:
+        """The connection to a server; made, but not started, if there is none yet."""
+        return self._gateway.pool.connection(entry, LOCAL_PRINCIPAL, NO_CAPABILITIES)
+
+    async def listed(self, entry: ServerEntry) -> Connection:
+        """Start a server and wait until it has said what it offers. Raises `DownstreamError`."""
+        connection = self.connection(entry)
+        await connection.ensure_listed(asked=True)
+        return connection
+
+    def remember(self, entry: ServerEntry) -> None:
+        """Keep what the server offers for the next time, also where the gateway itself does not."""
+        if entry.offer is not None:
+            ManifestStore(default_folder).save(entry.key, entry.offer)
+
+    def opened(self, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
+        """The result of `open_toolbox`, from what is known now."""
+        return self._gateway.face.opened(View(LOCAL_PRINCIPAL), toolbox, failures)
+
+    def client(self) -> LocalClient:
+        """A client of this workbench."""
+        return LocalClient(self._gateway)
+
+
+class LocalClient:
+    """An MCP client in the same process: a link whose other end is a session."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.on_progress: Callable[[Progress], None] = lambda progress: None
+        self.on_log: Callable[[LogMessage], None] = lambda message: None
+        self.unsent_bytes = 0
+        self._waiting: dict[int, asyncio.Future[Raw]] = {}
+        self._session = Session(self, gateway.router, gateway.welcome, LOCAL_PRINCIPAL, lambda reason: None)
+
+    async def initialize(self) -> None:
+        """Shake hands, without any capability."""
+        info = {"name": "mcp-workbench call", "version": "1"}
+        params = {"protocolVersion": LATEST_LEGACY, "capabilities": Raw(NO_CAPABILITIES), "clientInfo": info}
+        await self._request("initialize", params)
+
+    async def use_tool(self, toolbox: str, server: str, tool: str, arguments: bytes) -> Raw:
+        """Call a tool as an agent does. Raises `RemoteError` for a JSON-RPC error."""
+        identifier = {"toolbox": toolbox, "server": server, "tool": tool}
+        params = {
+            "name": "use_tool",
+            "arguments": {"tool": identifier, "arguments": Raw(arguments)},
+            "_meta": {PROGRESS_TOKEN: 1},
+        }
+        return await self._request("tools/call", params)
+
+    async def _request(self, method: str, params: object) -> Raw:
+        id = len(self._waiting) + 1
+        future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self._waiting[id] = future
+        self._session.on_message(messages.request(id, method, messages.encode(params)))
+        return await future
+
+    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+        """The session speaks."""
+        message = messages.read(b"".join(bytes(part) for part in parts))
+        if isinstance(message.method, UnsetType):
+            assert not isinstance(message.id, UnsetType)
+            future = self._waiting[int(bytes(message.id))]
+            if future.done():
+                return
+            if not isinstance(message.error, UnsetType):
+                future.set_exception(RemoteError(messages.read_error(message.error)))
+            elif not isinstance(message.result, UnsetType):
+                future.set_result(Raw(bytes(message.result)))
+        elif not isinstance(message.params, UnsetType):
+            self._told(message.method, message.params)
+
+    def _told(self, method: str, params: Raw) -> None:
+        from msgspec import MsgspecError
+        from msgspec.json import decode
+
+        # A server may write anything here; what cannot be shown is not worth failing a call for.
+        try:
+            if method == "notifications/progress":
+                self.on_progress(decode(params, type=Progress))
+            elif method == "notifications/message":
+                self.on_log(decode(params, type=LogMessage))
+        except MsgspecError:
+            return

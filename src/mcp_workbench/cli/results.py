@@ -1,0 +1,107 @@
+"""What a tool answered, taken apart for a shell: text, files, remarks.
+
+Owns which part of a result is data and which is a remark about it. Refuses to print. Pure.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from typing import Any, NamedTuple
+
+from msgspec import Raw
+
+_QUESTIONS = ("elicitation", "sampling", "roots/list")
+
+
+class Binary(NamedTuple):
+    """Bytes that a terminal cannot show."""
+
+    kind: str
+    type: str
+    data: bytes
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.type}, {len(self.data):,} bytes)"
+
+
+class Reading:
+    """A result, read."""
+
+    def __init__(self, raw: Raw | bytes) -> None:
+        self.raw = bytes(raw)
+        # The standard library reads lone surrogates and numbers of any size; a result may hold both.
+        result = json.loads(self.raw)
+        self._result: dict[str, Any] = result if isinstance(result, dict) else {}
+        self.is_error = self._result.get("isError") is True
+        self.texts: list[str] = []
+        self.binaries: list[Binary] = []
+        self.remarks: list[str] = []
+        content = self._result.get("content")
+        for item in content if isinstance(content, list) else []:
+            self._take(item if isinstance(item, dict) else {"type": "?"})
+        self._settle_structured()
+
+    @property
+    def questions(self) -> list[str]:
+        """What the tool wants to know before it goes on, which only a client with a person behind it can answer."""
+        if self._result.get("resultType") != "input_required":
+            return []
+        requests = self._result.get("inputRequests")
+        asked = requests.values() if isinstance(requests, dict) else []
+        return [_question(request) for request in asked] or ["something that it does not say"]
+
+    def _take(self, item: dict[str, Any]) -> None:
+        match item:
+            case {"type": "text", "text": str(text)}:
+                self.texts.append(text)
+            case {"type": "image" | "audio" as kind, "data": str(data)}:
+                self._take_binary(kind, item.get("mimeType"), data)
+            case {"type": "resource", "resource": {"text": str(text)}}:
+                self.texts.append(text)
+            case {"type": "resource", "resource": {"blob": str(data)} as resource}:
+                self._take_binary(str(resource.get("uri", "resource")), resource.get("mimeType"), data)
+            case {"type": "resource_link", "uri": str(uri)}:
+                self.texts.append(uri)
+            case _:
+                self.remarks.append(f"content of type `{item.get('type')}` is not shown; --raw shows it")
+
+    def _take_binary(self, kind: str, type: object, data: str) -> None:
+        try:
+            self.binaries.append(Binary(kind, str(type or "unknown type"), binascii.a2b_base64(data)))
+        except (binascii.Error, ValueError):
+            self.remarks.append(f"{kind}: its data is not base64; --raw shows it")
+
+    def _settle_structured(self) -> None:
+        """Structured content is shown where there is no text; where text repeats it, other text is enough."""
+        structured = self._result.get("structuredContent")
+        if structured is None:
+            return
+        if not self.texts and not self.binaries:
+            self.texts.append(json.dumps(structured, indent=2, ensure_ascii=False))
+            return
+        without = [text for text in self.texts if not _says_the_same(text, structured)]
+        if without:
+            self.texts = without
+
+
+def asks_the_user(text: str) -> bool:
+    """Whether an error speaks of a question that could not be asked."""
+    return any(word in text.lower() for word in _QUESTIONS)
+
+
+def _question(request: object) -> str:
+    if not isinstance(request, dict):
+        return "something"
+    params = request.get("params")
+    message = params.get("message") if isinstance(params, dict) else None
+    return f"{request.get('method')}: {message}" if isinstance(message, str) else str(request.get("method"))
+
+
+def _says_the_same(text: str, structured: object) -> bool:
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        return bool(json.loads(text) == structured)
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,146 @@
+"""Output for people: with colours and wrapped on a terminal, plain and whole in a pipe.
+
+Owns the look. `rich` is imported for a terminal only. Refuses to know what is shown: it gets text with the names of a
+few styles. What servers say is never taken as markup, and on a terminal its control characters are made visible: an
+escape sequence in a tool's description must not be able to repaint the screen.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+Style = Literal["plain", "strong", "name", "dim", "good", "bad", "warn", "code"]
+Part = str | tuple[str, Style]
+
+_RICH_STYLES: Final[dict[Style, str]] = {
+    "plain": "",
+    "strong": "bold",
+    "name": "bold cyan",
+    "dim": "dim",
+    "good": "green",
+    "bad": "bold red",
+    "warn": "yellow",
+    "code": "green",
+}
+_BETWEEN_COLUMNS: Final = 2
+
+
+class Screen:
+    """One output stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.is_terminal = stream.isatty()
+
+    @cached_property
+    def console(self) -> Console:
+        """The terminal, for what only a terminal can show."""
+        from rich.console import Console
+
+        return Console(file=self._stream, highlight=False, markup=False, emoji=False)
+
+    def line(self, *parts: Part, indent: int = 0, wrap: bool = True) -> None:
+        """One line or paragraph. On a terminal it is wrapped within its indentation, unless it is to be copied."""
+        if not self.is_terminal:
+            margin = " " * indent
+            text = "".join(part if isinstance(part, str) else part[0] for part in parts)
+            self._stream.write("".join(f"{margin}{one}".rstrip(" ") + "\n" for one in text.split("\n")))
+            return
+        from rich.padding import Padding
+
+        shown = _assembled(parts)
+        if not wrap:
+            for one in shown.split("\n"):
+                self.console.print(" " * indent, one, sep="", soft_wrap=True)
+            return
+        self.console.print(Padding(shown, (0, 0, 0, indent), expand=False) if indent else shown)
+
+    def blank(self) -> None:
+        """An empty line."""
+        self._stream.write("\n")
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[Part]], *, indent: int = 0, right: int = -1) -> None:
+        """Rows under a header; the column `right` is aligned to the right."""
+        if self.is_terminal:
+            self._rich_table(header, rows, indent, right)
+            return
+        cells = [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in rows]
+        if any(header):
+            cells.insert(0, [title.upper() for title in header])
+        widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+        for row in cells:
+            padded = [
+                cell.rjust(width) if column == right else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            self._stream.write((" " * indent + (" " * _BETWEEN_COLUMNS).join(padded)).rstrip() + "\n")
+
+    def _rich_table(self, header: Sequence[str], rows: Sequence[Sequence[Part]], indent: int, right: int) -> None:
+        from rich.padding import Padding
+
+        shown = rich_table(header, rows, right)
+        self.console.print(Padding(shown, (0, 0, 0, indent), expand=False))
+
+    def json(self, value: object) -> None:
+        """A value as indented JSON: the same bytes on a terminal and in a pipe."""
+        from msgspec.json import format
+
+        from mcp_workbench.jsonrpc.messages import encode
+
+        self._stream.write(format(encode(value), indent=2).decode() + "\n")
+
+    def text(self, text: str) -> None:
+        """Text as it is, ending in a line break; on a terminal without the power to control it."""
+        shown = visible(text) if self.is_terminal else text
+        self._stream.write(shown if shown.endswith("\n") else shown + "\n")
+
+    def flush(self) -> None:
+        """Bring everything out, before somebody else writes to the same terminal."""
+        self._stream.flush()
+
+
+def rich_table(header: Sequence[str], rows: Sequence[Sequence[Part]], right: int = -1) -> RenderableType:
+    """The same table for a terminal, also for a display that changes."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, _BETWEEN_COLUMNS, 0, 0), header_style="dim")
+    table.show_header = any(header)
+    for column, title in enumerate(header):
+        table.add_column(title, justify="right" if column == right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_assembled([cell]) for cell in row))
+    return table
+
+
+def _assembled(parts: Sequence[Part]) -> Text:
+    from rich.text import Text
+
+    pairs = [(part, "") if isinstance(part, str) else (part[0], _RICH_STYLES[part[1]]) for part in parts]
+    return Text.assemble(*((visible(text), style) for text, style in pairs))
+
+
+def visible(text: str) -> str:
+    """The text with control characters, other than line breaks and tabs, written out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" or letter == "\xa0" else ascii(letter)[1:-1]
+        for letter in text.replace("\r\n", "\n")
+    )
+
+
+def stdout() -> Screen:
+    """Where data goes."""
+    return Screen(sys.stdout)
+
+
+def stderr() -> Screen:
+    """Where everything else goes."""
+    return Screen(sys.stderr)

@@ -1,0 +1,38 @@
+"""What the commands have in common: which configuration, how talkative, how fresh.
+
+Owns these options and what they mean. Refuses to know what a command does with the configuration.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+from mcp_workbench.cli.flags import Flag, Parsed
+from mcp_workbench.config.load import load
+from mcp_workbench.config.locate import locate
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.redact import Redactor
+
+CONFIG: Final = Flag("config", "FILE", "the configuration file")
+DEBUG: Final = Flag("debug", None, "log what happens, servers' stderr included, to stderr")
+NO_CACHE: Final = Flag("no-cache", None, "neither use nor keep what is remembered of servers")
+JSON: Final = Flag("json", None, "print JSON")
+
+
+def configuration(parsed: Parsed, argument: str | None = None) -> WorkbenchConfig:
+    """The configuration that the command line names. Raises `ConfigError`."""
+    return load(locate(parsed.value("config"), argument, os.environ), os.environ)
+
+
+def log_for(parsed: Parsed, config: WorkbenchConfig) -> None:
+    """Commands say themselves what matters; the engine's log is shown only when asked for."""
+    if parsed.has("debug"):
+        from mcp_workbench.observe.log import set_up
+
+        set_up(debug=True, file=None, format="text", redactor=Redactor(config.secrets))
+        return
+    logger = logging.getLogger("mcp_workbench")
+    logger.handlers[:] = [logging.NullHandler()]
+    logger.propagate = False
