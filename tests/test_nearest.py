@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench import nearest as module
@@ -66,6 +66,7 @@ def test_only_a_handful_of_candidates_is_measured(monkeypatch: pytest.MonkeyPatc
     assert max(measured) <= (96, 96)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30), st.lists(st.text(max_size=30), max_size=60), st.integers(0, 5))
 def test_answers_are_candidates_and_an_exact_name_always_wins(name: str, names: list[str], limit: int) -> None:
     answer = nearest(name, names, limit)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
 
 from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog
@@ -20,24 +20,23 @@ from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.base import Face
+from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.router import Router
 from mcp_workbench.session.hub import Hub
 from mcp_workbench.session.parking import Parking
+from mcp_workbench.session.services import Services
 from mcp_workbench.session.session import Session
 from mcp_workbench.session.welcome import Welcome
-from mcp_workbench.transport.link import Receiver
+from mcp_workbench.transport.link import Link, Receiver
 from mcp_workbench.transport.pipes import Batch
 from mcp_workbench.transport.processes import ProcessTable
 
+if TYPE_CHECKING:
+    from mcp_workbench.transport.http.parameters import HeaderParameters
+
 log = logging.getLogger(__name__)
 
-# How long running calls may go on when we are asked to end. Clients give a server about as long before they kill it.
-DRAIN_SECONDS: Final = 5.0
-# How long the client may take to read the last answers.
-FLUSH_SECONDS: Final = 1.0
 DEFAULT_SEPARATOR: Final = ":"
-# Over stdio there is one user: whoever started us.
-LOCAL_PRINCIPAL: Final = ""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -69,17 +68,18 @@ class Gateway:
         self.catalog.subscribe(self._hub.on_change)
         self.welcome = Welcome(self.face, options.name, options.version)
         self.processes = ProcessTable()
-        self._batch: Batch | None = None
+        self.batch: Batch | None = None
         self._tasks: asyncio.TaskGroup | None = None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Everything that runs, runs inside."""
         loop = asyncio.get_running_loop()
-        self._batch = Batch(loop)
+        self.batch = Batch(loop)
         self.pool = Pool(self.catalog, self.welcome.info, self._open_link, self.start_task)
         self.router = Router(self.catalog, self.pool, self.face, self.start_task, self._options.list_timeout)
         self.router.on_opened.append(self._hub.on_opened)
+        self._services = Services(self.router, self.welcome, self.parking, self._hub)
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 try:
@@ -106,7 +106,7 @@ class Gateway:
         # Imported with the first server: starting up does not need it.
         from mcp_workbench.transport.child import spawn
 
-        assert self._batch is not None
+        assert self.batch is not None
         if not self.processes.is_prepared:
             self._reap_strays_when_they_end()
         link = spawn(
@@ -115,7 +115,7 @@ class Gateway:
             config.env,
             config.cwd,
             table=self.processes,
-            batch=self._batch,
+            batch=self.batch,
             receiver=receiver,
             limit=self.config.max_message_bytes,
         )
@@ -129,55 +129,31 @@ class Gateway:
         with contextlib.suppress(ValueError):  # not in the main thread: tests
             signal.signal(signal.SIGCHLD, lambda *_: loop.call_soon_threadsafe(self.processes.reap_strays))
 
-    async def serve_stdio(self) -> None:
-        """Serve one client on stdin and stdout until it goes or a signal comes."""
-        from mcp_workbench.transport.stdio import StdioLink
+    def readiness(self) -> tuple[bool, bytes]:
+        """Whether clients may be sent here, and what an operator should see, as JSON."""
+        return not self.pool.is_closing, encode({"servers": self.status()})
 
-        loop = asyncio.get_running_loop()
-        ending = _Ending(loop, self.processes)
-        async with self.running():
-            assert self._batch is not None
-            link = StdioLink(self._batch, self.config.max_message_bytes)
-            session = Session(link, self.router, self.welcome, self.parking, LOCAL_PRINCIPAL, ending.begin)
-            self._hub.sessions.add(session)
-            try:
-                link.start(session)
-                await ending.begun.wait()
-                log.info("shutting down: %s", ending.reason)
-                session.is_draining = True
-                link.stop_reading()
-                await _wait_until(lambda: not session.calls or ending.is_urgent, DRAIN_SECONDS)
-                session.end(DownstreamError("the workbench is shutting down; the call was not finished"))
-                await _wait_until(lambda: not link.unsent_bytes or ending.is_urgent, FLUSH_SECONDS)
-            finally:
-                link.close()
-        log.info("bye")
+    def status(self) -> list[dict[str, object]]:
+        """How every server is doing that has been used."""
+        from mcp_workbench.downstream.status import status_of
 
+        return status_of(self.pool.connections(), asyncio.get_running_loop().time())
 
-class _Ending:
-    """Why and how fast we end. The first signal begins it, the next hurries it, one more ends at once."""
+    def parameters_of(self, tool: str) -> HeaderParameters | None:
+        """Which parameters of a tool its clients mirror into HTTP headers; None for a tool that is not shown."""
+        from mcp_workbench.transport.http.parameters import InvalidAnnotation, read_annotations
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, processes: ProcessTable) -> None:
-        self.begun = asyncio.Event()
-        self.reason = ""
-        self.is_urgent = False
-        self._processes = processes
-        self._signals = 0
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal, number)
+        definition = self.face.definition_of(tool)
+        if definition is None or b'"x-mcp-header"' not in bytes(definition):
+            return None
+        try:
+            return read_annotations(decode(definition)["inputSchema"])
+        except (InvalidAnnotation, DecodeError, KeyError):
+            return None
 
-    def begin(self, reason: str) -> None:
-        """Begin to end."""
-        self.reason = self.reason or reason
-        self.begun.set()
-
-    def _on_signal(self, number: signal.Signals) -> None:
-        self._signals += 1
-        if self._signals > 1:
-            self._processes.kill_all()
-            os._exit(128 + number)
-        self.is_urgent = self.begun.is_set()
-        self.begin(f"received {number.name}")
+    def make_session(self, link: Link, principal: str, closed: Callable[[str], None]) -> Session:
+        """A session for a client that has just connected."""
+        return Session(self._services, link, principal, closed)
 
 
 def _face(catalog: Catalog, options: Options) -> Face:
@@ -194,13 +170,6 @@ def _face(catalog: Catalog, options: Options) -> Face:
     from mcp_workbench.face.proxy import ProxyFace
 
     return ProxyFace(catalog)
-
-
-async def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    # Polled: what it waits for is decided in hot paths that should not have to set events for our end.
-    end = asyncio.get_running_loop().time() + seconds
-    while not condition() and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
 
 
 async def _contained(work: Awaitable[None]) -> None:

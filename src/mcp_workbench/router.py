@@ -277,7 +277,13 @@ class Router:
 
     async def unsubscribe(self, call: RoutedCall, uri: str, entry: ServerEntry, subscriber: Subscriber) -> None:
         """Watch a resource no longer."""
-        await self.connection(entry, call).watch.unsubscribe(uri, subscriber)
+        await self.unsubscribe_as(call.view.principal, call.capabilities, uri, entry, subscriber)
+
+    async def unsubscribe_as(
+        self, principal: str, capabilities: bytes, uri: str, entry: ServerEntry, subscriber: Subscriber
+    ) -> None:
+        """The same for a client that is gone, and has no call any more."""
+        await self._pool.connection(entry, principal, capabilities).watch.unsubscribe(uri, subscriber)
 
     def set_log_level(self, principal: str, capabilities: bytes, level: str) -> None:
         """Have every server that these callers use log from this level on, those started later included."""

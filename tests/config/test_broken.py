@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.config.keys import FOREIGN_KEYS, SERVER_KEYS, UNSUPPORTED_KEYS
@@ -211,6 +211,7 @@ LEAVES = (
 ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
 
 
+@settings(deadline=None)
 @given(st.dictionaries(NAMES, ANYTHING, max_size=6), st.booleans())
 def test_no_server_whatever_breaks_the_validation(server: dict[str, object], plain: bool) -> None:
     document = {"mcpServers": {"fs": server}} if plain else toolbox_with(server)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.config.expand import MAX_LENGTH, expand
@@ -85,6 +85,7 @@ def test_an_expansion_beyond_all_measure_is_refused() -> None:
     assert expansion.text == ""
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="${}:-NAME_x \n"))
 def test_any_text_is_expanded_or_told(text: str) -> None:
     expansion = expand(text, ENVIRON)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.config import jsonc
@@ -152,12 +152,14 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(VALUES, st.booleans())
 def test_counting_colons_counts_the_members(value: object, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=1).encode()
     assert _members_written(text) == _members_read(value)
 
 
+@settings(deadline=None)
 @given(VALUES | st.dictionaries(st.sampled_from(["toolboxes", "mcpServers", "servers", "face"]), VALUES))
 def test_no_document_breaks_the_validation(value: object) -> None:
     outcome = outcome_of(json.dumps(value))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.config.redact import Redactor, secrets_in, secrets_in_url
@@ -57,6 +57,7 @@ def test_without_secrets_a_text_stays_as_it_is() -> None:
     assert Redactor([""]).text(text) is text
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet="abc.*\\", min_size=4), max_size=5), st.text(alphabet="abc.*\\ "))
 def test_no_secret_is_left_in_any_text(secrets: list[str], text: str) -> None:
     shown = Redactor(secrets).text(text + "".join(secrets)).replace("***", "\0")

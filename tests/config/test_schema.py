@@ -14,7 +14,7 @@ from mcp_workbench.config.jsonc import Document
 from mcp_workbench.config.keys import UNSUPPORTED_KEYS
 from mcp_workbench.config.load import parse
 from mcp_workbench.config.schema import json_schema
-from tests.config.loading import toolbox_with
+from tests.config.loading import problems_of, toolbox_with
 from tests.config.test_broken import FILES, SERVERS, TOOLBOX
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -58,6 +58,23 @@ def test_each_caller_gets_a_schema_of_its_own() -> None:
 def test_every_example_of_the_documentation_loads_and_fits_the_schema(example: str) -> None:
     assert parse(example.encode(), "workbench-config.json", {}).toolboxes
     VALIDATOR.validate(Document(example).value)
+
+
+def test_the_problems_shown_in_the_documentation_are_what_one_sees() -> None:
+    text = """{
+  "toolboxes": {
+    "dev": {
+      "description": "Files",
+      "mcpServers": {
+        "fs": {
+          "comand": "npx",
+          "timeout": 90000
+        }
+      }
+    }
+  }
+}"""
+    assert f"```text\n{problems_of(text)}\n```" in DOCUMENTATION
 
 
 def test_there_are_examples() -> None:

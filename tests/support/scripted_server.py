@@ -1,7 +1,8 @@
-"""One configurable stdio MCP server for the tests of the engine: plain Python, no SDK.
+"""One configurable MCP server for the tests of the engine: plain Python, no SDK.
 
-Owns the wire, the two eras and the ways to misbehave, each switched on by a flag; `scripted_tools` owns what tools do.
-Calls run in threads, so that one that hangs does not hold up the others. Run as a script: `scripted_server.py [flags]`.
+Owns the wire, the two eras and the ways to misbehave, each switched on by a flag; `scripted_tools` owns what tools do,
+`scripted_offers` everything else that a server may offer. Calls run in threads, so that one that hangs does not hold up
+the others. Run as a script over stdio, `scripted_server.py [flags]`, or within a test over anything that carries lines.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 # Run as a script, sys.path starts with this folder; the package above it is two folders up.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from tests.support.scripted_offers import Offers, ScriptedTasks
 from tests.support.scripted_tools import HANG_SECONDS, TOOLS, Json, NoAnswer, RpcError, definition, echo
 
 LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -28,15 +31,21 @@ META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 META_CLIENT = "io.modelcontextprotocol/clientInfo"
 META_SERVER = "io.modelcontextprotocol/serverInfo"
 META_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+# What a client can ask for and be answered later, from a thread.
+CALLS = ("tools/call", "prompts/get", "resources/read")
 # What `--noise` puts on stdout: a banner, blank lines, broken JSON, JSON that is no message, bytes that are no UTF-8.
 NOISE = b'Starting up...\n\n   \n{"jsonrpc": "2.0", \n{"hello": "world"}\n[1, 2, 3]\n"text"\n\xff\xfe\x00\n'
 
 
 class Call:
-    """One `tools/call` under way."""
+    """One `tools/call`, `prompts/get` or `resources/read` under way."""
 
-    def __init__(self, server: ScriptedServer, request_id: str | int, params: Json, modern: bool) -> None:
-        self.server, self.id, self.params, self.modern = server, request_id, params, modern
+    def __init__(
+        self, server: ScriptedServer, request_id: str | int, method: str, params: Json, modern: bool
+    ) -> None:
+        self.server, self.id, self.method, self.params, self.modern = server, request_id, method, params, modern
         self.tool: str = params.get("name", "")
         self.arguments: Json = params.get("arguments") or {}
         self.meta: Json = params.get("_meta") or {}
@@ -47,6 +56,18 @@ class Call:
         if self.progress_token is not None:
             params = {"progressToken": self.progress_token, "progress": progress, "total": total, "message": message}
             self.server.notify("notifications/progress", params)
+
+    @property
+    def client_capabilities(self) -> Json:
+        """What the client declared, with this request or in the handshake."""
+        declared: Json = self.meta[META_CAPABILITIES] if self.modern else self.server.client_capabilities
+        return declared
+
+    def log(self, level: str, data: Any) -> None:
+        """A log message, where the client wants one of this level."""
+        least = self.meta.get(META_LOG_LEVEL) if self.modern else self.server.log_level
+        if least is not None and LEVELS.index(level) >= LEVELS.index(least):
+            self.server.notify("notifications/message", {"level": level, "logger": "scripted", "data": data})
 
     def ask_client(self, method: str, params: Json, capability: str) -> Json:
         """The client's answer as `{"result": ...}` or `{"error": ...}`, asked for in the way of the era.
@@ -77,9 +98,19 @@ class InputRequired(Exception):
 
 
 class ScriptedServer:
-    def __init__(self, options: argparse.Namespace) -> None:
+    """`write` takes whole lines; `end` is what a crash does."""
+
+    def __init__(
+        self, options: argparse.Namespace, write: Callable[[bytes], None], end: Callable[[int], NoReturn]
+    ) -> None:
         self.options = options
         self.tool_names = _listed_tools(options)
+        self.offers = Offers(options.offers) if options.offers else None
+        self.tasks = ScriptedTasks()
+        self.log_level = "debug"
+        self.client_capabilities: Json = {}
+        self.end = end
+        self._write = write
         self._write_lock = threading.Lock()
         self._state_lock = threading.Condition()
         self._running: dict[str | int, Call] = {}
@@ -93,8 +124,7 @@ class ScriptedServer:
 
     def write(self, data: bytes) -> None:
         with self._write_lock:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            self._write(data)
 
     def send(self, message: Json) -> None:
         noise = NOISE if self.options.noise else b""
@@ -125,17 +155,35 @@ class ScriptedServer:
             self._state_lock.wait_for(lambda: len(self._cancellations) >= enough, seconds)
             return list(self._cancellations)
 
-    def notify_tools_changed(self) -> None:
-        if self._initialized:
-            self.notify("notifications/tools/list_changed", {})
+    def notify_changed(self, kind: str, times: int = 1) -> None:
+        """`kind` is `tools`, `prompts` or `resources`; told in the way of every era that somebody listens in."""
+        for _ in range(times):
+            if self._initialized:
+                self.notify(f"notifications/{kind}/list_changed", {})
+            for subscription, wanted in list(self._listening.items()):
+                if wanted.get(f"{kind}ListChanged"):
+                    self.notify(f"notifications/{kind}/list_changed", {"_meta": {META_SUBSCRIPTION: subscription}})
+
+    def notify_updated(self, uri: str) -> None:
+        """A resource changed: told to those who subscribed to it."""
+        assert self.offers is not None
+        if uri in self.offers.subscribed:
+            self.notify("notifications/resources/updated", {"uri": uri, "x-unknown": 1})
         for subscription, wanted in list(self._listening.items()):
-            if wanted.get("toolsListChanged"):
-                self.notify("notifications/tools/list_changed", {"_meta": {META_SUBSCRIPTION: subscription}})
+            if uri in wanted.get("resourceSubscriptions", ()):
+                params = {"uri": uri, "x-unknown": 1, "_meta": {META_SUBSCRIPTION: subscription}}
+                self.notify("notifications/resources/updated", params)
+
+    def end_subscriptions(self) -> None:
+        """End every subscription as the specification asks, with the answer to the request that opened it."""
+        for subscription in list(self._listening):
+            del self._listening[subscription]
+            self._send_result(subscription, {"_meta": {META_SUBSCRIPTION: subscription}}, True)
 
     # The wire
 
-    def serve(self) -> None:
-        for line in sys.stdin.buffer:
+    def serve(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
             if self.options.log:
                 _append(self.options.log, line.strip())
             message = json.loads(line)
@@ -159,7 +207,7 @@ class ScriptedServer:
 
     def _handle_request(self, request_id: str | int, method: str, params: Json) -> None:
         if method in self.options.crash_on or (method == "server/discover" and self.options.die_on_discover):
-            os._exit(9)
+            self.end(9)
         if method in self.options.hang_on:
             return
         modern = META_VERSION in (params.get("_meta") or {}) and self.options.era in ("modern", "dual")
@@ -172,8 +220,8 @@ class ScriptedServer:
             return
         except NoAnswer:
             return
-        if method == "tools/call":
-            call = self._running[request_id] = Call(self, request_id, params, modern)
+        if method in CALLS:
+            call = self._running[request_id] = Call(self, request_id, method, params, modern)
             threading.Thread(target=self._run, args=(call,), daemon=True).start()
         elif method == "subscriptions/listen" and modern:
             self._listen(request_id, params)
@@ -218,15 +266,36 @@ class ScriptedServer:
             return self._initialize(params)
         if method == "server/discover" and modern:
             return {"supportedVersions": [MODERN_VERSION], **self._identity(), "ttlMs": 60_000, "cacheScope": "public"}
+        cache: Json = {"ttlMs": 60_000, "cacheScope": "public"} if modern else {}
         if method == "tools/list":
-            return {**self._page(params), **({"ttlMs": 60_000, "cacheScope": "public"} if modern else {})}
-        if method in ("ping", "logging/setLevel") and not modern:
+            return {**self._page("tools", [definition(name) for name in self.tool_names], params), **cache}
+        if self.offers is not None and method in self.offers.LISTS:
+            kind = self.offers.LISTS[method]
+            return {**self._page(kind, self.offers.listed(kind), params), **cache}
+        if self.offers is not None and method == "completion/complete":
+            return self.offers.complete(params)
+        if self.options.tasks and modern and method.startswith("tasks/"):
+            return self.tasks.answer(method, params)
+        if method == "example/method" and self.options.unknown_method:
+            return {"received": {key: value for key, value in params.items() if key != "_meta"}}
+        return self._result_of_legacy(method, params, modern)
+
+    def _result_of_legacy(self, method: str, params: Json, modern: bool) -> Json:
+        if modern:
+            raise RpcError(-32601, f"Method not found: {method}")
+        if method == "ping":
             return {}
+        if method == "logging/setLevel":
+            self.log_level = params["level"]
+            return {}
+        if self.offers is not None and method in ("resources/subscribe", "resources/unsubscribe"):
+            return self.offers.subscribe(params["uri"], method == "resources/subscribe")
         raise RpcError(-32601, f"Method not found: {method}")
 
     def _initialize(self, params: Json) -> Json:
         _append_declared(self.options, "legacy", params.get("protocolVersion"), params.get("capabilities"), params)
         self._initialized = True
+        self.client_capabilities = params.get("capabilities") or {}
         offered = self.options.versions
         version = params.get("protocolVersion") if params.get("protocolVersion") in offered else offered[-1]
         return {"protocolVersion": version, "serverInfo": self._server_info(), **self._identity()}
@@ -235,31 +304,42 @@ class ScriptedServer:
         return {"name": self.options.name, "version": "1.2.3", "x-unknown": True}
 
     def _identity(self) -> Json:
-        identity: Json = {"capabilities": {"tools": {"listChanged": True}, "logging": {}}}
+        capabilities: Json = {"tools": {"listChanged": True}, "logging": {}}
+        if self.offers is not None:
+            capabilities["prompts"] = {"listChanged": True}
+            capabilities["resources"] = {"listChanged": True, "subscribe": True}
+            capabilities["completions"] = {}
+        extensions = json.loads(self.options.extensions)
+        if self.options.tasks:
+            extensions["io.modelcontextprotocol/tasks"] = {}
+        if extensions:
+            capabilities["extensions"] = extensions
+        identity: Json = {"capabilities": capabilities}
         return {**identity, "instructions": self.options.instructions} if self.options.instructions else identity
 
-    def _page(self, params: Json) -> Json:
-        size = self.options.page_size or len(self.tool_names) or 1
+    def _page(self, kind: str, items: Sequence[Json], params: Json) -> Json:
+        size = self.options.page_size or len(items) or 1
         try:
             start = int(params.get("cursor", 0))
         except ValueError:
             raise RpcError(-32602, "Invalid cursor") from None
-        page: Json = {"tools": [definition(name) for name in self.tool_names[start : start + size]]}
+        page: Json = {kind: list(items[start : start + size])}
         if self.options.cursor_loop:
             return {**page, "nextCursor": "0"}
-        return page if start + size >= len(self.tool_names) else {**page, "nextCursor": str(start + size)}
+        return page if start + size >= len(items) else {**page, "nextCursor": str(start + size)}
 
     def _listen(self, request_id: str | int, params: Json) -> None:
-        honoured = {key: True for key in ("toolsListChanged",) if params.get("notifications", {}).get(key)}
+        wanted = params.get("notifications", {})
+        honoured: Json = {key: True for key in wanted if key.endswith("ListChanged") and wanted[key]}
+        if wanted.get("resourceSubscriptions"):
+            honoured["resourceSubscriptions"] = wanted["resourceSubscriptions"]
         meta = {META_SUBSCRIPTION: request_id}
         self.notify("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": honoured})
         self._listening[request_id] = honoured
 
     def _run(self, call: Call) -> None:
         try:
-            if call.tool not in self.tool_names:
-                raise RpcError(-32602, f"Unknown tool: {call.tool}")
-            self._send_result(call.id, TOOLS.get(call.tool, echo)(call), call.modern)
+            self._send_result(call.id, self._outcome(call), call.modern)
         except RpcError as error:
             self.send({"id": call.id, "error": error.as_json()})
         except InputRequired as needed:
@@ -270,6 +350,15 @@ class ScriptedServer:
             self.send({"id": call.id, "error": {"code": -32603, "message": repr(error)}})
         finally:
             self._running.pop(call.id, None)
+
+    def _outcome(self, call: Call) -> Json:
+        if call.method == "tools/call":
+            if call.tool not in self.tool_names:
+                raise RpcError(-32602, f"Unknown tool: {call.tool}")
+            return TOOLS.get(call.tool, echo)(call)
+        if self.offers is None:
+            raise RpcError(-32601, f"Method not found: {call.method}")
+        return self.offers.prompt(call) if call.method == "prompts/get" else self.offers.read(call)
 
 
 def _listed_tools(options: argparse.Namespace) -> list[str]:
@@ -321,7 +410,7 @@ def _spawn_grandchild(path: str, kind: str) -> None:
     os.execvp(sleeper[0], sleeper)
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--era", choices=("legacy", "modern", "dual", "silent"), default="dual")
@@ -330,6 +419,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--instructions", default="")
     add("--tools", type=int, metavar="N", help="list tool_1 to tool_N instead of the standard tools")
     add("--tool-names", metavar="A,B", help="list these; a name that is no standard tool behaves like echo")
+    add("--offers", metavar="SCHEME", help="also prompts, resources `SCHEME:///...`, templates and completions")
+    add("--tasks", action="store_true", help="the tasks extension")
+    add("--extensions", default="{}", metavar="JSON", help="further extensions to declare")
+    add("--unknown-method", action="store_true", help="answer the method `example/method`")
     add("--page-size", type=int, default=0)
     add("--cursor-loop", action="store_true", help="pagination that never ends")
     add("--discover-error", type=int, default=-32601, help="what a legacy server answers before initialize")
@@ -349,11 +442,16 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--starts", metavar="FILE", help="append our process id at every start")
     add("--spawn-grandchild", metavar="FILE", help="write its process id to the file")
     add("--grandchild-kind", choices=("group", "daemon"), default="group")
-    return parser.parse_args(arguments)
+    return parser.parse_args(list(arguments))
+
+
+def _write_stdout(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
 
 
 def main() -> NoReturn:
-    options = _parse(sys.argv[1:])
+    options = parse(sys.argv[1:])
     if options.ignore_term:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if options.starts:
@@ -367,7 +465,7 @@ def main() -> NoReturn:
         sys.exit(f"missing {options.require_file}")
     if options.exit_at_start is not None:
         sys.exit(options.exit_at_start)
-    ScriptedServer(options).serve()
+    ScriptedServer(options, _write_stdout, os._exit).serve(sys.stdin.buffer)
     if options.ignore_eof:
         time.sleep(HANG_SECONDS)
     # Not sys.exit: a call that still runs in a thread must not hold us back.

@@ -67,7 +67,7 @@ def tool_error(call: Call) -> Json:
 def crash(call: Call) -> Json:
     sys.stderr.write(call.arguments.get("stderr", "crashing as asked\n"))
     sys.stderr.flush()
-    os._exit(call.arguments.get("code", 3))
+    call.server.end(call.arguments.get("code", 3))
 
 
 def hang(call: Call) -> Json:
@@ -152,10 +152,68 @@ def all_content(call: Call) -> Json:
 
 
 def change_tools(call: Call) -> Json:
+    """One more tool, told `times` times; with `remove` one less; with `silent` not told at all."""
     name = call.arguments.get("name", "added")
-    call.server.tool_names.append(name)
-    call.server.notify_tools_changed()
+    if call.arguments.get("remove"):
+        call.server.tool_names.remove(name)
+    else:
+        call.server.tool_names.append(name)
+    call.server.notify_changed("tools", call.arguments.get("times", 0 if call.arguments.get("silent") else 1))
     return _structured({"added": name})
+
+
+def change_offers(call: Call) -> Json:
+    """One more prompt, resource or template: `kind` and `name`."""
+    assert call.server.offers is not None
+    kind = call.arguments.get("kind", "prompts")
+    call.server.offers.add(kind, call.arguments.get("name", "added"))
+    call.server.notify_changed("prompts" if kind == "prompts" else "resources")
+    return _text("changed")
+
+
+def update_resource(call: Call) -> Json:
+    call.server.notify_updated(call.arguments["uri"])
+    return _text("updated")
+
+
+def end_subscriptions(call: Call) -> Json:
+    call.server.end_subscriptions()
+    return _text("ended")
+
+
+def log(call: Call) -> Json:
+    """A log message of each level given."""
+    for level in call.arguments.get("levels", ["info"]):
+        call.log(level, {"said": level, "nested": [None, 1.5, "ü"]})
+    return _text("logged")
+
+
+def ask_url(call: Call) -> Json:
+    params = {
+        "mode": "url",
+        "elicitationId": "elicitation-1",
+        "url": "https://example.test/connect?a=1&b=ü",
+        "message": "Please sign in.",
+    }
+    return _structured(call.ask_client("elicitation/create", params, "elicitation"))
+
+
+def ask_all(call: Call) -> Json:
+    """Everything at once, in the modern way; one after the other in the legacy way."""
+    asked = {
+        "form": ("elicitation/create", {"message": "Form?", "requestedSchema": {"type": "object", "properties": {}}}),
+        "sample": ("sampling/createMessage", {"messages": [], "maxTokens": 1}),
+        "roots": ("roots/list", {}),
+    }
+    return _structured(call.ask_together(asked))
+
+
+def start_task(call: Call) -> Json:
+    """A task, where the client knows tasks; else the result itself."""
+    extensions = call.client_capabilities.get("extensions") or {}
+    if "io.modelcontextprotocol/tasks" not in extensions:
+        return _structured({"task": False})
+    return call.server.tasks.start(call.arguments)
 
 
 def count(call: Call) -> Json:
@@ -202,6 +260,13 @@ TOOLS: dict[str, Callable[[Call], Json]] = {
     "pid": pid,
     "all_content": all_content,
     "change_tools": change_tools,
+    "change_offers": change_offers,
+    "update_resource": update_resource,
+    "end_subscriptions": end_subscriptions,
+    "log": log,
+    "ask_url": ask_url,
+    "ask_all": ask_all,
+    "start_task": start_task,
     "count": count,
     "cancelled": cancelled,
     "last_meta": last_meta,

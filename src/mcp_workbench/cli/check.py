@@ -182,7 +182,14 @@ async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
         return rich_table(HEADER, [finding.cells() for finding in findings])
 
     # Gone when it is done: the result is printed to stdout, where it belongs.
-    with Live(get_renderable=table, console=screen.console, refresh_per_second=REFRESH_PER_SECOND, transient=True):
+    display = Live(
+        table(),
+        get_renderable=table,
+        console=screen.console,
+        refresh_per_second=REFRESH_PER_SECOND,
+        transient=True,
+    )
+    with display:
         await work()
 
 

@@ -20,13 +20,13 @@ from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such
-from mcp_workbench.gateway import LOCAL_PRINCIPAL, Gateway, Options
+from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.meta import PROGRESS_TOKEN
 from mcp_workbench.protocol.versions import LATEST_LEGACY
 from mcp_workbench.run import run
-from mcp_workbench.session.session import Session
+from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 T = TypeVar("T")
 
@@ -134,7 +134,7 @@ class LocalClient:
         self.on_log: Callable[[LogMessage], None] = lambda message: None
         self.unsent_bytes = 0
         self._waiting: dict[int, asyncio.Future[Raw]] = {}
-        self._session = Session(self, gateway.router, gateway.welcome, LOCAL_PRINCIPAL, lambda reason: None)
+        self._session = gateway.make_session(self, LOCAL_PRINCIPAL, lambda reason: None)
 
     async def initialize(self) -> None:
         """Shake hands, without any capability."""

@@ -14,6 +14,7 @@ from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcp_workbench.config.model import FaceName
+    from mcp_workbench.gateway import Gateway
 
 FLAGS = (
     Flag("config", "FILE", "the configuration file"),
@@ -21,6 +22,15 @@ FLAGS = (
     Flag("separator", "CHARS", "between the parts of a name in face flat (default: `:`)"),
     Flag("no-prefix", None, "face flat: keep tools' own names where they are unique"),
     Flag("list-timeout", "SECONDS", "face flat: how long the first list waits for unknown servers (default: 5)"),
+    Flag(
+        "http",
+        "ADDRESS",
+        "serve HTTP at host:port (default: 127.0.0.1:8420), not stdio",
+        optional_value=True,
+    ),
+    Flag("token", "TOKEN", "over HTTP: the bearer token that clients must show (default: WORKBENCH_TOKEN)"),
+    Flag("allow-host", "NAME", "over HTTP: another name that clients reach us by", repeats=True),
+    Flag("allow-origin", "ORIGIN", "over HTTP: a web page's origin that may use us", repeats=True),
     Flag("no-cache", None, "do not remember what servers offer, and ask them each time"),
     Flag("name", "NAME", "the name that clients are told (default: mcp-workbench)"),
     Flag("version", "VALUE", "the version that clients are told; alone, prints ours", optional_value=True),
@@ -93,9 +103,39 @@ def _serve(parsed: Parsed, config: object) -> int:
         )
     except UsageError as error:
         return complain(str(error))
+    gateway = Gateway(config, options)
+    if parsed.has("http"):
+        return _serve_http(parsed, gateway)
+    from mcp_workbench.serving import serve_stdio
+
     if sys.stdin is not None and sys.stdin.isatty():
         remark("note", "waiting for an MCP client on stdin; Ctrl-C ends. `mcp-workbench demo` shows how it is used.")
-    run_loop(Gateway(config, options).serve_stdio())
+    run_loop(serve_stdio(gateway))
+    return 0
+
+
+def _serve_http(parsed: Parsed, gateway: Gateway) -> int:
+    from mcp_workbench.run import run as run_loop
+    from mcp_workbench.serving import serve_http
+    from mcp_workbench.transport.http.server.admission import BearerToken
+    from mcp_workbench.transport.http.server.limits import Limits
+    from mcp_workbench.transport.http.server.listening import parse_address
+    from mcp_workbench.transport.http.server.serving import HttpOptions
+
+    token = parsed.value("token") or os.environ.get("WORKBENCH_TOKEN")
+    try:
+        host, port = parse_address(parsed.value("http") or "")
+        options = HttpOptions(
+            host=host,
+            port=port,
+            authenticator=BearerToken(token) if token else None,
+            allow_hosts=tuple(parsed.values("allow-host")),
+            allow_origins=tuple(parsed.values("allow-origin")),
+            limits=Limits(message_bytes=gateway.config.max_message_bytes),
+        )
+        run_loop(serve_http(gateway, options, lambda url: remark("note", f"serving MCP at {url}")))
+    except ConfigError as error:
+        return complain(error.message, error.hint)
     return 0
 
 

@@ -235,7 +235,7 @@ class Connection:
                 await self._list()
 
     def _is_needed(self) -> bool:
-        return self.traffic.has_calls or self.watch.is_needed or self.held_until > self._loop.time()
+        return self.traffic.call_count > 0 or self.watch.is_needed or self.held_until > self._loop.time()
 
     async def _list(self) -> None:
         self._must_list = False

@@ -105,6 +105,8 @@ class Traffic:
         self.identity = identity
         self.pending = PendingRequests()
         self.noise = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
         self.last_used = 0.0
         # Which client used this link last: asked when the server asks outside of any call.
         self.audience: Correspondent | None = None
@@ -116,9 +118,9 @@ class Traffic:
         self._questions: dict[bytes, tuple[Correspondent, ForwardedExchange | None]] = {}
 
     @property
-    def has_calls(self) -> bool:
-        """Whether a client's request is under way."""
-        return any(isinstance(exchange, ForwardedExchange) for exchange in self.pending.values())
+    def call_count(self) -> int:
+        """How many requests of clients are under way."""
+        return sum(isinstance(exchange, ForwardedExchange) for exchange in self.pending.values())
 
     def attach(self, link: Link) -> None:
         """The link is up."""
@@ -165,7 +167,9 @@ class Traffic:
             )
             if sent_meta is not None:
                 body = b"".join((body, b'"_meta":' if body.endswith(b"{") else b',"_meta":', sent_meta))
-        link.send(b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body))
+        message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body)
+        self.bytes_sent += len(message)
+        link.send(message)
         if not self._sweeping:
             self._sweep_soon()
 
@@ -244,6 +248,7 @@ class Traffic:
 
     def on_message(self, line: bytes) -> None:
         """One line from the server."""
+        self.bytes_received += len(line)
         try:
             message = messages.read(line)
         except Malformed as error:

@@ -64,6 +64,10 @@ class Face:
         """The definitions of the tools that are shown."""
         raise NotImplementedError
 
+    def definition_of(self, tool: str) -> Raw | None:
+        """What the server of a tool says of it, for a tool that is shown under this name."""
+        return None
+
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """What to do with a `tools/call`. `fresh`: the server in question has just said what it offers."""
         raise NotImplementedError

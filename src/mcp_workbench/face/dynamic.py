@@ -59,6 +59,13 @@ class DynamicFace(Face):
         table = self._table(view)
         return [own, *(_registered(exposed, target) for exposed, target in table.targets.items())]
 
+    def definition_of(self, tool: str) -> Raw | None:
+        """By table, whoever has opened the toolbox: names do not depend on that."""
+        everything = View("")
+        everything.opened.update(dict.fromkeys(self.catalog.toolboxes))
+        target = self._table(everything).targets.get(tool)
+        return None if target is None else target.definition
+
     def _table(self, view: View) -> NameTable:
         found = self.kept("tool table", view, lambda: self.table("tools", self.entries(view), self.exposed))
         assert isinstance(found, NameTable)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import DecodeError, ValidationError
+from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
@@ -63,6 +63,11 @@ class FlatFace(Face):
             for exposed, target in self.tool_table().targets.items()
             if target.entry.failure is None
         ]
+
+    def definition_of(self, tool: str) -> Raw | None:
+        """By table."""
+        target = self.tool_table().targets.get(tool)
+        return None if target is None else target.definition
 
     def tool_table(self) -> NameTable:
         """Exposed names of all tools, those of servers that were given up included: a call may bring them back."""

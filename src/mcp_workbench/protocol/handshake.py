@@ -52,14 +52,14 @@ class _DiscoverMeta(Struct):
 
 class _DiscoverResult(Struct):
     supportedVersions: list[str]
-    capabilities: Raw = NO_MEMBERS
+    capabilities: dict[str, Raw] = field(default_factory=dict)
     instructions: str | None = None
     meta: _DiscoverMeta = field(name="_meta", default_factory=_DiscoverMeta)
 
 
 class _InitializeResult(Struct):
     protocolVersion: str
-    capabilities: Raw = NO_MEMBERS
+    capabilities: dict[str, Raw] = field(default_factory=dict)
     serverInfo: Raw = NO_MEMBERS
     instructions: str | None = None
 
@@ -83,7 +83,11 @@ async def meet(asker: Asker, choice: str, remembered: Era | None, identity: Clie
     if choice == "legacy" or choice in LEGACY_VERSIONS:
         return await _initialize(asker, identity, choice if choice in LEGACY_VERSIONS else LATEST_LEGACY)
     if remembered == "legacy":
-        return await _initialize(asker, identity, LATEST_LEGACY)
+        try:
+            return await _initialize(asker, identity, LATEST_LEGACY)
+        except RemoteError:
+            # Package runners update servers behind an unchanged command line, and so into the modern era.
+            pass
     return await _probe(asker, identity)
 
 
@@ -143,9 +147,8 @@ def _modern_profile(result: Raw) -> ServerProfile | None:
         return None
     for version in reversed(MODERN_VERSIONS):
         if version in found.supportedVersions:
-            return ServerProfile(
-                "modern", version, _own(found.capabilities), _own(found.meta.server_info), found.instructions
-            )
+            capabilities = Raw(encode(found.capabilities))
+            return ServerProfile("modern", version, capabilities, _own(found.meta.server_info), found.instructions)
     # Some servers answer the probe and list legacy revisions only: that is an invitation to shake hands.
     return None
 
@@ -177,9 +180,8 @@ async def _initialize(asker: Asker, identity: ClientIdentity, version: str) -> S
             hint=f"known revisions: {', '.join((*LEGACY_VERSIONS, *MODERN_VERSIONS))}",
         )
     asker.tell("notifications/initialized")
-    return ServerProfile(
-        "legacy", found.protocolVersion, _own(found.capabilities), _own(found.serverInfo), found.instructions
-    )
+    capabilities = Raw(encode(found.capabilities))
+    return ServerProfile("legacy", found.protocolVersion, capabilities, _own(found.serverInfo), found.instructions)
 
 
 def discover_params(identity: ClientIdentity) -> bytes:

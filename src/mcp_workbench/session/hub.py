@@ -13,15 +13,26 @@ class Hub:
 
     def __init__(self, face: Face) -> None:
         self._face = face
-        self.sessions: set[Session] = set()
+        self._sessions: set[Session] = set()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def add(self, session: Session) -> None:
+        """This client wants to be told of changes."""
+        self._sessions.add(session)
+
+    def discard(self, session: Session) -> None:
+        """This client is gone."""
+        self._sessions.discard(session)
 
     def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server offers something else now."""
-        for session in self.sessions:
+        for session in list(self._sessions):
             session.news.add(self._face.announces(session.view, entry, kinds))
 
     def on_opened(self, view: View, toolbox: str) -> None:
         """A toolbox was opened."""
-        for session in self.sessions:
+        for session in list(self._sessions):
             if session.view is view:
                 session.news.add(self._face.announces_opening(view, toolbox))

@@ -100,9 +100,9 @@ def _subscribe(session: Session, call: ClientCall, params: Params) -> None:
     if isinstance(found, Reject):
         session.router.act(call, found)
         return
-    entry, uri = found
-    call.entry = entry
-    call.task = session.router.start_task(_answer(call, session.router.subscribe(call, uri, entry, session)))
+    call.entry, uri = found
+    session.watched[uri] = call.entry
+    call.task = session.router.start_task(_answer(call, session.router.subscribe(call, uri, call.entry, session)))
 
 
 def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
@@ -110,9 +110,9 @@ def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
     if isinstance(found, Reject):
         session.router.act(call, found)
         return
-    entry, uri = found
-    call.entry = entry
-    call.task = session.router.start_task(_answer(call, session.router.unsubscribe(call, uri, entry, session)))
+    call.entry, uri = found
+    session.watched.pop(uri, None)
+    call.task = session.router.start_task(_answer(call, session.router.unsubscribe(call, uri, call.entry, session)))
 
 
 async def _answer(call: ClientCall, work: Awaitable[None]) -> None:
@@ -138,6 +138,7 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
     # From here on it is not a call that waits for its answer, but a stream that stays.
     del session.calls[call.id]
     session.streams[call.id] = stream
+    session.wants_news()
     granted: dict[str, object] = {
         f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if wanted.wants(kind)
     }

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, Encoder, decode
 
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
@@ -29,13 +30,11 @@ from mcp_workbench.jsonrpc.messages import (
 from mcp_workbench.protocol.meta import RequestMeta, read_request_meta
 from mcp_workbench.protocol.sealing import PREFIX, BadState
 from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
-from mcp_workbench.router import Router
 from mcp_workbench.session import methods
 from mcp_workbench.session.call import ClientCall
 from mcp_workbench.session.news import ListenStream, News, without_subscription
-from mcp_workbench.session.parking import Parking
 from mcp_workbench.session.questions import Question, Questions, can_answer
-from mcp_workbench.session.welcome import Welcome
+from mcp_workbench.session.services import Services
 from mcp_workbench.transport.link import Link
 
 # Requests that one client may have under way at once. Far beyond what agents do; a bound on what we hold for them.
@@ -60,19 +59,13 @@ encode_sorted: Final = Encoder(order="deterministic").encode
 class Session:
     """A client that is connected."""
 
-    def __init__(
-        self,
-        link: Link,
-        router: Router,
-        welcome: Welcome,
-        parking: Parking,
-        principal: str,
-        closed: Callable[[str], None],
-    ) -> None:
-        self.router = router
-        self.welcome = welcome
-        self.parking = parking
-        self.view = router.view(principal)
+    def __init__(self, services: Services, link: Link, principal: str, closed: Callable[[str], None]) -> None:
+        self.router = services.router
+        self.welcome = services.welcome
+        self.parking = services.parking
+        self.view = services.router.view(principal)
+        # What is to be undone when the client goes: resources that it watches in the legacy way.
+        self.watched: dict[str, ServerEntry] = {}
         self.calls: dict[bytes, ClientCall] = {}
         self.streams: dict[bytes, ListenStream] = {}
         # The revision agreed in `initialize`; None for a client that has not shaken hands.
@@ -84,6 +77,7 @@ class Session:
         self.is_draining = False
         self.questions = Questions(self.send)
         self.news = News(self._tell_list_changed)
+        self._hub = services.hub
         self._link = link
         self._closed = closed
 
@@ -119,6 +113,28 @@ class Session:
     def on_closed(self, reason: str) -> None:
         """The client is gone."""
         self._closed(reason)
+
+    def wants_news(self) -> None:
+        """From now on this client is told of changes."""
+        self._hub.add(self)
+
+    def leave(self) -> None:
+        """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
+        self._hub.discard(self)
+        self.news.close()
+        for call in list(self.calls.values()):
+            call.cancel({"reason": Raw(b'"the client is gone"')})
+        self.calls.clear()
+        for stream in list(self.streams.values()):
+            stream.end()
+        self.streams.clear()
+        self.questions.end(DownstreamError("the client is gone"))
+        if self.watched:
+            self.router.in_background(self._unwatch())
+
+    async def _unwatch(self) -> None:
+        for uri, entry in self.watched.items():
+            await self.router.unsubscribe_as(self.view.principal, self.capabilities, uri, entry, self)
 
     def _on_request(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
         if not messages.is_valid_id(id):
@@ -220,6 +236,7 @@ class Session:
             return
         self.version = negotiate_legacy(params.protocolVersion)
         self.capabilities = self._canonical(bytes(params.capabilities))
+        self.wants_news()
         result = self.welcome.initialize_result(self.version, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
 

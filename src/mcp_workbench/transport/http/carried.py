@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.transport.http.vocabulary import META_VERSION, NAMED_BY
 
-Kind = Literal["request", "notification", "answer"]
+Kind = Literal["request", "notification", "result", "error"]
 
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 
@@ -24,6 +24,7 @@ class _Fields(Struct, gc=False):
     method: str | UnsetType = UNSET
     id: Raw | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
 
 
 class _Params(Struct, gc=False):
@@ -120,15 +121,16 @@ def look_at(message: bytes) -> Carried:
     id = None if isinstance(found.id, UnsetType) else bytes(found.id)
     params = None if isinstance(found.params, UnsetType) else found.params
     if isinstance(found.method, UnsetType):
-        return Carried("answer", id, "", None)
+        return Carried("result" if found.error is UNSET else "error", id, "", None)
     return Carried("notification" if id is None else "request", id, found.method, params)
 
 
 # How the house itself writes messages, and how many others do: enough to tell an answer from the rest without reading
 # all of it. The result that follows may be large.
 _HEAD: Final = re.compile(
-    rb'\s*\{"jsonrpc":\s?"2\.0",\s?(?:"id":\s?(-?[0-9]{1,18}|"[^"\\]{0,200}"),\s?"(?:(method)|result|error)"|"method"):'
+    rb'\s*\{"jsonrpc":\s?"2\.0",\s?(?:"id":\s?(-?[0-9]{1,18}|"[^"\\]{0,200}"),\s?"(method|result|error)"|"method"):'
 )
+_KINDS: Final[dict[bytes, Kind]] = {b"method": "request", b"result": "result", b"error": "error"}
 
 
 def heading(message: bytes) -> tuple[Kind, bytes | None]:
@@ -142,7 +144,7 @@ def heading(message: bytes) -> tuple[Kind, bytes | None]:
         return carried.kind, carried.id
     if found[1] is None:
         return "notification", None
-    return "answer" if found[2] is None else "request", found[1]
+    return _KINDS[found[2]], found[1]
 
 
 def split_batch(message: bytes) -> list[bytes]:
@@ -155,7 +157,7 @@ def split_batch(message: bytes) -> list[bytes]:
 
 def is_batch(message: bytes) -> bool:
     """Whether a body is an array."""
-    return message[:1] == b"[" or message.lstrip()[:1] == b"["
+    return message[:64].lstrip()[:1] == b"["
 
 
 def single_line(message: bytes) -> bytes:

@@ -1,0 +1,129 @@
+"""Serving clients, over stdio or HTTP, until it is time to end; then ending in order.
+
+Stop accepting, let what runs finish for a bounded time, answer the rest, then let the gateway take the servers down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.gateway import Gateway
+from mcp_workbench.session.session import Session
+from mcp_workbench.transport.processes import ProcessTable
+
+if TYPE_CHECKING:
+    from mcp_workbench.transport.http.server.serving import HttpOptions
+    from mcp_workbench.transport.link import Link
+
+log = logging.getLogger(__name__)
+
+# How long running calls may go on when we are asked to end. Clients give a server about as long before they kill it.
+DRAIN_SECONDS: Final = 5.0
+# How long the client may take to read the last answers.
+FLUSH_SECONDS: Final = 1.0
+# Over stdio there is one user: whoever started us.
+LOCAL_PRINCIPAL: Final = ""
+UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
+
+
+async def serve_stdio(gateway: Gateway) -> None:
+    """Serve one client on stdin and stdout until it goes or a signal comes."""
+    from mcp_workbench.transport.stdio import StdioLink
+
+    async with _until_the_end(gateway) as ending:
+        assert gateway.batch is not None
+        link = StdioLink(gateway.batch, gateway.config.max_message_bytes)
+        session = gateway.make_session(link, LOCAL_PRINCIPAL, ending.begin)
+        try:
+            link.start(session)
+            await ending.begun.wait()
+            log.info("shutting down: %s", ending.reason)
+            session.is_draining = True
+            link.stop_reading()
+            await _wait_until(lambda: not session.calls or ending.is_urgent, DRAIN_SECONDS)
+            session.end(DownstreamError(UNFINISHED))
+            await _wait_until(lambda: not link.unsent_bytes or ending.is_urgent, FLUSH_SECONDS)
+        finally:
+            link.close()
+
+
+async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[str], None]) -> None:
+    """Serve any number of clients over HTTP until a signal comes. `started` is told the address."""
+    from mcp_workbench.transport.http.server.serving import serve_http as start
+
+    async with _until_the_end(gateway) as ending:
+        sessions: dict[Link, Session] = {}
+
+        def make_session(link: Link, principal: str, closed: Callable[[str], None]) -> Session:
+            def gone(reason: str) -> None:
+                session.leave()
+                sessions.pop(link, None)
+
+            session = gateway.make_session(link, principal, gone)
+            sessions[link] = session
+            return session
+
+        server = await start(
+            options, make_session, gateway.start_task, readiness=gateway.readiness, parameters_of=gateway.parameters_of
+        )
+        try:
+            started(server.url)
+            await ending.begun.wait()
+            log.info("shutting down: %s", ending.reason)
+            server.drain()
+            for session in sessions.values():
+                session.is_draining = True
+            await _wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS)
+            for session in list(sessions.values()):
+                session.end(DownstreamError(UNFINISHED))
+        finally:
+            await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def _until_the_end(gateway: Gateway) -> AsyncIterator[_Ending]:
+    ending = _Ending(asyncio.get_running_loop(), gateway.processes)
+    async with gateway.running():
+        yield ending
+    log.info("bye")
+
+
+class _Ending:
+    """Why and how fast we end. The first signal begins it, one that comes while we end hurries it, and a second signal
+    ends at once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, processes: ProcessTable) -> None:
+        self.begun = asyncio.Event()
+        self.reason = ""
+        self.is_urgent = False
+        self._processes = processes
+        self._signals = 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def begin(self, reason: str) -> None:
+        """Begin to end."""
+        self.reason = self.reason or reason
+        self.begun.set()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            self._processes.kill_all()
+            os._exit(128 + number)
+        self.is_urgent = self.begun.is_set()
+        self.begin(f"received {number.name}")
+
+
+async def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    # Polled: what it waits for is decided in hot paths that should not have to set events for our end.
+    end = asyncio.get_running_loop().time() + seconds
+    while not condition() and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)

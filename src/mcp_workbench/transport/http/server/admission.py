@@ -1,0 +1,191 @@
+"""Who comes in: decided on the head of a request alone, before anything is read, parsed or started. Pure.
+
+Owns `Host` and `Origin` (a page in the user's browser must not reach us under a name of its own, "DNS rebinding"), the
+token, methods and content types. Refuses to know what is in the body.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http.server.arrival import Arrival
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
+ANY: Final = "*"
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?)(?::([0-9]{1,5}))?")
+_ORIGIN: Final = re.compile(r"https?://([^/?#@]+)")
+_CORS_METHODS: Final = b"POST, GET, DELETE, OPTIONS"
+_CORS_EXPOSED: Final = f"{words.SESSION_ID}, {words.PROTOCOL_VERSION}, www-authenticate".encode()
+
+
+class Refusal(Struct, frozen=True):
+    """Why a request does not come in."""
+
+    status: int
+    message: str
+    headers: Headers = ()
+
+
+class Authenticator(Protocol):
+    """Tells who is calling."""
+
+    challenge: bytes
+
+    def principal(self, authorization: str | None) -> str | None:
+        """The caller that this `Authorization` header proves; None when it proves nobody."""
+
+
+class Anonymous:
+    """Everybody is the same caller."""
+
+    challenge: bytes = b""
+
+    def principal(self, authorization: str | None) -> str | None:
+        """The one caller there is; what it brought along is not looked at."""
+        return "anonymous"
+
+
+class BearerToken:
+    """Whoever knows the token is the one caller there is."""
+
+    challenge: bytes = b'Bearer realm="mcp-workbench"'
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    def principal(self, authorization: str | None) -> str | None:
+        """Compared in constant time, so that nobody can find the token out byte by byte."""
+        scheme, _, given = (authorization or "").partition(" ")
+        matches = hmac.compare_digest(given.strip().encode(), self._token)
+        return "token" if matches and scheme.lower() == "bearer" else None
+
+
+class Admission:
+    """The rules of one endpoint."""
+
+    def __init__(
+        self,
+        bound_host: str,
+        authenticator: Authenticator,
+        allow_hosts: Iterable[str] = (),
+        allow_origins: Iterable[str] = (),
+    ) -> None:
+        allowed = {name.lower().rstrip(".") for name in allow_hosts}
+        self._any_host = ANY in allowed
+        self._hosts = LOOPBACK_NAMES | {_as_in_url(name) for name in (bound_host.lower(), *allowed)}
+        self._any_address = is_wildcard(bound_host)
+        origins = {origin.lower().rstrip("/") for origin in allow_origins}
+        self._any_origin = ANY in origins
+        self._origins = frozenset(origins)
+        self._authenticator = authenticator
+
+    def check_sender(self, arrival: Arrival) -> Refusal | None:
+        """Whether the request was meant for us and comes from where it may."""
+        if arrival.repeated in ("host", "origin", "authorization"):
+            return Refusal(400, f"the header `{arrival.repeated}` is given more than once")
+        if not self._is_own_host(arrival.get("host")):
+            return Refusal(403, "this `Host` is not one of ours; allow it with --allow-host")
+        origin = arrival.get("origin")
+        if origin is not None and not self._is_allowed_origin(origin):
+            return Refusal(403, "this `Origin` is not allowed; allow it with --allow-origin")
+        return None
+
+    def principal(self, arrival: Arrival) -> str | Refusal:
+        """Who is calling."""
+        authorization = arrival.get("authorization")
+        principal = self._authenticator.principal(authorization)
+        if principal is not None:
+            return principal
+        challenge = self._authenticator.challenge
+        if authorization is not None:
+            challenge += b', error="invalid_token"'
+        text = "a bearer token is needed" if authorization is None else "this token is not valid"
+        return Refusal(401, text, ((b"www-authenticate", challenge),))
+
+    def cors_headers(self, arrival: Arrival) -> Headers:
+        """What a browser needs to hear before a page of an allowed origin may read our answers."""
+        origin = arrival.get("origin")
+        if origin is None:
+            return ()
+        return (
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"access-control-expose-headers", _CORS_EXPOSED),
+            (b"vary", b"origin"),
+        )
+
+    def preflight_headers(self, arrival: Arrival) -> Headers:
+        """The same for the question that a browser asks beforehand."""
+        return (
+            *self.cors_headers(arrival),
+            (b"access-control-allow-methods", _CORS_METHODS),
+            # `*` does not cover `Authorization`.
+            (b"access-control-allow-headers", b"*, authorization"),
+            (b"access-control-max-age", b"600"),
+        )
+
+    def _is_own_host(self, host: str | None) -> bool:
+        if self._any_host:
+            return True
+        found = None if host is None else _HOST.fullmatch(host.lower())
+        return found is not None and self._is_own_name(found)
+
+    def _is_own_name(self, found: re.Match[str]) -> bool:
+        name = found[1]
+        # An address cannot be rebound: only names are looked up. So where we listen on all addresses, all will do.
+        return name in self._hosts or (self._any_address and _is_address(name))
+
+    def _is_allowed_origin(self, origin: str) -> bool:
+        origin = origin.lower()
+        if self._any_origin or origin in self._origins:
+            return True
+        authority = _ORIGIN.fullmatch(origin)
+        found = None if authority is None else _HOST.fullmatch(authority[1])
+        return found is not None and self._is_own_name(found)
+
+
+def check_post(arrival: Arrival) -> Refusal | None:
+    """Whether a POST brings what it must."""
+    if not arrival.is_json:
+        return Refusal(415, "`Content-Type` must be application/json")
+    if not (arrival.accepts(words.JSON) and arrival.accepts(words.EVENT_STREAM)):
+        return Refusal(406, "`Accept` must list application/json and text/event-stream")
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it stands for all addresses of this machine."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _as_in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,117 @@
+"""One request of a modern client: a POST and its answer, as JSON or as an event stream.
+
+Owns when the answer becomes a stream: with the first message that is not the answer, or after a while of silence, so
+that proxies do not take the connection for dead. When the client disconnects, the request is cancelled: in this era
+that is how a client says so.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from mcp_workbench.transport.http.carried import Carried, heading
+from mcp_workbench.transport.http.server.admission import Headers
+from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.outlet import Outlet
+from mcp_workbench.transport.http.server.sides import ServedSession, cancellation
+from mcp_workbench.transport.http.server.statuses import status_of_error
+from mcp_workbench.transport.http.server.sweeps import Sweep
+from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
+
+JSON_HEADERS: Headers = ((b"content-type", b"application/json"),)
+# No buffering: nginx otherwise holds events back until it has a page full of them.
+STREAM_HEADERS: Headers = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Exchange:
+    """A modern request under way, and the link of the session that was made for it."""
+
+    __slots__ = ("_carried", "_is_streaming", "_limits", "_outlet", "_silent_since", "_sweep", "is_over", "session")
+
+    def __init__(self, carried: Carried, outlet: Outlet, sweep: Sweep[Exchange], now: float, limits: Limits) -> None:
+        self.session: ServedSession | None = None
+        self.is_over = False
+        self._carried = carried
+        self._outlet = outlet
+        self._sweep = sweep
+        self._limits = limits
+        self._is_streaming = False
+        self._silent_since = now
+
+    def __repr__(self) -> str:
+        state = "over" if self.is_over else "streaming" if self._is_streaming else "waiting"
+        return f"<Exchange {self._carried.method} {self._carried.id!r} {state}>"
+
+    def start(self, session: ServedSession, body: bytes) -> None:
+        """Let the session have the request. The answer may be there when this returns."""
+        self.session = session
+        session.on_message(body)
+        if not self.is_over:
+            self._sweep.add(self)
+
+    # The link
+
+    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+        """Send one message to the client. There is one stream, and everything is about the one request."""
+        if self.is_over:
+            return
+        message = b"".join(parts)
+        kind, _ = heading(message)
+        if kind in ("request", "notification"):
+            self._begin_stream()
+            self._outlet.write(encode_event(message))
+            if self._outlet.unsent_bytes > self._limits.message_bytes + self._limits.unread_bytes:
+                self._outlet.abort()
+                self.disconnected()
+        elif self._is_streaming:
+            self._outlet.finish(encode_event(message))
+            self._end("answered")
+        else:
+            self._outlet.answer(status_of_error(message) if kind == "error" else 200, JSON_HEADERS, message)
+            self._end("answered")
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client has not taken yet."""
+        return self._outlet.unsent_bytes
+
+    # What happens to it
+
+    def disconnected(self) -> None:
+        """The client is gone."""
+        if self.is_over:
+            return
+        self._outlet.abandon()
+        self._end("the client disconnected", cancel=True)
+
+    def closed(self, reason: str) -> None:
+        """The session ended itself, or was told to."""
+        if not self.is_over:
+            self._outlet.abort()
+            self._end(reason, cancel=True)
+
+    def on_sweep(self, now: float) -> None:
+        """Something has to be heard from time to time."""
+        if now - self._silent_since >= self._limits.comment_seconds:
+            self._silent_since = now
+            self._begin_stream()
+            self._outlet.write(KEEP_ALIVE)
+
+    def _begin_stream(self) -> None:
+        if not self._is_streaming:
+            self._is_streaming = True
+            self._outlet.begin(200, STREAM_HEADERS)
+
+    def _end(self, reason: str, *, cancel: bool = False) -> None:
+        self.is_over = True
+        self._sweep.discard(self)
+        session = self.session
+        if session is None:
+            return
+        if cancel and self._carried.id is not None:
+            session.on_message(cancellation(self._carried.id, b"the client disconnected"))
+        session.on_closed(reason)

@@ -1,0 +1,58 @@
+"""What one client may cost us, each bound with its reason. Tests make them small."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+# Names, tokens, cookies of a proxy in front of us: servers in the field allow 8 to 64 KiB.
+MOST_HEAD_BYTES: Final = 64 * 1024
+# Of the soft limit on open files this share may be connections; the rest is for servers, logs and ourselves.
+SHARE_OF_FILES: Final = 0.75
+# Waiting in the kernel until we accept them; a burst of a thousand clients should not see refusals.
+BACKLOG: Final = 2048
+# Beyond this many messages in one batch somebody is not batching but flooding.
+MOST_IN_BATCH: Final = 100
+# A refused upload is read on for a moment, so that the client gets to see why; a closed socket would hide it.
+LINGER_SECONDS: Final = 1.0
+LINGER_BYTES: Final = 8 * 1024 * 1024
+# A body up to this size is in the kernel's buffer already; reading it past a refusal keeps the connection usable.
+SMALL_BODY: Final = 64 * 1024
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Bounds that a test, or one day a setting, may want to change."""
+
+    # The largest message, as everywhere in the house.
+    message_bytes: int = 128 * 1024 * 1024
+    # Agents open a handful of connections each; this is a thousand of them, and memory for it is a few hundred MB.
+    connections: int = 10_000
+    # From the first byte of a request to the end of its headers. Clients on the worst of networks need two or three.
+    head_seconds: float = 10.0
+    # For a body: this long, and a second more for each `body_rate` bytes that have come.
+    body_seconds: float = 20.0
+    body_rate: int = 8 * 1024
+    # How long a connection may wait for its next request: longer than the pause between two steps of an agent.
+    keep_alive_seconds: float = 75.0
+    # Proxies cut connections that are silent for 30 to 60 seconds.
+    comment_seconds: float = 15.0
+    # A request of a client that can resume gets an event stream after this long without an answer, so that a broken
+    # connection does not lose it. Until then an answer is plain JSON, which is cheaper for both sides.
+    prime_seconds: float = 1.0
+    # What we tell a client to wait before it resumes.
+    retry_milliseconds: int = 1000
+    # How long after its end a stream can be resumed; a laptop that wakes up is back within this.
+    resume_seconds: float = 120.0
+    # Events kept for resuming: for one session, and for all of them together.
+    replay_bytes: int = 16 * 1024 * 1024
+    replay_bytes_in_all: int = 128 * 1024 * 1024
+    # Messages that belong to no request wait for a client that has no stream open.
+    waiting_messages: int = 1000
+    sessions: int = 10_000
+    # Half an hour of silence; a client that comes back later gets 404 and shakes hands again, as it must be able to.
+    session_idle_seconds: float = 1800.0
+    # A full house makes room by forgetting the session that was not used for longest, if it was quiet for this long.
+    evict_after_seconds: float = 60.0
+    # What a client that does not read may make pile up, beyond one message of the largest size.
+    unread_bytes: int = 16 * 1024 * 1024

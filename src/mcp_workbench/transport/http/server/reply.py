@@ -1,0 +1,109 @@
+"""The answer to a legacy POST: JSON when its answer is all there is, else a stream that can be resumed.
+
+Owns that choice. A disconnect does not cancel anything in this era; if it comes before the client was given an id to
+resume from, the answer is lost to it, and only that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mcp_workbench.transport.http.server.exchange import JSON_HEADERS
+from mcp_workbench.transport.http.server.outlet import Headers, Outlet
+from mcp_workbench.transport.http.server.streams import Stream
+from mcp_workbench.transport.http.server.sweeps import Sweep
+
+
+class Reply:
+    """A POST with at least one request in it, until all of them are answered."""
+
+    __slots__ = ("_headers", "_make_stream", "_outlet", "_patience", "_since", "_stream", "_sweep", "ids", "is_primed")
+
+    def __init__(
+        self, outlet: Outlet, ids: set[bytes], make_stream: Callable[[], Stream], sweep: Sweep[Reply], now: float
+    ) -> None:
+        # The requests that have no answer yet.
+        self.ids = ids
+        self.is_primed = False
+        self._outlet: Outlet | None = outlet
+        self._stream: Stream | None = None
+        self._make_stream = make_stream
+        self._sweep = sweep
+        self._since = now
+        self._patience = 0.0
+        self._headers: Headers = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything is answered."""
+        return not self.ids
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether what is sent here reaches the client, now or when it resumes."""
+        return self._stream is not None or self._outlet is not None
+
+    def wait(self, patience: float, *, is_primed: bool) -> None:
+        """Become a stream if there is no answer after this long."""
+        self._patience = patience
+        self.is_primed = is_primed
+        if self._stream is None:
+            self._sweep.add(self)
+
+    def add_headers(self, headers: Headers) -> None:
+        """Headers for the response, whichever form it takes."""
+        self._headers += headers
+
+    def put(self, message: bytes) -> None:
+        """A message that comes before the answer."""
+        stream = self.stream()
+        if stream is not None:
+            stream.put(message)
+
+    def answer(self, id: bytes, message: bytes, now: float) -> None:
+        """The answer to one of the requests."""
+        self.ids.discard(id)
+        if self._stream is not None:
+            self._stream.put(message)
+            self._end_if_over(now)
+        elif self.ids:
+            self.put(message)
+        else:
+            self._sweep.discard(self)
+            if self._outlet is not None:
+                self._outlet.answer(200, (*JSON_HEADERS, *self._headers), message)
+
+    def give_up(self, id: bytes, now: float) -> None:
+        """A request that will not be answered: the client itself cancelled it."""
+        self.ids.discard(id)
+        # A response has to be there; a stream without events says the least.
+        self.stream()
+        self._end_if_over(now)
+
+    def stream(self) -> Stream | None:
+        """The stream that this is from now on. None when the client left before it became one."""
+        if self._stream is None and self._outlet is not None:
+            self._sweep.discard(self)
+            self._stream = self._make_stream()
+            self._stream.open(self._outlet, is_primed=self.is_primed, headers=self._headers)
+        return self._stream
+
+    def leave(self) -> None:
+        """The client disconnected."""
+        self._sweep.discard(self)
+        outlet, self._outlet = self._outlet, None
+        if outlet is not None and self._stream is not None:
+            self._stream.leave(outlet)
+        elif outlet is not None:
+            outlet.abandon()
+
+    def on_sweep(self, now: float) -> None:
+        """Do not let the client wait without an id to resume from, or a proxy without a byte."""
+        if now - self._since >= self._patience:
+            self.stream()
+
+    def _end_if_over(self, now: float) -> None:
+        if not self.ids:
+            self._sweep.discard(self)
+            if self._stream is not None:
+                self._stream.end(now)

@@ -1,0 +1,193 @@
+"""Serving HTTP: from options to a running server, and down again within a bounded time.
+
+uvicorn brings the protocol; its own loop, signals and logs stay out of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, structs
+
+from mcp_workbench.transport.http.server.admission import Admission, Anonymous, Authenticator
+from mcp_workbench.transport.http.server.endpoint import MCP_PATH, Endpoint, Readiness
+from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.listening import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    bind,
+    check_exposure,
+    most_connections,
+)
+from mcp_workbench.transport.http.server.outlet import StartTask
+from mcp_workbench.transport.http.server.sides import MakeSession, ServedSession
+from mcp_workbench.transport.http.server.validation import ParametersOf
+
+if TYPE_CHECKING:
+    from mcp_workbench.transport.http.server.connection import Connection, Connections
+
+log = logging.getLogger(__name__)
+
+# How long responses may take to leave when everything else is done; who has not read by then is cut off.
+GOODBYE_SECONDS: Final = 1.0
+
+
+class HttpOptions(Struct, frozen=True, kw_only=True):
+    """How we are reached."""
+
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    # None: everybody who reaches us is the same caller, which is allowed on loopback only.
+    authenticator: Authenticator | None = None
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
+    limits: Limits = Limits()
+
+
+class HttpServer:
+    """A server that is running."""
+
+    def __init__(self, endpoint: Endpoint, connections: Connections, sockets: list[socket.socket]) -> None:
+        self._endpoint = endpoint
+        self._connections = connections
+        self._servers: list[asyncio.Server] = []
+        self._sockets = sockets
+        address = sockets[0].getsockname()
+        self.host: str = address[0]
+        self.port: int = address[1]
+
+    def __repr__(self) -> str:
+        return f"<HttpServer {self.url}, {self.connection_count} connections, {self.session_count} sessions>"
+
+    @property
+    def url(self) -> str:
+        """The address of the MCP endpoint."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}{MCP_PATH}"
+
+    @property
+    def connection_count(self) -> int:
+        """TCP connections."""
+        return len(self._connections.connections)
+
+    @property
+    def session_count(self) -> int:
+        """Legacy sessions."""
+        return len(self._endpoint.sessions)
+
+    @property
+    def call_count(self) -> int:
+        """Requests under way."""
+        return sum(len(session.calls) for session in self.sessions())
+
+    def sessions(self) -> Iterator[ServedSession]:
+        """Everybody who is being served: legacy clients, and modern requests under way."""
+        for legacy in self._endpoint.sessions.sessions():
+            if legacy.session is not None:
+                yield legacy.session
+        for exchange in self._endpoint.exchanges.members():
+            if exchange.session is not None:
+                yield exchange.session
+
+    def drain(self) -> None:
+        """Take no new connections and no new requests. What is under way goes on; answers to questions come in."""
+        self._endpoint.is_draining = True
+        for server in self._servers:
+            server.close()
+
+    async def stop(self) -> None:
+        """End everything. Bounded."""
+        self.drain()
+        self._endpoint.sessions.end_all("the workbench is shutting down")
+        for exchange in self._endpoint.exchanges.members():
+            exchange.closed("the workbench is shutting down")
+        for connection in self._all_connections():
+            connection.shutdown()
+        tasks = self._connections.tasks
+        if tasks:
+            await asyncio.wait(set(tasks), timeout=GOODBYE_SECONDS)
+        await self._wait_until_sent()
+        for connection in self._all_connections():
+            connection.abort()
+        left = set(tasks)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        self._endpoint.exchanges.stop()
+        # One turn of the loop for sockets that have just been aborted.
+        await asyncio.sleep(0)
+
+    async def _wait_until_sent(self) -> None:
+        now = asyncio.get_running_loop().time
+        end = now() + GOODBYE_SECONDS
+        # Polled: transports say when their buffer is low, not when it is empty.
+        while any(each.unsent_bytes for each in self._all_connections()) and now() < end:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    def _all_connections(self) -> list[Connection]:
+        return [each for each in self._connections.connections if isinstance(each, self._connection_class())]
+
+    def _connection_class(self) -> type[Connection]:
+        from mcp_workbench.transport.http.server.connection import Connection
+
+        return Connection
+
+    async def _start(self) -> None:
+        from uvicorn.config import Config
+
+        from mcp_workbench.transport.http.server.connection import Connection
+
+        config = Config(
+            self._endpoint,
+            http=Connection,
+            lifespan="off",
+            ws="none",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # Who is on the other end is not decided by headers, so none of a proxy's are trusted.
+            proxy_headers=False,
+            timeout_keep_alive=round(self._connections.limits.keep_alive_seconds),
+        )
+        config.load()
+        # What it has to say is said by us; what strangers send must not fill the log.
+        quiet = logging.getLogger("uvicorn.error")
+        quiet.propagate = False
+        quiet.addHandler(logging.NullHandler())
+        loop = asyncio.get_running_loop()
+        for each in self._sockets:
+            server = await loop.create_server(lambda: Connection(config, self._connections, {}), sock=each)
+            self._servers.append(server)
+
+
+async def serve_http(
+    options: HttpOptions,
+    make_session: MakeSession,
+    start_task: StartTask,
+    *,
+    readiness: Readiness | None = None,
+    parameters_of: ParametersOf | None = None,
+) -> HttpServer:
+    """Start to serve. Raises `ConfigError` when that cannot be.
+
+    `start_task` gives a task an owner: needed for clients that read slowly. `parameters_of` says which parameters of a
+    tool are mirrored into headers.
+    """
+    check_exposure(options.host, is_authenticated=options.authenticator is not None)
+    sockets = bind(options.host, options.port)
+    limits = structs.replace(options.limits, connections=most_connections(options.limits.connections))
+    admission = Admission(
+        options.host, options.authenticator or Anonymous(), options.allow_hosts, options.allow_origins
+    )
+    endpoint = Endpoint(admission, make_session, start_task, limits, readiness=readiness, parameters_of=parameters_of)
+    from mcp_workbench.transport.http.server.connection import Connections
+
+    server = HttpServer(endpoint, Connections(limits), sockets)
+    await server._start()
+    return server

@@ -1,0 +1,310 @@
+"""Legacy sessions: made by `initialize`, found by an unguessable id, bound to their principal, ended when idle.
+
+Owns which message leaves on which stream: answers on the stream of their POST, what belongs to a request on that
+request's stream, everything else on the one that a GET opened.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http.carried import Carried, heading
+from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.outlet import Outlet
+from mcp_workbench.transport.http.server.reply import Reply
+from mcp_workbench.transport.http.server.sides import MakeSession, ServedSession, cancellation
+from mcp_workbench.transport.http.server.streams import STANDALONE, ReplayBudget, Stream, parse_event_id
+from mcp_workbench.transport.http.server.sweeps import Sweep
+
+# 256 bits: beyond guessing, whatever the number of sessions.
+ID_BYTES: Final = 32
+
+
+class _Result(Struct):
+    protocolVersion: str
+
+
+class _Initialized(Struct):
+    result: _Result
+
+
+_decode_initialized: Final = Decoder(_Initialized).decode
+
+
+class LegacySession:
+    """One client of the legacy era, and the link of its session."""
+
+    __slots__ = (
+        "_feeding",
+        "_initialize_id",
+        "_last_stream",
+        "_replies",
+        "_streams",
+        "_table",
+        "id",
+        "is_over",
+        "last_used",
+        "principal",
+        "session",
+        "version",
+    )
+
+    def __init__(self, table: SessionTable, principal: str, now: float) -> None:
+        self.id = secrets.token_urlsafe(ID_BYTES)
+        self.principal = principal
+        # The revision that `initialize` agreed upon.
+        self.version = ""
+        self.session: ServedSession | None = None
+        self.is_over = False
+        self.last_used = now
+        self._table = table
+        self._initialize_id: bytes | None = None
+        self._replies: dict[bytes, Reply] = {}
+        self._streams: dict[int, Stream] = {}
+        self._last_stream = STANDALONE
+        # The POST whose messages the session is reading right now.
+        self._feeding: Reply | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<LegacySession MCP {self.version or '?'}, {len(self._replies)} under way, {len(self._streams)} streams>"
+        )
+
+    # ── from the client ──
+
+    def initialize(self, session: ServedSession, carried: Carried, body: bytes, outlet: Outlet) -> Reply:
+        """The first POST. The session exists for others once its answer is on its way."""
+        assert carried.id is not None
+        self.session = session
+        self._initialize_id = carried.id
+        return self._feed(self._reply(outlet, {carried.id}), [body])
+
+    def request(self, messages: list[bytes], ids: set[bytes], outlet: Outlet) -> Reply:
+        """A POST with requests in it. The answers may be there when this returns."""
+        reply = self._reply(outlet, ids)
+        if len(messages) > 1:
+            # The answers to a batch leave one by one, as they come.
+            reply.stream()
+        return self._feed(reply, messages)
+
+    def tell(self, message: bytes, carried: Carried) -> None:
+        """A notification, or the answer to a question."""
+        assert self.session is not None
+        self.session.on_message(message)
+        cancelled = carried.cancels
+        if cancelled is None or cancelled in self.session.calls:
+            return
+        reply = self._replies.pop(cancelled, None)
+        if reply is not None:
+            reply.give_up(cancelled, self._table.now())
+
+    def is_under_way(self, id: bytes) -> bool:
+        """Whether a request with this id waits for its answer."""
+        return id in self._replies
+
+    def listen(self, outlet: Outlet) -> Stream:
+        """A GET."""
+        stream = self._standalone()
+        stream.open(outlet, is_primed=self.version in words.PRIMED_VERSIONS)
+        return stream
+
+    def resume(self, outlet: Outlet, last_event_id: str) -> Stream | None:
+        """A GET that continues an earlier stream; None when there is nothing to continue."""
+        found = parse_event_id(last_event_id)
+        if found is None:
+            return None
+        stream = self._standalone() if found[0] == STANDALONE else self._streams.get(found[0])
+        if stream is not None:
+            stream.resume(outlet, found[1])
+        return stream
+
+    def _reply(self, outlet: Outlet, ids: set[bytes]) -> Reply:
+        reply = Reply(outlet, ids, self._new_stream, self._table.replies, self._table.now())
+        reply.is_primed = self.version in words.PRIMED_VERSIONS
+        for id in ids:
+            self._replies[id] = reply
+        return reply
+
+    def _feed(self, reply: Reply, messages: list[bytes]) -> Reply:
+        assert self.session is not None
+        self._feeding = reply
+        try:
+            for message in messages:
+                self.session.on_message(message)
+        finally:
+            self._feeding = None
+        if not reply.is_over:
+            limits = self._table.limits
+            is_primed = reply.is_primed
+            reply.wait(limits.prime_seconds if is_primed else limits.comment_seconds, is_primed=is_primed)
+        return reply
+
+    # ── to the client: the link ──
+
+    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+        """Send one message."""
+        if self.is_over:
+            return
+        message = b"".join(parts)
+        kind, id = heading(message)
+        if kind in ("request", "notification"):
+            related = None if about is None else self._replies.get(about)
+            if related is not None and related.is_reachable:
+                related.put(message)
+            else:
+                self._standalone().put(message)
+            return
+        reply = None if id is None else self._replies.pop(id, None)
+        if reply is not None and id is not None:
+            if id == self._initialize_id:
+                self._answer_initialize(reply, id, message)
+            else:
+                reply.answer(id, message, self._table.now())
+        elif self._feeding is not None and self._feeding.ids:
+            # A complaint about the message that is being read, whose id could not be made out.
+            answered = next(iter(self._feeding.ids))
+            self._replies.pop(answered, None)
+            self._feeding.answer(answered, message, self._table.now())
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client has not taken yet."""
+        return sum(stream.unsent_bytes for stream in self._streams.values())
+
+    # ── its life ──
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody is connected to it, or waits for something."""
+        if self._replies or (self.session is not None and self.session.calls):
+            return True
+        return any(stream.is_connected for stream in self._streams.values())
+
+    def end(self, reason: str) -> None:
+        """It is over: calls are cancelled, streams closed, and the id means nothing any more."""
+        if self.is_over:
+            return
+        self._table.forget(self)
+        now = self._table.now()
+        session = self.session
+        if session is not None:
+            for id in list(session.calls):
+                session.on_message(cancellation(id, b"the session has ended"))
+        self.is_over = True
+        for reply in list(self._replies.values()):
+            for id in list(reply.ids):
+                reply.give_up(id, now)
+        self._replies.clear()
+        for stream in self._streams.values():
+            stream.end(now)
+            stream.forget()
+        self._streams.clear()
+        if session is not None:
+            session.on_closed(reason)
+
+    def on_sweep(self, now: float) -> None:
+        """Keep connections alive; let go of what nobody will ask for any more."""
+        limits = self._table.limits
+        for stream in list(self._streams.values()):
+            stream.comment()
+            if stream.ended_at is not None and now - stream.ended_at >= limits.resume_seconds:
+                stream.forget()
+                del self._streams[stream.number]
+        if now - self.last_used >= limits.session_idle_seconds:
+            if self.is_busy:
+                self.last_used = now
+            else:
+                self.end(f"not used for {limits.session_idle_seconds:g} s")
+
+    def _answer_initialize(self, reply: Reply, id: bytes, message: bytes) -> None:
+        self._initialize_id = None
+        try:
+            self.version = _decode_initialized(message).result.protocolVersion
+        except (DecodeError, ValidationError):
+            reply.answer(id, message, self._table.now())
+            self.end("`initialize` was refused")
+            return
+        reply.add_headers(((words.SESSION_ID.encode(), self.id.encode()),))
+        self._table.enter(self)
+        reply.answer(id, message, self._table.now())
+
+    def _standalone(self) -> Stream:
+        stream = self._streams.get(STANDALONE)
+        if stream is None:
+            stream = self._streams[STANDALONE] = Stream(STANDALONE, self._table.budget, self._table.limits)
+        return stream
+
+    def _new_stream(self) -> Stream:
+        self._last_stream += 1
+        stream = self._streams[self._last_stream] = Stream(self._last_stream, self._table.budget, self._table.limits)
+        return stream
+
+
+class SessionTable:
+    """All legacy sessions, least recently used first."""
+
+    def __init__(self, make_session: MakeSession, limits: Limits, now: Callable[[], float]) -> None:
+        self.limits = limits
+        self.now = now
+        self.budget = ReplayBudget(limits.replay_bytes_in_all)
+        self.replies: Sweep[Reply] = Sweep(limits.prime_seconds)
+        self._make_session = make_session
+        self._sessions: dict[str, LegacySession] = {}
+        self._sweep: Sweep[LegacySession] = Sweep(limits.comment_seconds)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def sessions(self) -> list[LegacySession]:
+        """Every session, least recently used first."""
+        return list(self._sessions.values())
+
+    def open(self, principal: str, carried: Carried, body: bytes, outlet: Outlet) -> tuple[LegacySession, Reply] | None:
+        """Answer `initialize` with a new session. None when there is no room for one."""
+        if len(self._sessions) >= self.limits.sessions and not self._make_room():
+            return None
+        legacy = LegacySession(self, principal, self.now())
+        session = self._make_session(legacy, principal, legacy.end)
+        return legacy, legacy.initialize(session, carried, body, outlet)
+
+    def find(self, id: str, principal: str) -> LegacySession | None:
+        """The session with this id, if it is this principal's. Others' do not exist for it."""
+        session = self._sessions.get(id)
+        if session is None or session.principal != principal:
+            return None
+        session.last_used = self.now()
+        self._sessions[id] = self._sessions.pop(id)
+        return session
+
+    def enter(self, session: LegacySession) -> None:
+        """From now on it can be found."""
+        self._sessions[session.id] = session
+        self._sweep.add(session)
+
+    def forget(self, session: LegacySession) -> None:
+        """From now on it cannot."""
+        self._sessions.pop(session.id, None)
+        self._sweep.discard(session)
+
+    def end_all(self, reason: str) -> None:
+        """We are going down."""
+        for session in self.sessions():
+            session.end(reason)
+        self._sweep.stop()
+        self.replies.stop()
+
+    def _make_room(self) -> bool:
+        latest = self.now() - self.limits.evict_after_seconds
+        for session in self.sessions():
+            if session.last_used > latest:
+                return False
+            if not session.is_busy:
+                session.end("more sessions than we hold; this one was not used for longest")
+                return True
+        return False

@@ -1,0 +1,45 @@
+"""Which HTTP status a JSON-RPC answer of the modern era leaves with. One table.
+
+Legacy answers leave with 200 whatever is in them: there the status speaks of the transport alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from mcp_workbench.jsonrpc.messages import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    read_error,
+)
+from mcp_workbench.transport.http import vocabulary as words
+
+# The specification names those of the last four lines; the first three are requests that were never understood.
+STATUS_OF_CODE: Final = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    INVALID_PARAMS: 400,
+    words.HEADER_MISMATCH: 400,
+    words.MISSING_CAPABILITY: 400,
+    words.UNSUPPORTED_VERSION: 400,
+    METHOD_NOT_FOUND: 404,
+}
+# Everything else, `-32603` included, was understood and answered: a 5xx would make proxies send it again.
+OTHERWISE: Final = 200
+
+
+class _Answer(Struct, gc=False):
+    error: Raw
+
+
+_decode: Final = Decoder(_Answer).decode
+
+
+def status_of_error(answer: bytes) -> int:
+    """The status for an error answer."""
+    return STATUS_OF_CODE.get(read_error(_decode(answer).error).code, OTHERWISE)

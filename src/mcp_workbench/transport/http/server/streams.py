@@ -1,0 +1,167 @@
+"""The streams of a legacy session, and what of them can be resumed.
+
+A stream outlives its connections: what was sent is kept for a while, and a client that lost its connection comes back
+with the id of the last event that it saw. Ids are `stream-number`, so they name the stream as well as the place in it.
+Owns events and their order; refuses to know which request they belong to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from mcp_workbench.transport.http.server.exchange import STREAM_HEADERS
+from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.outlet import Headers, Outlet
+from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
+
+# The stream that a plain GET opens.
+STANDALONE: Final = 0
+
+
+class ReplayBudget:
+    """How much is kept for resuming, in all sessions together. The stream that was used longest ago forgets first."""
+
+    __slots__ = ("_most", "_streams", "total")
+
+    def __init__(self, most: int) -> None:
+        self.total = 0
+        self._most = most
+        self._streams: dict[Stream, None] = {}
+
+    def charge(self, stream: Stream, size: int) -> None:
+        """A stream keeps more."""
+        self.total += size
+        self._streams.pop(stream, None)
+        self._streams[stream] = None
+        while self.total > self._most and len(self._streams) > 1:
+            next(iter(self._streams)).forget()
+
+    def release(self, stream: Stream, size: int) -> None:
+        """A stream keeps less."""
+        self.total -= size
+        if not stream.kept_bytes:
+            self._streams.pop(stream, None)
+
+
+class Stream:
+    """A sequence of messages to a client, over one connection after another."""
+
+    __slots__ = ("_budget", "_events", "_last", "_limits", "_outlets", "_read", "ended_at", "kept_bytes", "number")
+
+    def __init__(self, number: int, budget: ReplayBudget, limits: Limits) -> None:
+        self.number = number
+        # When the last message was sent; None while there may be more.
+        self.ended_at: float | None = None
+        self.kept_bytes = 0
+        self._budget = budget
+        self._limits = limits
+        self._events: deque[tuple[int, bytes]] = deque()
+        # The numbers of the last event, and of the last one that was written to somebody.
+        self._last = self._read = 0
+        # Usually one. A client may open several; the youngest gets what there is, the others wait behind it.
+        self._outlets: list[Outlet] = []
+
+    def __repr__(self) -> str:
+        state = "open" if self.ended_at is None else "ended"
+        return f"<Stream {self.number} {state}, {len(self._outlets)} connected, {len(self._events)} kept>"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether somebody is reading."""
+        return bool(self._outlets)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What its readers have not taken yet."""
+        return sum(outlet.unsent_bytes for outlet in self._outlets)
+
+    def open(self, outlet: Outlet, *, is_primed: bool, headers: Headers = ()) -> None:
+        """A connection begins to read whatever nobody has read yet.
+
+        `is_primed`: it is given an id at once, so that it can resume even if it breaks before the first message.
+        """
+        outlet.begin(200, (*STREAM_HEADERS, *headers))
+        if is_primed:
+            self._last += 1
+            priming = encode_event(b"", id=self._name(self._last), retry=self._limits.retry_milliseconds)
+            outlet.write(priming)
+        self._attach(outlet, self._read)
+
+    def resume(self, outlet: Outlet, after: int) -> None:
+        """A connection takes over where an earlier one broke."""
+        outlet.begin(200, STREAM_HEADERS)
+        # We may not have heard yet that the earlier one is gone; and a POST has one reader at a time.
+        if self.number != STANDALONE:
+            for stale in self._outlets:
+                stale.abort()
+            self._outlets.clear()
+        self._attach(outlet, after)
+
+    def leave(self, outlet: Outlet) -> None:
+        """A connection is gone. The stream is not at its end for that."""
+        outlet.abandon()
+        if outlet in self._outlets:
+            self._outlets.remove(outlet)
+
+    def put(self, message: bytes) -> None:
+        """One message."""
+        self._last += 1
+        event = encode_event(message, id=self._name(self._last))
+        self._events.append((self._last, event))
+        self.kept_bytes += len(event)
+        self._budget.charge(self, len(event))
+        self._forget_beyond(self._limits.replay_bytes, self._limits.waiting_messages)
+        if self._outlets:
+            self._read = self._last
+            outlet = self._outlets[-1]
+            outlet.write(event)
+            if outlet.unsent_bytes > self._limits.message_bytes + self._limits.unread_bytes:
+                self._outlets.remove(outlet)
+                outlet.abort()
+
+    def end(self, now: float) -> None:
+        """No more messages. Connections are closed; what was sent can be resumed for a while."""
+        self.ended_at = now
+        for outlet in self._outlets:
+            outlet.finish()
+        self._outlets.clear()
+
+    def comment(self) -> None:
+        """Let its connections be heard."""
+        for outlet in self._outlets:
+            outlet.write(KEEP_ALIVE)
+
+    def forget(self) -> None:
+        """Keep nothing."""
+        self._forget_beyond(0, 0)
+
+    def _attach(self, outlet: Outlet, after: int) -> None:
+        for number, event in self._events:
+            if number > after:
+                outlet.write(event)
+        self._read = self._last
+        if self.ended_at is None:
+            self._outlets.append(outlet)
+        else:
+            outlet.finish()
+
+    def _forget_beyond(self, most_bytes: int, most_events: int) -> None:
+        # The newest event is kept however large, unless nothing is to be kept: it is likely to be an answer, of which
+        # there is one.
+        spared = 1 if most_events else 0
+        while len(self._events) > spared and (self.kept_bytes > most_bytes or len(self._events) > most_events):
+            size = len(self._events.popleft()[1])
+            self.kept_bytes -= size
+            self._budget.release(self, size)
+
+    def _name(self, number: int) -> str:
+        return f"{self.number}-{number}"
+
+
+def parse_event_id(text: str) -> tuple[int, int] | None:
+    """Stream and number of an event id that we gave out; None for any other."""
+    stream, separator, number = text.partition("-")
+    if not (separator and len(text) <= 32 and text.isascii() and stream.isdecimal() and number.isdecimal()):
+        return None
+    return int(stream), int(number)

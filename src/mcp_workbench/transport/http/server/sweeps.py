@@ -1,0 +1,61 @@
+"""One timer for many that wait, instead of one for each. It runs only while somebody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, Protocol, TypeVar
+
+
+class Waiting(Protocol):
+    """Somebody to whom something happens after a while."""
+
+    def on_sweep(self, now: float) -> None:
+        """Look at the clock."""
+
+
+W = TypeVar("W", bound=Waiting)
+
+
+class Sweep(Generic[W]):
+    """Calls everybody in it once in a while. What happens after a time is late by at most one interval."""
+
+    __slots__ = ("_handle", "_interval", "_loop", "_members")
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._loop = asyncio.get_running_loop()
+        # In the order they came.
+        self._members: dict[W, None] = {}
+        self._handle: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, member: W) -> None:
+        """Call it from now on."""
+        self._members[member] = None
+        if self._handle is None:
+            self._handle = self._loop.call_later(self._interval, self._run)
+
+    def discard(self, member: W) -> None:
+        """Call it no more."""
+        self._members.pop(member, None)
+
+    def members(self) -> list[W]:
+        """Everybody in it, oldest first."""
+        return list(self._members)
+
+    def stop(self) -> None:
+        """Call nobody any more."""
+        self._members.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _run(self) -> None:
+        self._handle = None
+        now = self._loop.time()
+        for member in self.members():
+            member.on_sweep(now)
+        if self._members and self._handle is None:
+            self._handle = self._loop.call_later(self._interval, self._run)

@@ -1,0 +1,59 @@
+"""Which era a POST belongs to, and whether the headers of a modern one agree with its body. Pure.
+
+"Server Validation" of the streamable HTTP page: parties on the way may act by the headers, so a body that says
+something else is refused. What the body itself must contain is the session's to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from mcp_workbench.transport.http import header_values
+from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http.carried import Carried
+from mcp_workbench.transport.http.parameters import HeaderParameters, find_mismatch
+from mcp_workbench.transport.http.server.arrival import Arrival
+
+# What a tool mirrors into headers; None for a tool that is not known.
+ParametersOf = Callable[[str], HeaderParameters | None]
+
+
+def era_of(arrival: Arrival, carried: Carried) -> Literal["legacy", "modern"]:
+    """A stamp makes a request modern, `initialize` makes it legacy, and for the rest the header decides."""
+    if carried.kind == "request" and carried.version is not None:
+        return "modern"
+    version = arrival.get(words.PROTOCOL_VERSION)
+    if version is None or version in words.LEGACY_VERSIONS or carried.method == "initialize":
+        return "legacy"
+    return "modern"
+
+
+def mismatch(arrival: Arrival, carried: Carried, parameters_of: ParametersOf | None) -> str | None:
+    """What is wrong with the headers of a modern request, or None."""
+    if carried.version is None:
+        # Nothing to compare with: the session refuses what is not stamped.
+        return None
+    if arrival.repeated is not None:
+        return f"the header `{arrival.repeated}` is given more than once"
+    wrong = _differs(arrival, words.PROTOCOL_VERSION, carried.version, "the revision in `_meta`") or _differs(
+        arrival, words.METHOD, carried.method, "`method`"
+    )
+    if wrong is not None or carried.method not in words.NAMED_BY:
+        return wrong
+    name = carried.name
+    if name is None:
+        return None
+    wrong = _differs(arrival, words.NAME, name, f"`{words.NAMED_BY[carried.method]}`", is_encoded=True)
+    if wrong is not None or carried.method != "tools/call" or parameters_of is None:
+        return wrong
+    parameters = parameters_of(name)
+    return find_mismatch(parameters, carried.arguments, arrival.parameters) if parameters else None
+
+
+def _differs(arrival: Arrival, header: str, expected: str, what: str, *, is_encoded: bool = False) -> str | None:
+    given = arrival.get(header)
+    if given is None:
+        return f"the header `{header}` is missing"
+    value = header_values.decode(given) if is_encoded else given
+    return None if value == expected else f"the header `{header}` does not match {what} in the body"

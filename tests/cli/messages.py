@@ -1,0 +1,137 @@
+"""Finding the error texts of the package in its source, for the test that compares them with docs/errors.md.
+
+Owns the list of places where such texts are born: which callables take one, and as which argument. A value inside a
+text is written `…`. Texts that only a defect of ours can bring out (assertions) are not looked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "mcp_workbench"
+# Servers that are foreign to the package, though they ship with it.
+FOREIGN = ("demo",)
+
+# callable: the position of the text among its arguments, its name as a keyword, and what is put around it
+BIRTHPLACES: dict[str, tuple[int, str, str]] = {
+    # errors.py and what derives from it
+    "ConfigError": (0, "message", "{}"),
+    "DownstreamError": (0, "message", "{}"),
+    "DownstreamTimeout": (0, "message", "{}"),
+    "ServerGone": (0, "message", "{}"),
+    "WorkbenchError": (0, "message", "{}"),
+    "ClientError": (1, "message", "{}"),
+    "_quoting": (0, "what", "{}"),
+    # the configuration
+    "Problem": (9, "found", "{}"),
+    "Fault": (0, "found", "{}"),
+    "problem": (1, "found", "{}"),
+    "wrong": (2, "expected", "found …, expected {}"),
+    "_unreadable": (1, "found", "{}"),
+    "_fault": (0, "found", "found {}"),
+    # command lines
+    "UsageError": (0, "message", "{}"),
+    "DemoFailed": (0, "message", "{}"),
+    "complain": (0, "message", "{}"),
+    # what agents and clients get
+    "BadIdentifier": (0, "message", "{}"),
+    "error_result": (0, "text", "{}"),
+    "Reject": (1, "message", "{}"),
+    "finish_error": (1, "message", "{}"),
+    "error_response": (2, "message", "{}"),
+    "_refuse": (2, "message", "{}"),
+    "BadState": (0, "message", "{}"),
+    "refused": (0, "reason", "{}"),
+    # how a connection to a server ends
+    "_close": (0, "reason", "{}"),
+    "call_later": (2, "reason", "{}"),
+    # what clients over HTTP get
+    "Refusal": (1, "message", "{}"),
+    "_complain": (3, "message", "{}"),
+}
+# Functions that return a text.
+MAKERS = ("describe_exit",)
+
+# Texts that are put together from parts; a test of its own brings each of them out.
+COMPOSED = (
+    "… `…` does not exist…; did you mean …?",
+    "… `…` does not exist…; there are …",
+    "… `…` does not exist…; there are none",
+)
+
+
+def error_texts() -> dict[str, str]:
+    """Every error text with its values written `…`, and where it was found."""
+    found: dict[str, str] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        room = path.relative_to(PACKAGE).parts[0]
+        if room in FOREIGN:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for line, text in _texts_in(function):
+                    found.setdefault(text, f"{path.relative_to(PACKAGE.parent)}:{line}")
+    return found
+
+
+def _texts_in(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(function):
+        if function.name in MAKERS and isinstance(node, ast.Return) and node.value is not None:
+            yield from ((node.lineno, text) for text in spelled(node.value, function))
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        if name not in BIRTHPLACES:
+            continue
+        position, keyword, frame = BIRTHPLACES[name]
+        for argument in _arguments(node, position, keyword):
+            for text in spelled(argument, function):
+                if _says_something(text):
+                    yield node.lineno, frame.format(text)
+
+
+def _arguments(call: ast.Call, position: int, keyword: str) -> list[ast.expr]:
+    if 0 <= position < len(call.args):
+        return [call.args[position]]
+    return [given.value for given in call.keywords if given.arg == keyword]
+
+
+def spelled(node: ast.expr, function: ast.AST) -> list[str]:
+    """The texts that an expression can be, as far as the source says so."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return [" ".join(text.split("\n"))]
+        case ast.JoinedStr(values=parts):
+            return ["".join(choice) for choice in itertools.product(*(_part(part, function) for part in parts))]
+        case ast.IfExp(body=body, orelse=other):
+            return spelled(body, function) + spelled(other, function)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            pairs = itertools.product(spelled(left, function), spelled(right, function))
+            return ["".join(pair) for pair in pairs]
+        case ast.Name(id=name):
+            return _assigned(name, function) or ["…"]
+    return ["…"]
+
+
+def _part(node: ast.expr, function: ast.AST) -> list[str]:
+    # Only what is written out at the place itself: a value from elsewhere is a value.
+    if isinstance(node, ast.FormattedValue):
+        return spelled(node.value, function) if isinstance(node.value, ast.IfExp) else ["…"]
+    return spelled(node, function)
+
+
+def _assigned(name: str, function: ast.AST) -> list[str]:
+    found: list[str] = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and any(isinstance(at, ast.Name) and at.id == name for at in node.targets):
+            found += [text for text in spelled(node.value, ast.Module([], [])) if _says_something(text)]
+    return found
+
+
+def _says_something(text: str) -> bool:
+    """Whether there are words of its own in it, beside values."""
+    return any(letter.isalpha() for letter in text)

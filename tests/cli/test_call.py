@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import Done, on_terminal, run
+from tests.support.workbench import logged, scripted_entry, write_config
+
+Json = dict[str, Any]
+
+
+def demo(server: str, *arguments: str, **settings: Any) -> Json:
+    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.demo.{server}", *arguments], **settings}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return write_config(
+        tmp_path,
+        {
+            "desk": {"notes": demo("notes", "--with-samples"), "clock": demo("clock")},
+            "lab": {
+                "notes": demo("notes", toolFilters=["*", "!delete_note"]),
+                "calculator": demo("calculator", "--with-crash"),
+            },
+            "odd": {
+                "legacy": scripted_entry("--era", "legacy"),
+                "modern": scripted_entry("--era", "modern"),
+                "missing": {"command": "no-such-program"},
+            },
+        },
+    )
+
+
+def call(config: Path, *words: object, **options: Any) -> Done:
+    return run("call", "--config", config, *words, **options)
+
+
+def test_stdout_is_what_the_tool_says_and_nothing_else(config: Path) -> None:
+    assert call(config, "lab", "calculator", "evaluate", "expression=2**10") == Done(0, "2**10 = 1024\n", "")
+    assert call(config, "desk", "notes", "list_notes", "tag=home") == Done(
+        0, "- 1: Groceries #home\n- 3: Book to read #home #books\n", ""
+    )
+    assert call(config, "lab", "notes", "list_notes") == Done(0, "No notes.\n", "")
+
+
+def test_arguments_are_typed_by_the_tool_s_schema(config: Path) -> None:
+    status, shown, _ = call(config, "lab", "calculator", "statistics", "numbers=1", "numbers=2", "numbers=4.5")
+    assert status == 0
+    assert shown.startswith("count: 3\nsum: 7.5\n")
+    assert call(config, "desk", "clock", "wait", "seconds=0").stdout == "Waited 0 s.\n"
+
+
+def test_arguments_can_be_given_as_json_also_on_stdin(config: Path) -> None:
+    arguments = '{"expression": "6 * 7"}'
+    expected = Done(0, "6 * 7 = 42\n", "")
+    assert call(config, "lab", "calculator", "evaluate", "--json", arguments) == expected
+    assert call(config, "lab", "calculator", "evaluate", "--json", "-", stdin=arguments) == expected
+    assert call(config, "lab", "calculator", "evaluate", 'expression:="6 * 7"') == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["dsek", "clock", "now"], "toolbox `dsek` does not exist; did you mean `desk`?"),
+        (["desk", "clokc", "now"], "server `clokc` does not exist in toolbox `desk`; did you mean `clock`?"),
+        (
+            ["desk", "clock", "nwo"],
+            "tool `nwo` does not exist on server `clock` of toolbox `desk`; did you mean `now`?",
+        ),
+        (
+            ["lab", "notes", "delete_note", "id=1"],
+            "tool `delete_note` on server `notes` of toolbox `lab` is excluded by `toolFilters` in the configuration",
+        ),
+        (["desk", "clock", "wait"], "missing: `seconds` (number)"),
+        (["desk", "clock", "wait", "seconds=x"], "`seconds` takes number, found `x`"),
+        (["desk", "clock", "now", "zon=UTC"], "the tool has no argument `zon`; did you mean `zone`?"),
+        (["desk", "clock", "now", "--json", "[]"], "--json takes an object, found array"),
+        (["desk", "clock", "now", "zone=UTC", "--json", "{}"], "`zone=UTC` and --json were both given"),
+    ],
+)
+def test_what_cannot_be_called_ends_with_2_and_says_what_can(config: Path, words: list[str], message: str) -> None:
+    status, shown, complaints = call(config, *words)
+    assert (status, shown, complaints.splitlines()[0]) == (2, "", f"error: {message}")
+    assert "\n\nhint: " in complaints
+
+
+def test_an_error_of_the_tool_goes_to_stderr_with_its_place_and_ends_with_1(config: Path) -> None:
+    assert call(config, "lab", "calculator", "evaluate", "expression=1/0") == Done(
+        1, "", "error: [lab/calculator/evaluate] division by zero\n"
+    )
+    assert call(config, "odd", "legacy", "fail") == Done(1, "", "error: [odd/legacy/fail] failed as asked\n")
+
+
+def test_a_crash_is_told_with_the_server_s_last_words(config: Path) -> None:
+    assert call(config, "lab", "calculator", "crash") == Done(
+        1,
+        "",
+        "error: [lab/calculator/crash] the server exited with status 70\n"
+        "last lines of its stderr:\n"
+        "  calculator: crashing because it was asked to\n",
+    )
+
+
+def test_a_server_that_does_not_start_is_an_error_of_the_server(config: Path) -> None:
+    assert call(config, "odd", "missing", "anything") == Done(
+        1,
+        "",
+        "error: [odd/missing] command `no-such-program` was not found on PATH\n\n"
+        "hint: install it, or give its full path as `command`\n",
+    )
+
+
+@pytest.mark.parametrize("server", ["legacy", "modern"])
+@pytest.mark.parametrize("tool", ["ask", "sample"])
+def test_a_tool_that_asks_something_is_told_no_and_the_user_is_told_why(config: Path, server: str, tool: str) -> None:
+    status, shown, complaints = call(config, "odd", server, tool)
+    if server == "modern":
+        assert (status, shown) == (1, "")
+        assert "which a command line cannot answer" in complaints
+    else:
+        # This server takes the refusal as its result.
+        assert "does not support" in shown
+
+
+def test_raw_is_the_whole_result(config: Path) -> None:
+    status, shown, remarks = call(config, "odd", "legacy", "all_content", "--raw")
+    assert (status, remarks) == (0, "")
+    result = json.loads(shown)
+    assert [item["type"] for item in result["content"]] == [
+        "text",
+        "image",
+        "audio",
+        "resource",
+        "resource_link",
+        "x-unknown",
+    ]
+    assert '"big":12345678901234567890' in shown.replace(" ", "")
+    status, shown, _ = call(config, "odd", "legacy", "tool_error", "--raw")
+    assert status == 1
+    assert json.loads(shown)["isError"] is True
+
+
+def test_images_and_sounds_are_named_with_their_size_and_can_be_saved(config: Path, tmp_path: Path) -> None:
+    status, shown, remarks = call(config, "odd", "legacy", "all_content")
+    assert (status, shown) == (0, "text\none\ntest:///two\n")
+    assert remarks == (
+        "note: image (image/png, 5 bytes); --output FILE saves it\n"
+        "note: audio (audio/wav, 5 bytes); --output FILE saves it\n"
+        "note: content of type `x-unknown` is not shown; --raw shows it\n"
+    )
+    target = tmp_path / "saved.png"
+    status, shown, remarks = call(config, "odd", "legacy", "all_content", "--output", target)
+    assert (status, shown) == (0, "text\none\ntest:///two\n")
+    assert target.read_bytes() == b"image"
+    assert f"note: saved image (image/png, 5 bytes) as {target}\n" in remarks
+    [second] = tmp_path.glob("saved-2.*")
+    assert second.read_bytes() == b"audio"
+
+
+def test_text_is_saved_where_there_is_nothing_else_to_save(config: Path, tmp_path: Path) -> None:
+    target = tmp_path / "answer.txt"
+    assert call(config, "lab", "calculator", "evaluate", "expression=1+1", "--output", target) == Done(
+        0, "", f"note: saved text as {target}\n"
+    )
+    assert target.read_text() == "1+1 = 2"
+    status, _, complaints = call(
+        config, "lab", "calculator", "evaluate", "expression=1+1", "--output", tmp_path / "no" / "folder"
+    )
+    assert status == 2
+    assert "cannot be written: No such file or directory" in complaints
+
+
+def test_one_process_is_started_for_one_call(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    config = write_config(
+        tmp_path,
+        {"box": {"one": scripted_entry("--era", "legacy", "--log", log), "other": scripted_entry("--log", log)}},
+    )
+    assert call(config, "box", "one", "echo", "text=hi").status == 0
+    assert len(logged(log, "initialize")) == 1
+    assert len(logged(log, "tools/call")) == 1
+    [message] = logged(log, "tools/call")
+    assert message["params"]["arguments"] == {"text": "hi"}
+    # Nobody here can answer questions, and the server is told so.
+    assert logged(log, "initialize")[0]["params"]["capabilities"] == {}
+
+
+def test_an_argument_that_the_schema_does_not_know_is_sent_with_a_warning(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"one": scripted_entry()}})
+    status, _, remarks = call(config, "box", "one", "echo", "nod=x")
+    assert status == 0
+    assert remarks == "warning: the tool has no argument `nod`; did you mean `node`? It is sent all the same.\n"
+
+
+def test_warnings_of_a_server_are_shown_and_its_small_talk_is_not(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"one": scripted_entry("--era", "legacy")}})
+    for level, expected in (("warning", "warning: the server says: disk nearly full\n"), ("info", "")):
+        params = {"level": level, "data": "disk nearly full"}
+        arguments = json.dumps({"method": "notifications/message", "params": params})
+        assert call(config, "box", "one", "notify", "--json", arguments).stderr == expected
+
+
+def test_a_terminal_sees_progress_and_the_answer(config: Path) -> None:
+    status, shown = on_terminal("call", "--config", config, "desk", "clock", "wait", "seconds=0.5")
+    assert status == 0
+    assert "desk/clock/wait" in shown
+    assert shown.endswith("Waited 0.5 s.\n")
+
+
+def test_interrupting_a_call_ends_with_130_and_leaves_no_server_behind(config: Path) -> None:
+    """That nothing is left behind is checked after every test."""
+    words = ("call", "--config", config, "desk", "clock", "wait", "seconds=200")
+    status, shown = on_terminal(*words, type_when=lambda shown: "20 of 200 s" in shown or "desk/clock/wait" in shown)
+    assert status == 130
+    assert "Traceback" not in shown
+
+
+def test_debugging_shows_the_log(config: Path) -> None:
+    status, shown, log = call(config, "lab", "calculator", "evaluate", "expression=1+1", "--debug")
+    assert (status, shown) == (0, "1+1 = 2\n")
+    assert "[lab/calculator] ready after" in log

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from tests.cli.shell import Done, on_terminal, run
+from tests.support.workbench import logged, scripted_entry, write_config
+
+DIES = {
+    "command": sys.executable,
+    "args": ["-c", "import sys; print('no module named x', file=sys.stderr); sys.exit(3)"],
+}
+
+
+def without_times(text: str) -> str:
+    return re.sub(r" +\d+\.\d\d s", " T s", text)
+
+
+def test_a_right_configuration_is_said_to_be_and_nothing_is_started(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    config = write_config(tmp_path, {"one": {"a": scripted_entry("--log", log), "b": scripted_entry()}})
+    assert run("check", config) == Done(0, f"{config}: valid, 1 toolbox with 2 servers\n", "")
+    assert run("check", "--json", "--config", config) == Done(
+        0, json.dumps({"config": str(config), "valid": True, "toolboxes": 1, "servers": 2}, indent=2) + "\n", ""
+    )
+    assert not log.exists()
+
+
+def test_everything_that_is_wrong_is_told_at_once_with_status_2(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"one": {"a": {"comand": "x"}, "b": {"command": "x", "timeout": -1}}})
+    status, shown, complaints = run("check", "--connect", config)
+    assert (status, shown) == (2, "")
+    assert (
+        f"{config}:7:11: $.toolboxes.one.mcpServers.a.comand: unknown key `comand`; did you mean `command`?"
+        in complaints
+    )
+    assert "$.toolboxes.one.mcpServers.b.timeout" in complaints
+    status, shown, complaints = run("check", "--json", config)
+    assert (status, complaints) == (2, "")
+    answer = json.loads(shown)
+    assert answer["valid"] is False
+    paths = [problem["path"] for problem in answer["problems"]]
+    assert "$.toolboxes.one.mcpServers.a.comand" in paths
+    first = next(problem for problem in answer["problems"] if problem["path"].endswith("comand"))
+    assert (first["line"], first["suggestions"]) == (7, ["command"])
+
+
+def test_a_missing_file_is_a_problem_in_json_too(tmp_path: Path) -> None:
+    status, shown, complaints = run("check", "--json", tmp_path / "none.json")
+    assert (status, complaints) == (2, "")
+    assert json.loads(shown)["problems"][0]["hint"] == "check the path"
+
+
+def test_connecting_shows_every_server_and_ends_with_0_when_all_are_well(tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path,
+        {
+            "one": {"legacy": scripted_entry("--era", "legacy", "--tools", 3)},
+            "two": {"modern": scripted_entry("--era", "modern", toolFilters=["echo"])},
+        },
+    )
+    status, shown, remarks = run("check", "--connect", config)
+    assert (status, without_times(shown), remarks) == (
+        0,
+        "TOOLBOX  SERVER  STATE  MCP                  TOOLS    READY AFTER\n"
+        "one      legacy  ready  2025-11-25 (legacy)  3 T s\n"
+        "two      modern  ready  2026-07-28 (modern)  1 of 22 T s\n",
+        "note: all 2 servers are well\n",
+    )
+
+
+def test_a_server_that_fails_is_shown_with_its_last_words_and_ends_with_1(tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path,
+        {"one": {"good": scripted_entry("--era", "legacy"), "dies": DIES, "missing": {"command": "no-such-program"}}},
+    )
+    status, shown, complaints = run("check", "--connect", config)
+    assert (status, without_times(shown), complaints) == (
+        1,
+        "TOOLBOX  SERVER   STATE   MCP                  TOOLS  READY AFTER\n"
+        "one      good     ready   2025-11-25 (legacy)  22 T s\n"
+        "one      dies     failed\n"
+        "one      missing  failed\n"
+        "\n"
+        "one/dies: the server exited with status 3\n"
+        "  last lines of its stderr:\n"
+        "    no module named x\n"
+        "\n"
+        "one/missing: command `no-such-program` was not found on PATH\n"
+        "  hint: install it, or give its full path as `command`\n",
+        "error: 2 of 3 servers failed\n",
+    )
+
+
+def test_json_has_everything_that_the_table_has(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"one": {"good": scripted_entry("--era", "modern"), "dies": DIES}})
+    status, shown, complaints = run("check", "--connect", "--json", config)
+    assert (status, complaints) == (1, "")
+    good, dies = json.loads(shown)["servers"]
+    assert good.pop("startSeconds") > 0
+    assert good == {
+        "toolbox": "one",
+        "server": "good",
+        "state": "ready",
+        "revision": "2026-07-28",
+        "era": "modern",
+        "tools": 22,
+        "error": None,
+        "hint": None,
+        "remarks": [],
+    }
+    assert (dies["state"], dies["tools"], dies["startSeconds"]) == ("failed", None, None)
+    assert "no module named x" in dies["error"]
+
+
+def test_what_is_odd_about_a_server_is_remarked(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"one": {"odd": scripted_entry("--noise", toolFilters=["echo", "!nothing_*"])}})
+    status, shown, _ = run("check", "--connect", config)
+    assert status == 0
+    assert "one/odd: `!nothing_*` in `toolFilters` fits none of its tools\n" in shown
+    assert re.search(r"one/odd: wrote \d+ lines to stdout that are no messages; they were skipped\n", shown)
+
+
+def test_servers_are_asked_afresh_and_remembered_unless_that_is_not_wanted(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    config = write_config(tmp_path, {"one": {"a": scripted_entry("--era", "legacy", "--log", log, "--tools", 3)}})
+    assert run("check", "--connect", "--no-cache", config).status == 0
+    assert "? tools" in run("list", config).stdout
+    assert run("check", "--connect", config).status == 0
+    assert "3 tools" in run("list", config).stdout
+    assert run("check", "--connect", config).status == 0
+    assert len(logged(log, "tools/list")) == 3
+    # What is remembered is not believed, the era included: it is found out each time.
+    assert len(logged(log, "server/discover")) == 3
+
+
+def test_secrets_in_a_server_s_last_words_are_hidden(tmp_path: Path) -> None:
+    program = "import os, sys; print('bad token', os.environ['TOKEN'], file=sys.stderr); sys.exit(1)"
+    entry = {"command": sys.executable, "args": ["-c", program], "env": {"TOKEN": "hunter2-hunter2"}}
+    config = write_config(tmp_path, {"one": {"a": entry}})
+    for arguments in (["check", "--connect"], ["check", "--connect", "--debug"]):
+        status, shown, complaints = run(*arguments, config)
+        assert status == 1
+        assert "bad token ***" in shown
+        assert "hunter2" not in shown + complaints
+    assert "hunter2" not in "".join(map(str, run("open", "one", "--config", config)))
+    assert "hunter2" not in "".join(map(str, run("call", "one", "a", "echo", "--config", config)))
+
+
+def test_a_terminal_sees_the_servers_start_and_then_the_table(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"one": {"good": scripted_entry(), "dies": DIES}})
+    status, shown = on_terminal("check", "--connect", config)
+    assert status == 1
+    assert "waiting" in shown
+    assert "\x1b[32mready\x1b[0m" in shown
+    assert "\x1b[1;31mfailed\x1b[0m" in shown
+
+
+def test_interrupting_ends_with_130_and_leaves_no_server_behind(tmp_path: Path) -> None:
+    """That nothing is left behind is checked after every test."""
+    config = write_config(tmp_path, {"one": {"silent": {"command": "sleep", "args": ["600"]}}})
+    status, shown = on_terminal("check", "--connect", config, type_when=lambda shown: "starting" in shown)
+    assert status == 130
+    assert "Traceback" not in shown

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.cli.demo import SERVERS
+from tests.cli.shell import COMMAND, Done, on_terminal, run
+from tests.support.client import RawClient
+
+STORY = """\
+MCP Workbench: one MCP server in front of many.
+A client, a workbench and five servers, for real, in a temporary folder.
+
+1. One file groups your servers into toolboxes
+   desk  notes, clock              Notes and the clock: the everyday things
+   lab   notes, calculator, files  Calculations, files, and notes of its own
+
+2. A client connects and sees two tools
+   → initialize  ready T ms after the start; 0 of 5 servers running
+   → tools/list  open_toolbox, use_tool  T ms
+
+3. The agent opens a toolbox; its servers start side by side
+   → open_toolbox desk  7 tools of clock and notes  T ms
+     add_note, list_notes, search_notes, delete_note, now, convert_time, wait
+
+4. The agent uses tools; answers pass through untouched
+   → use_tool desk/clock/now  {"zone": "UTC"}  T ms
+     NOW (UTC)
+   → use_tool desk/notes/add_note  {"title": "Train", "text": "at nine"}  T ms
+     Added note 4: Train
+
+5. The same server in two toolboxes is two servers that share nothing
+   → use_tool desk/notes/search_notes  {"query": "train"}  T ms
+     - 4: Train
+   → use_tool lab/notes/search_notes  {"query": "train"}  T ms
+     No notes.
+     (started just now, because it is needed just now)
+
+6. A server crashes; the call fails at once, nothing else notices
+   → use_tool lab/calculator/crash  T ms
+     [lab/calculator/crash] the server exited with status 70
+     last lines of its stderr:
+       calculator: crashing because it was asked to
+   → use_tool lab/notes/list_notes  T ms
+     No notes.
+     (its neighbour is not disturbed)
+   → use_tool lab/calculator/evaluate  {"expression": "sqrt(2) * 1000"}  T ms
+     sqrt(2) * 1000 = 1414.213562373095
+     (started again for this call)
+
+7. The client goes, and everything goes with it
+   → close stdin  exit status 0, 0 of 4 servers left  T ms
+"""
+
+
+@pytest.fixture
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def test_the_story_is_told_whole_and_leaves_nothing_behind(temporary_folder: Path) -> None:
+    status, shown, complaints = run("demo")
+    assert (status, complaints) == (0, "")
+    story, _, figures = shown.partition("\nMeasured just now\n")
+    story = re.sub(r"[\d.e+]+ ms", "T ms", story)
+    story = re.sub(r"\w+day, \S+ \(UTC\)", "NOW (UTC)", story)
+    assert story == STORY
+    numbers = {line[3:32].strip(): line[32:].split() for line in figures.splitlines()[1:6]}
+    assert numbers["tools that the agent sees"] == ["17", "2"]
+    assert numbers["servers running at the start"] == ["5", "0"]
+    flat, two = (int(number.replace(",", "")) for number in numbers["tokens for them (bytes / 4)"])
+    assert two < flat / 4
+    assert "claude mcp add workbench -- " in shown
+    assert list(temporary_folder.iterdir()) == []
+
+
+def test_the_story_is_coloured_on_a_terminal(temporary_folder: Path) -> None:
+    status, shown = on_terminal("demo")
+    assert status == 0
+    assert "\x1b[1mMCP Workbench: one MCP server in front of many.\x1b[0m" in shown
+
+
+def test_interrupting_the_story_leaves_nothing_behind(temporary_folder: Path) -> None:
+    status, shown = on_terminal("demo", type_when=lambda shown: "4. The agent uses tools" in shown)
+    assert status == 130
+    assert "Traceback" not in shown
+    assert list(temporary_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_demo_server_can_be_had_by_its_name(server: str, tmp_path: Path) -> None:
+    async with RawClient.spawn([*COMMAND, "demo", server], cwd=tmp_path) as client:
+        welcome = await client.initialize()
+        assert welcome["serverInfo"]["name"] == f"demo-{server}"
+        assert (await client.request("tools/list"))["tools"]
+
+
+async def test_what_follows_a_demo_server_s_name_is_its_own(tmp_path: Path) -> None:
+    async with RawClient.spawn([*COMMAND, "demo", "calculator", "--with-crash"], cwd=tmp_path) as client:
+        await client.initialize()
+        names = [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
+    assert "crash" in names
+    status, _, complaints = run("demo", "clock", "--with-crash")
+    assert status == 2
+    assert "usage: " in complaints
+
+
+def test_a_demo_server_in_a_configuration(tmp_path: Path) -> None:
+    command, *arguments = COMMAND
+    entry = {"command": command, "args": [*arguments, "demo", "calculator"]}
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"calculator": entry}}))
+    assert run("call", "--config", config, "default", "calculator", "evaluate", "expression=6*7") == Done(
+        0, "6*7 = 42\n", ""
+    )

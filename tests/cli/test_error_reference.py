@@ -1,0 +1,68 @@
+"""docs/errors.md has every error text of the source, and none that does not exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.face.wording import no_such
+from tests.cli.messages import COMPOSED, error_texts, spelled
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
+
+
+def documented() -> list[str]:
+    rows = re.findall(r"^\| (.+?) \| .+ \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"\\([<>|])", r"\1", row) for row in rows if row != "text"]
+
+
+def test_every_error_text_is_documented() -> None:
+    missing = [f"{where}: {text}" for text, where in error_texts().items() if text not in documented()]
+    assert not missing, "docs/errors.md lacks\n" + "\n".join(missing)
+
+
+def test_every_documented_text_exists() -> None:
+    known = {*error_texts(), *COMPOSED}
+    stale = [text for text in documented() if text not in known]
+    assert not stale, "docs/errors.md has texts that are gone:\n" + "\n".join(stale)
+
+
+def test_no_text_is_documented_twice() -> None:
+    texts = documented()
+    assert [text for text in set(texts) if texts.count(text) > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "expected"),
+    [
+        ("dve", ["dev"], "… `…` does not exist…; did you mean …?"),
+        ("xyz", ["dev"], "… `…` does not exist…; there are …"),
+        ("xyz", [], "… `…` does not exist…; there are none"),
+    ],
+)
+def test_texts_that_are_put_together_read_as_documented(name: str, known: list[str], expected: str) -> None:
+    pattern = re.escape(expected).replace("…", ".*")
+    assert re.fullmatch(pattern, no_such("toolbox", name, known, " here"))
+
+
+def test_texts_are_found_however_they_are_written() -> None:
+    source = """
+def function(fast):
+    found = f"it is {value}"
+    other = "never used"
+    return (found, f"a {b}" + " and c", "x" if fast else f"y{z}", f"{'on' if fast else 'off'} it", call())
+"""
+    function = ast.parse(source).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    [values] = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    assert isinstance(values, ast.Tuple)
+    assert [spelled(value, function) for value in values.elts] == [
+        ["it is …"],
+        ["a … and c"],
+        ["x", "y…"],
+        ["on it", "off it"],
+        ["…"],
+    ]

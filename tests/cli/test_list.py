@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.shell import Done, run
+from tests.support.workbench import write_config
+
+TOOLBOXES = {
+    "desk": {
+        "description": "Everyday things",
+        "mcpServers": {
+            "notes": {"command": "notes-server", "args": ["--file", "my notes.txt"]},
+            "clock": {"command": "clock", "toolFilters": ["now", "!wait"]},
+        },
+    },
+    "team": {
+        "description": "Tickets",
+        "mcpServers": {
+            "tickets": {"url": "https://example.com/mcp?key=abcd1234", "toolFilters": []},
+            "old": {"command": "old", "disabled": True},
+        },
+    },
+}
+
+
+def test_toolboxes_and_servers_are_shown_as_they_are_configured(tmp_path: Path) -> None:
+    assert run("list", write_config(tmp_path, TOOLBOXES)) == Done(
+        0,
+        "desk  Everyday things\n"
+        "  notes  stdio  ? tools  notes-server --file 'my notes.txt'\n"
+        "  clock  stdio  ? tools  clock  (only: now, !wait)\n"
+        "\n"
+        "team  Tickets\n"
+        "  tickets  auto  ? tools  https://example.com/mcp?key=***  (only: none)\n"
+        "\n"
+        "left out by the configuration: team/old\n",
+        "",
+    )
+
+
+def test_the_same_as_json(tmp_path: Path) -> None:
+    config = write_config(tmp_path, TOOLBOXES)
+    status, shown, complaints = run("list", "--json", config)
+    assert (status, complaints) == (0, "")
+    assert json.loads(shown) == {
+        "config": str(config),
+        "toolboxes": [
+            {
+                "name": "desk",
+                "description": "Everyday things",
+                "servers": [
+                    {
+                        "name": "notes",
+                        "transport": "stdio",
+                        "command": "notes-server",
+                        "args": ["--file", "my notes.txt"],
+                        "tools": None,
+                    },
+                    {
+                        "name": "clock",
+                        "transport": "stdio",
+                        "command": "clock",
+                        "args": [],
+                        "toolFilters": ["now", "!wait"],
+                        "tools": None,
+                    },
+                ],
+            },
+            {
+                "name": "team",
+                "description": "Tickets",
+                "servers": [
+                    {
+                        "name": "tickets",
+                        "transport": "auto",
+                        "url": "https://example.com/mcp?key=***",
+                        "toolFilters": [],
+                        "tools": None,
+                    }
+                ],
+            },
+        ],
+        "disabled": ["team/old"],
+    }
+
+
+def test_secrets_in_a_command_line_are_hidden_also_where_it_is_quoted(tmp_path: Path) -> None:
+    entry = {"command": "server", "args": ["--key", "${SECRET_KEY}", "it's ${SECRET_KEY}"]}
+    config = write_config(tmp_path, {"box": {"a": entry}})
+    status, shown, _ = run("list", config, env={"SECRET_KEY": "it's a secret"})
+    assert status == 0
+    assert "server --key '***'" in shown
+    assert "a secret" not in shown
+
+
+def test_a_plain_file_is_one_toolbox(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}')
+    status, shown, _ = run("list", path)
+    assert status == 0
+    assert shown.splitlines()[0].startswith("default  ")
+    assert "  time  stdio  ? tools  uvx mcp-server-time" in shown

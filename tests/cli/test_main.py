@@ -1,0 +1,140 @@
+"""Which command is meant, and how every command behaves at its edges."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import mcp_workbench
+from mcp_workbench.cli.commands import SUMMARIES
+from mcp_workbench.cli.main import COMMANDS
+from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal, run
+from tests.support.workbench import scripted_entry, write_config
+
+HINT = "\nhint: mcp-workbench --help lists the commands; a configuration can be named with --config\n"
+
+
+def test_every_command_is_in_the_overview() -> None:
+    assert tuple(SUMMARIES) == COMMANDS
+    status, shown, complaints = run("--help")
+    assert (status, complaints) == (0, "")
+    assert shown.startswith("Usage: mcp-workbench [serve] [OPTIONS] [CONFIG]\n")
+    assert [line.split()[0] for line in shown.partition("Commands:\n")[2].splitlines()[: len(COMMANDS)]] == list(
+        COMMANDS
+    )
+    assert run("help") == run("help", "serve") == run("serve", "-h") == Done(0, shown, "")
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "serve"])
+def test_every_command_explains_itself(name: str) -> None:
+    status, shown, complaints = run(name, "--help")
+    assert (status, complaints) == (0, "")
+    assert shown.startswith(f"Usage: mcp-workbench {name}")
+    assert "\nOptions:\n" in shown
+    assert run("help", name) == Done(0, shown, "")
+
+
+def test_the_version_is_ours() -> None:
+    assert run("--version") == Done(0, f"mcp-workbench {mcp_workbench.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["chekc"], "unknown command `chekc`; did you mean `check`?"),
+        (["liste"], "unknown command `liste`; did you mean `list`?"),
+        (["help", "oepn"], "unknown command `oepn`; did you mean `open`?"),
+        (["frobnicate"], "`frobnicate` is neither a command nor a configuration file"),
+    ],
+)
+def test_a_misspelt_command_gets_the_nearest_one(arguments: list[str], message: str, tmp_path: Path) -> None:
+    assert run(*arguments, cwd=tmp_path) == Done(2, "", f"error: {message}\n{HINT}")
+
+
+def test_a_word_that_is_a_file_or_looks_like_one_is_taken_for_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "chekc").write_text("{}")
+    status, _, complaints = run("chekc", cwd=tmp_path)
+    assert status == 2
+    assert complaints.startswith("error: chekc:1:1: $: ") or "chekc:1:1" in complaints
+    status, _, complaints = run("my-config.json", cwd=tmp_path)
+    assert status == 2
+    assert "the configuration `my-config.json`, named by `the argument`, does not exist" in complaints
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["list", "--jsn"], "error: unknown option `--jsn`; did you mean `--json`?"),
+        (["schema", "extra"], "error: unexpected argument `extra`"),
+        (["open"], "error: TOOLBOX missing"),
+        (["call", "box"], "error: SERVER and TOOL missing"),
+        (["serve", "--fcae", "flat"], "error: unknown option `--fcae`; did you mean `--face`?"),
+        (["demo", "clocks"], "error: there is no demo server `clocks`; there are `clock`"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_wrong_and_ends_with_2(arguments: list[str], complaint: str) -> None:
+    status, shown, complaints = run(*arguments)
+    assert (status, shown) == (2, "")
+    assert complaints.splitlines()[0] == complaint
+    assert "\n\nhint: " in complaints
+
+
+@pytest.mark.parametrize("command", [["check"], ["list"], ["open", "box"], ["call", "a", "b", "c"], ["serve"]])
+def test_without_a_configuration_every_command_says_where_it_looked(command: list[str], tmp_path: Path) -> None:
+    status, shown, complaints = run(*command, cwd=tmp_path)
+    assert (status, shown) == (2, "")
+    assert complaints.startswith("error: there is no configuration; looked at")
+    assert str(tmp_path / "workbench-config.json") in complaints
+
+
+def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+    script = f"{' '.join(COMMAND)} schema | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, env=environment({"PYTHONUNBUFFERED": "1"})
+    )
+    assert done.stderr == ""
+    assert done.stdout in ("{\n141\n", "{\n0\n")
+
+
+def test_a_closed_output_is_quiet_and_has_a_status_of_its_own() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*COMMAND, "schema"], stdout=writing, stderr=subprocess.PIPE, timeout=60, env=environment(), text=True
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_characters_that_the_encoding_lacks_are_written_out(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"värmland": {"server": scripted_entry()}})
+    status, shown, complaints = run("list", config, env={"PYTHONIOENCODING": "ascii"})
+    assert (status, complaints) == (0, "")
+    assert shown.startswith("v\\xe4rmland")
+
+
+def test_a_terminal_gets_colours_unless_the_user_does_not_want_them(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"server": scripted_entry()}})
+    status, shown = on_terminal("list", config)
+    assert status == 0
+    assert "\x1b[1;36mbox\x1b[0m" in shown
+    _, without = on_terminal("list", config, env={"NO_COLOR": "1"})
+    assert "36m" not in without
+    _, dumb = on_terminal("list", config, env={"TERM": "dumb"})
+    assert "\x1b" not in dumb
+    _, complaint = on_terminal("open", "bax", "--config", config)
+    assert complaint.startswith("\x1b[1;31merror:\x1b[0m toolbox `bax` does not exist")
+    _, plain = on_terminal("open", "bax", "--config", config, env={"NO_COLOR": "1"})
+    assert plain.startswith("error: toolbox `bax` does not exist")
+
+
+def test_serving_on_a_terminal_says_that_a_client_is_waited_for(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"server": scripted_entry()}})
+    status, shown = on_terminal(
+        "serve", config, type_when=lambda shown: "waiting for an MCP client" in shown, key=CTRL_D
+    )
+    assert status == 0
+    assert "Traceback" not in shown

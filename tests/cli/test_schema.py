@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import json
+
+from mcp_workbench.config.schema import json_schema
+from tests.cli.shell import run
+
+
+def test_the_schema_is_printed_as_json() -> None:
+    status, shown, complaints = run("schema")
+    assert (status, complaints) == (0, "")
+    assert json.loads(shown) == json_schema()
+    assert shown.startswith('{\n  "$schema": ')

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import io
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_workbench.cli.screen import Screen, visible
+
+
+def shown(draw: object) -> str:
+    stream = io.StringIO()
+    assert callable(draw)
+    draw(Screen(stream))
+    return stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_in_a_pipe_lines_are_whole_plain_and_without_trailing_blanks() -> None:
+    long = "word " * 60
+    assert shown(lambda screen: screen.line(("name", "name"), f"  {long}", indent=2)) == f"  name  {long.rstrip()}\n"
+    assert shown(lambda screen: screen.line("one\n\ntwo", indent=4)) == "    one\n\n    two\n"
+
+
+def test_in_a_pipe_a_table_is_aligned_and_nothing_is_cut() -> None:
+    table = shown(lambda screen: screen.table(["a", "b"], [["x" * 100, ("1", "good")], ["y", "22"]], right=1))
+    assert table == f"{'A':100}   B\n{'x' * 100}   1\n{'y':100}  22\n"
+    assert shown(lambda screen: screen.table(["", ""], [["a", "b"]], indent=3)) == "   a  b\n"
+
+
+def test_json_is_the_same_everywhere() -> None:
+    terminal = Terminal()
+    Screen(terminal).json({"a": ["ü"]})
+    assert terminal.getvalue() == shown(lambda screen: screen.json({"a": ["ü"]})) == '{\n  "a": [\n    "ü"\n  ]\n}\n'
+
+
+def test_data_in_a_pipe_is_not_touched_and_on_a_terminal_cannot_control_it() -> None:
+    assert shown(lambda screen: screen.text("\x1b[31mred\n")) == "\x1b[31mred\n"
+    terminal = Terminal()
+    Screen(terminal).text("\x1b[31mred")
+    assert terminal.getvalue() == "\\x1b[31mred\n"
+
+
+@given(st.text())
+def test_what_is_visible_has_no_control_characters_but_line_breaks_and_tabs(text: str) -> None:
+    assert all(letter.isprintable() or letter in "\n\t\xa0" for letter in visible(text))
+
+
+@given(st.text().filter(str.isprintable))
+def test_what_is_printable_stays_as_it_is(text: str) -> None:
+    assert visible(text) == text

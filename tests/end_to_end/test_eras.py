@@ -1,0 +1,147 @@
+"""Which era a server belongs to is found out once, whatever it makes of the question, and remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.harness import ERAS, Workbench, error_text, open_toolbox, tool_names, unavailable
+from tests.support.scripted_tools import TOOLS
+from tests.support.workbench import logged, scripted_entry
+
+
+def methods(log: Path) -> list[str]:
+    """What a server was asked and told, from its first message to the end of the handshake."""
+    found = [message["method"] for message in logged(log) if "method" in message]
+    return found[: found.index("tools/list")] if "tools/list" in found else found
+
+
+@pytest.mark.parametrize(
+    ("flags", "asked"),
+    [
+        (("--era", "modern"), ["server/discover"]),
+        (("--era", "dual"), ["server/discover"]),
+        (("--era", "legacy"), ["server/discover", "initialize", "notifications/initialized"]),
+        (("--era", "legacy", "--discover-error", "-32600"), ["server/discover", "initialize", "notifications/initialized"]),
+        (("--era", "legacy", "--discover-error", "-32602"), ["server/discover", "initialize", "notifications/initialized"]),
+        (("--era", "legacy", "--discover-error", "-32022"), ["server/discover", "initialize", "notifications/initialized"]),
+        (("--era", "legacy", "--discover-error", "7"), ["server/discover", "initialize", "notifications/initialized"]),
+    ],
+)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_of_either_era_is_met_in_its_own_way(
+    workbench: Workbench, flags: tuple[str, ...], asked: list[str], era: str
+) -> None:
+    log = workbench.path("log")
+    async with workbench.serving({"box": {"server": scripted_entry(*flags, "--log", log)}}, era=era) as client:
+        assert tool_names(await open_toolbox(client, "box")) == list(TOOLS)
+        assert (await client.use_tool("box", "server", "echo", {"a": 1}))["structuredContent"] == {"a": 1}
+    assert [method for method in methods(log) if method != "subscriptions/listen"] == asked
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18"])
+async def test_an_older_revision_is_agreed_to(workbench: Workbench, version: str) -> None:
+    box = {"server": scripted_entry("--era", "legacy", "--versions", version)}
+    async with workbench.serving({"box": box}) as client:
+        assert (await client.use_tool("box", "server", "echo", {"a": 1}))["structuredContent"] == {"a": 1}
+
+
+async def test_a_server_that_never_answers_the_probe_is_met_with_a_handshake(workbench: Workbench) -> None:
+    log = workbench.path("log")
+    boxes = {"box": {"server": scripted_entry("--era", "silent", "--log", log)}}
+    async with workbench.serving(boxes) as client:
+        assert tool_names(await open_toolbox(client, "box")) == list(TOOLS)
+    assert methods(log)[:2] == ["server/discover", "initialize"]
+    log.unlink()
+    async with workbench.serving(boxes) as client:
+        await client.use_tool("box", "server", "count")
+    assert methods(log)[:2] == ["initialize", "notifications/initialized"]
+
+
+async def test_a_server_that_dies_of_the_probe_is_started_again_without_it(workbench: Workbench) -> None:
+    log = workbench.path("log")
+    flags = ("--era", "legacy", "--die-on-discover", "--log", log, "--starts", workbench.path("starts"))
+    boxes = {"box": {"server": scripted_entry(*flags)}}
+    for starts in (2, 3):
+        async with workbench.serving(boxes) as client:
+            result = await open_toolbox(client, "box")
+            assert (tool_names(result), unavailable(result)) == (list(TOOLS), {})
+            assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": 1}
+        assert len(workbench.starts()) == starts, "the second time it is remembered"
+    assert len(logged(log, "server/discover")) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "first", "again"),
+    [
+        (("--era", "legacy"), ["server/discover", "initialize"], ["initialize", "notifications/initialized"]),
+        (("--era", "modern"), ["server/discover"], ["server/discover"]),
+    ],
+)
+async def test_the_era_is_remembered_from_one_run_to_the_next(
+    workbench: Workbench, flags: tuple[str, ...], first: list[str], again: list[str]
+) -> None:
+    log = workbench.path("log")
+    boxes = {"box": {"server": scripted_entry(*flags, "--log", log)}}
+    for options, expected in (((), first), ((), again), (("--no-cache",), first)):
+        log.unlink(missing_ok=True)
+        async with workbench.serving(boxes, *options) as client:
+            await client.use_tool("box", "server", "count")
+        assert methods(log)[: len(expected)] == expected
+
+
+async def test_a_server_that_has_changed_its_era_since_is_met_all_the_same(workbench: Workbench) -> None:
+    """Updated under the same command line, from legacy to modern and back."""
+    era = workbench.path("era")
+    entry = scripted_entry()
+    script = f'exec {entry["command"]} {entry["args"][0]} --era $(cat {era})'
+    boxes = {"box": {"server": {"command": "/bin/sh", "args": ["-c", script]}}}
+    for name in ("legacy", "modern", "legacy"):
+        era.write_text(name)
+        async with workbench.serving(boxes) as client:
+            result = await client.use_tool("box", "server", "echo", {"era": name})
+            assert result.get("structuredContent") == {"era": name}, result
+
+
+@pytest.mark.parametrize(
+    ("protocol", "flags", "asked"),
+    [
+        ("legacy", ("--era", "dual"), ["initialize", "notifications/initialized"]),
+        ("2025-03-26", ("--era", "dual"), ["initialize", "notifications/initialized"]),
+        ("modern", ("--era", "dual"), ["server/discover"]),
+        ("2026-07-28", ("--era", "modern"), ["server/discover"]),
+    ],
+)
+async def test_the_configuration_can_choose_the_era(
+    workbench: Workbench, protocol: str, flags: tuple[str, ...], asked: list[str]
+) -> None:
+    log = workbench.path("log")
+    box = {"server": scripted_entry(*flags, "--log", log, protocol=protocol)}
+    async with workbench.serving({"box": box}) as client:
+        await client.use_tool("box", "server", "count")
+    assert methods(log)[: len(asked)] == asked
+    if protocol == "2025-03-26":
+        assert logged(log, "initialize")[0]["params"]["protocolVersion"] == protocol
+
+
+@pytest.mark.parametrize(("protocol", "server_era"), [("modern", "legacy"), ("legacy", "modern")])
+async def test_a_server_that_does_not_speak_the_chosen_era_says_so(
+    workbench: Workbench, protocol: str, server_era: str
+) -> None:
+    box = {"server": scripted_entry("--era", server_era, protocol=protocol)}
+    async with workbench.serving({"box": box}) as client:
+        result = await open_toolbox(client, "box")
+        assert result["isError"] is True
+        assert unavailable(result)["server"]["reason"]
+        assert error_text(await client.use_tool("box", "server", "count")).startswith("[box/server")
+
+
+async def test_both_eras_may_speak_on_one_connection(workbench: Workbench) -> None:
+    async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
+        plain = await client.use_tool("box", "server", "echo", {"a": 1})
+        client.stamp()
+        stamped = await client.use_tool("box", "server", "echo", {"a": 1})
+        assert "resultType" not in plain or plain["resultType"] == "complete"
+        assert stamped["resultType"] == "complete"
+        assert plain["structuredContent"] == stamped["structuredContent"] == {"a": 1}

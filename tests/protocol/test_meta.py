@@ -1,0 +1,110 @@
+"""`_meta` on its way from a client of either era to a server of either era."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from mcp_workbench.protocol.meta import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    HOP_KEYS,
+    LOG_LEVEL,
+    PROTOCOL_VERSION,
+    ClientIdentity,
+    meta_for_server,
+    read_request_meta,
+)
+from mcp_workbench.protocol.versions import Era
+
+IDENTITY = ClientIdentity(b'{"name":"client","version":"1"}', b'{"sampling":{}}')
+STAMP = {
+    PROTOCOL_VERSION: "2026-07-28",
+    CLIENT_INFO: {"name": "client", "version": "1"},
+    CLIENT_CAPABILITIES: {"sampling": {}},
+}
+THEIR_STAMP = {
+    PROTOCOL_VERSION: "2026-07-28",
+    CLIENT_INFO: {"name": "other", "version": "2"},
+    CLIENT_CAPABILITIES: {"roots": {}},
+}
+
+
+def sent(
+    meta: dict[str, Any] | None, era: Era, *, from_modern: bool, token: int | None = None, level: str | None = None
+) -> dict[str, Any] | None:
+    written = meta_for_server(
+        None if meta is None else Raw(json.dumps(meta).encode()),
+        era=era,
+        identity=IDENTITY,
+        progress_token=token,
+        log_level=level,
+        from_modern=from_modern,
+    )
+    if written is None:
+        return None
+    read: dict[str, Any] = json.loads(written)
+    return read
+
+
+def test_a_legacy_request_to_a_legacy_server_keeps_its_meta() -> None:
+    assert sent(None, "legacy", from_modern=False) is None
+    assert sent({}, "legacy", from_modern=False) is None
+    assert sent({"a": 1}, "legacy", from_modern=False) == {"a": 1}
+
+
+def test_a_legacy_request_to_a_modern_server_is_stamped() -> None:
+    assert sent(None, "modern", from_modern=False) == STAMP
+    assert sent({"a": 1}, "modern", from_modern=False) == {**STAMP, "a": 1}
+    assert sent(None, "modern", from_modern=False, level="info") == {**STAMP, LOG_LEVEL: "info"}
+
+
+def test_a_modern_request_to_a_modern_server_keeps_its_own_stamp() -> None:
+    meta = {**THEIR_STAMP, LOG_LEVEL: "debug", "a": [1, None]}
+    assert sent(meta, "modern", from_modern=True) == meta
+
+
+def test_a_modern_request_to_a_legacy_server_loses_what_belongs_to_the_hop() -> None:
+    assert sent({**THEIR_STAMP, LOG_LEVEL: "debug"}, "legacy", from_modern=True) is None
+    assert sent({**THEIR_STAMP, "a": 1}, "legacy", from_modern=True) == {"a": 1}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("from_modern", [False, True])
+def test_a_progress_token_is_replaced_by_ours(era: Era, from_modern: bool) -> None:
+    meta = {**(THEIR_STAMP if from_modern else {}), "progressToken": "the client's", "a": 1}
+    received = sent(meta, era, from_modern=from_modern, token=42)
+    assert received is not None
+    assert (received["progressToken"], received["a"]) == (42, 1)
+
+
+@given(
+    st.dictionaries(st.text(max_size=10), st.integers() | st.text(max_size=5) | st.none(), max_size=5),
+    st.sampled_from(["legacy", "modern"]),
+    st.booleans(),
+)
+def test_what_belongs_to_no_era_always_passes(meta: dict[str, Any], era: Era, from_modern: bool) -> None:
+    own = {key: value for key, value in meta.items() if key not in HOP_KEYS and key != "progressToken"}
+    received = sent({**own, **(THEIR_STAMP if from_modern else {})}, era, from_modern=from_modern) or {}
+    assert {key: value for key, value in received.items() if key not in HOP_KEYS} == own
+
+
+def test_numbers_in_meta_are_not_read_and_written_anew() -> None:
+    raw = Raw(b'{"a":1.10,"b":123456789012345678901234567890,"progressToken":1}')
+    written = meta_for_server(
+        raw, era="legacy", identity=IDENTITY, progress_token=7, log_level=None, from_modern=False
+    )
+    assert written == b'{"a":1.10,"b":123456789012345678901234567890,"progressToken":7}'
+
+
+def test_what_we_have_to_know_of_a_request_is_found() -> None:
+    meta = read_request_meta(json.dumps({**THEIR_STAMP, LOG_LEVEL: "info", "progressToken": "t", "a": 1}).encode())
+    assert (meta.version, meta.log_level) == ("2026-07-28", "info")
+    assert isinstance(meta.capabilities, Raw) and bytes(meta.capabilities) == b'{"roots": {}}'
+    assert isinstance(meta.progress_token, Raw) and bytes(meta.progress_token) == b'"t"'
+    assert read_request_meta(b'{"a":1}').version is UNSET

@@ -1,0 +1,138 @@
+"""The nets that catch processes: the guardian, the marks, the strays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.transport.processes import MARK, ProcessTable
+from tests.support.processes import alive, available, command_line, descendants, wait_until
+
+pytestmark = pytest.mark.skipif(not available(), reason="asks /proc about processes")
+
+
+@pytest.fixture
+def table() -> Iterator[ProcessTable]:
+    table = ProcessTable()
+    yield table
+    table.close()
+
+
+def guardians() -> set[int]:
+    return {pid for pid in descendants(os.getpid()) if "trap '' INT TERM" in command_line(pid)}
+
+
+def test_a_table_that_is_not_used_starts_nothing(table: ProcessTable) -> None:
+    before = descendants(os.getpid())
+    assert table.mark() != table.mark()
+    assert descendants(os.getpid()) == before
+    assert not table.is_prepared
+
+
+def test_preparing_twice_starts_one_guardian_and_closing_ends_it(table: ProcessTable) -> None:
+    table.prepare()
+    table.prepare()
+    assert len(guardians()) == 1
+    table.close()
+    assert guardians() == set()
+
+
+def test_a_guardian_that_was_killed_is_replaced_before_the_next_start(table: ProcessTable) -> None:
+    table.prepare()
+    (first,) = guardians()
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: not alive(first))
+    table.add(123456)  # nobody reads this any more, and that is no error
+    table.prepare()
+    (second,) = guardians()
+    assert second != first
+    table.remove(123456)
+
+
+def test_a_guardian_ignores_the_signals_that_a_terminal_sends(table: ProcessTable) -> None:
+    table.prepare()
+    (guardian,) = guardians()
+    wait_until(lambda: ignored_signals(guardian) >= {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(guardian, number)
+    assert alive(guardian)
+    assert os.getpgid(guardian) != os.getpgrp()
+
+
+def ignored_signals(pid: int) -> set[int]:
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(next(line for line in status.splitlines() if line.startswith("SigIgn:")).split()[1], 16)
+    return {number for number in range(1, 65) if mask & (1 << (number - 1))}
+
+
+def test_strays_are_told_apart_by_their_mark(table: ProcessTable) -> None:
+    mine, other = table.mark(), table.mark()
+    table.prepare()
+    sleeper = ["sleep", "600"]
+    stray = subprocess.Popen(sleeper, env={**os.environ, MARK: mine}, start_new_session=True)
+    server = subprocess.Popen(sleeper, env={**os.environ, MARK: mine}, start_new_session=True)
+    table.add(server.pid)
+    try:
+        wait_until(lambda: table.strays(mine) == [stray.pid], what="the mark in the environment")
+        assert table.strays(other) == []
+        assert server.pid not in table.strays()
+    finally:
+        for process in (stray, server):
+            process.kill()
+            process.wait()
+
+
+def test_marks_of_servers_are_no_prefixes_of_each_other(table: ProcessTable) -> None:
+    marks = [table.mark() for _ in range(20)]
+    assert not any(one != other and other.startswith(one) for one in marks for other in marks)
+    assert not set(marks) & {ProcessTable().mark() for _ in range(20)}
+
+
+# A process that starts servers in groups of their own and dies without warning, as we do when we are killed.
+DIES = """
+import os, signal, subprocess, sys
+from mcp_workbench.transport.processes import MARK, ProcessTable
+table = ProcessTable()
+table.prepare()
+started = []
+for command in (["sleep", "600"], ["sh", "-c", "trap '' TERM; sleep 600 & wait; sleep 600"]):
+    environment = {**os.environ, MARK: table.mark()}
+    started.append(subprocess.Popen(command, start_new_session=True, env=environment))
+    table.add(started[-1].pid)
+finished = subprocess.Popen(["true"], start_new_session=True)
+table.add(finished.pid)
+finished.wait()
+table.remove(finished.pid)
+# One that has left every group but kept the mark.
+subprocess.run(["setsid", "sh", "-c", "trap '' TERM; sleep 600 &"], env={**os.environ, MARK: table.mark()})
+print(len(started), flush=True)
+sys.stdin.readline()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_when_we_are_killed_the_guardian_ends_every_group_and_every_marked_process() -> None:
+    before = descendants(os.getpid())
+    # Orphans of the dying process come to us: it is a subreaper, and so are we.
+    with subprocess.Popen([sys.executable, "-c", DIES], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as dying:
+        assert dying.stdin is not None and dying.stdout is not None
+        dying.stdout.readline()
+        wait_until(lambda: sum("sleep 600" == command_line(pid) for pid in descendants(os.getpid())) >= 3)
+        dying.stdin.write(b"\n")
+        dying.stdin.flush()
+        dying.wait()
+    wait_until(lambda: not descendants(os.getpid()) - before, 2.0, "the end of everything it started")
+
+
+def test_killing_everything_at_once_ends_groups_and_strays() -> None:
+    script = DIES.replace("sys.stdin.readline()\nos.kill(os.getpid(), signal.SIGKILL)", "table.kill_all(); table.close()")
+    before = descendants(os.getpid())
+    done = subprocess.run([sys.executable, "-c", script], stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    assert done.stdout == b"2\n"
+    wait_until(lambda: not descendants(os.getpid()) - before, 2.0, "the end of everything it started")
