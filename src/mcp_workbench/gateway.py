@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.config.model import FaceName, WorkbenchConfig
+from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.errors import DownstreamError
@@ -32,6 +34,7 @@ from mcp_workbench.transport.pipes import Batch
 from mcp_workbench.transport.processes import ProcessTable
 
 if TYPE_CHECKING:
+    from mcp_workbench.observe.beacon import Beacon
     from mcp_workbench.transport.http.parameters import HeaderParameters
 
 log = logging.getLogger(__name__)
@@ -68,7 +71,10 @@ class Gateway:
         self.catalog.subscribe(self._hub.on_change)
         self.welcome = Welcome(self.face, options.name, options.version)
         self.processes = ProcessTable()
+        self._redactor = Redactor(config.secrets)
         self.batch: Batch | None = None
+        self._beacon: Beacon | None = None
+        self._started_at = 0.0
         self._tasks: asyncio.TaskGroup | None = None
 
     @contextlib.asynccontextmanager
@@ -76,6 +82,7 @@ class Gateway:
         """Everything that runs, runs inside."""
         loop = asyncio.get_running_loop()
         self.batch = Batch(loop)
+        self._started_at = loop.time()
         self.pool = Pool(self.catalog, self.welcome.info, self._open_link, self.start_task)
         self.router = Router(self.catalog, self.pool, self.face, self.start_task, self._options.list_timeout)
         self.router.on_opened.append(self._hub.on_opened)
@@ -88,6 +95,8 @@ class Gateway:
                     self.parking.close()
                     await self.pool.close()
         finally:
+            if self._beacon is not None:
+                self._beacon.put_out()
             self.processes.kill_strays()
             self.processes.close()
 
@@ -98,6 +107,8 @@ class Gateway:
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
         config = connection.config
+        if self._beacon is None:
+            await self._light_beacon()
         if config.command is None:
             raise DownstreamError(
                 "remote servers (`url`) cannot be reached yet by this version",
@@ -120,6 +131,7 @@ class Gateway:
             limit=self.config.max_message_bytes,
         )
         label = connection.label
+        link.stderr.conceal = self._redactor.text
         link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)
         return link
 
@@ -131,13 +143,30 @@ class Gateway:
 
     def readiness(self) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and what an operator should see, as JSON."""
-        return not self.pool.is_closing, encode({"servers": self.status()})
+        return not self.pool.is_closing, self.status()
 
-    def status(self) -> list[dict[str, object]]:
-        """How every server is doing that has been used."""
+    def status(self) -> bytes:
+        """How we are doing, and every server that has been used, as JSON."""
         from mcp_workbench.downstream.status import status_of
 
-        return status_of(self.pool.connections(), asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        return encode(
+            {
+                "pid": os.getpid(),
+                "version": __version__,
+                "config": self.config.path,
+                "face": self.face.name,
+                "uptimeSeconds": round(now - self._started_at, 3),
+                "parkedCalls": len(self.parking),
+                "servers": status_of(self.pool.connections(), now),
+            }
+        )
+
+    async def _light_beacon(self) -> None:
+        from mcp_workbench.observe.beacon import Beacon
+
+        self._beacon = Beacon(self.status)
+        await self._beacon.light()
 
     def parameters_of(self, tool: str) -> HeaderParameters | None:
         """Which parameters of a tool its clients mirror into HTTP headers; None for a tool that is not shown."""

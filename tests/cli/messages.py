@@ -53,7 +53,7 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "_complain": (3, "message", "{}"),
 }
 # Functions that return a text.
-MAKERS = ("describe_exit",)
+MAKERS = ("describe_exit", "_unknown")
 
 # Texts that are put together from parts; a test of its own brings each of them out.
 COMPOSED = (

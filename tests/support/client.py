@@ -1,7 +1,8 @@
-"""A raw MCP client over stdio for tests: it sends what it is told to and keeps everything that comes back.
+"""A raw MCP client for tests: it sends what it is told to and keeps everything that comes back.
 
-Owns one child process and the messages exchanged with it. Knows both eras only as far as a handshake and the `_meta`
-stamp go, validates nothing, and hides nothing: what a test asserts is what was on the wire. Every wait is bounded.
+`Conversation` owns the messages, `RawClient` a child process that they are exchanged with. Knows both eras only as far
+as a handshake and the `_meta` stamp go, validates nothing, and hides nothing: what a test asserts is what was on the
+wire. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -63,11 +64,10 @@ class Call:
         return result
 
 
-class RawClient:
-    """Use as `async with RawClient.spawn([...]) as client`."""
+class Conversation:
+    """Everything that is said on one connection, whatever carries it."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
+    def __init__(self) -> None:
         self.notifications: list[Json] = []
         # Requests that came from the other side, and what answers them; without a handler they get -32601.
         self.server_requests: list[Json] = []
@@ -79,36 +79,7 @@ class RawClient:
         self._meta: Json = {}
         self._ids = itertools.count(1)
         self._waiting: dict[str | int, asyncio.Future[Json]] = {}
-        self._stderr = bytearray()
         self._news = asyncio.Condition()
-        self._readers = [asyncio.create_task(self._read_stdout()), asyncio.create_task(self._read_stderr())]
-
-    @classmethod
-    @asynccontextmanager
-    async def spawn(
-        cls,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | Path | None = None,
-        modern: bool = False,
-        expect_exit: bool = True,
-    ) -> AsyncIterator[RawClient]:
-        """Start `command`; at the end close its stdin and fail if it does not go (`expect_exit=False`: kill it)."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd, limit=MESSAGE_LIMIT
-        )
-        client = cls(process)
-        if modern:
-            client.stamp()
-        try:
-            yield client
-            if expect_exit:
-                client.close_stdin()
-                await client.wait_exit()
-        finally:
-            await client._end()
 
     # Talking
 
@@ -171,11 +142,12 @@ class RawClient:
         await self.send_bytes(json.dumps(message).encode() + b"\n")
 
     async def send_bytes(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        # A process that has gone shows itself as an answer that never comes; writing to it is not the test's subject.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            await asyncio.wait_for(self.process.stdin.drain(), ANSWER_TIMEOUT)
+        raise NotImplementedError
+
+    @property
+    def stderr(self) -> str:
+        """What the other side wrote for people."""
+        return ""
 
     # Waiting
 
@@ -194,6 +166,98 @@ class RawClient:
     async def wait_notification(self, method: str, count: int = 1) -> list[Json]:
         await self.wait_for(lambda: len(self.received(method)) >= count, f"{count} x {method}")
         return self.received(method)
+
+    # Reading
+
+    async def take_line(self, line: bytes) -> None:
+        """One line from the other side."""
+        self.received_bytes += len(line)
+        try:
+            message = json.loads(line)
+            assert isinstance(message, dict) and message.get("jsonrpc") == "2.0"
+        except (ValueError, AssertionError):
+            self.garbage.append(line)
+        else:
+            await self._take(message)
+        async with self._news:
+            self._news.notify_all()
+
+    def hung_up(self) -> None:
+        """Nothing more will come."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(EOFError("the process closed its output before it answered"))
+                # Nobody may be waiting any more; that is no reason to warn.
+                future.exception()
+
+    async def _take(self, message: Json) -> None:
+        if "method" not in message:
+            future = self._waiting.pop(message.get("id", ""), None)
+            if future is None or future.done():
+                self.unmatched.append(message)
+            else:
+                future.set_result(message)
+        elif "id" in message:
+            self.server_requests.append(message)
+            await self._answer(message)
+        else:
+            self.notifications.append(message)
+
+    async def _answer(self, message: Json) -> None:
+        handler = self.handlers.get(message["method"])
+        answer: Json = {"jsonrpc": "2.0", "id": message["id"]}
+        if handler is None:
+            answer["error"] = {"code": -32601, "message": f"Method not found: {message['method']}"}
+        else:
+            try:
+                answer["result"] = handler(message.get("params") or {})
+            except RpcError as error:
+                answer["error"] = error.error
+        await self.send(answer)
+
+
+class RawClient(Conversation):
+    """Use as `async with RawClient.spawn([...]) as client`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        super().__init__()
+        self.process = process
+        self._stderr = bytearray()
+        self._readers = [asyncio.create_task(self._read_stdout()), asyncio.create_task(self._read_stderr())]
+
+    @classmethod
+    @asynccontextmanager
+    async def spawn(
+        cls,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        modern: bool = False,
+        expect_exit: bool = True,
+    ) -> AsyncIterator[RawClient]:
+        """Start `command`; at the end close its stdin and fail if it does not go (`expect_exit=False`: kill it)."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd, limit=MESSAGE_LIMIT
+        )
+        client = cls(process)
+        if modern:
+            client.stamp()
+        try:
+            yield client
+            if expect_exit:
+                client.close_stdin()
+                await client.wait_exit()
+        finally:
+            await client._end()
+
+    async def send_bytes(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        # A process that has gone shows itself as an answer that never comes; writing to it is not the test's subject.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            await asyncio.wait_for(self.process.stdin.drain(), ANSWER_TIMEOUT)
 
     # The process
 
@@ -244,21 +308,8 @@ class RawClient:
     async def _read_stdout(self) -> None:
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
-            self.received_bytes += len(line)
-            try:
-                message = json.loads(line)
-                assert isinstance(message, dict) and message.get("jsonrpc") == "2.0"
-            except (ValueError, AssertionError):
-                self.garbage.append(line)
-            else:
-                await self._take(message)
-            async with self._news:
-                self._news.notify_all()
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(EOFError("the process closed its output before it answered"))
-                # Nobody may be waiting any more; that is no reason to warn.
-                future.exception()
+            await self.take_line(line)
+        self.hung_up()
 
     async def _read_stderr(self) -> None:
         assert self.process.stderr is not None
@@ -266,28 +317,3 @@ class RawClient:
             self._stderr += piece
             async with self._news:
                 self._news.notify_all()
-
-    async def _take(self, message: Json) -> None:
-        if "method" not in message:
-            future = self._waiting.pop(message.get("id", ""), None)
-            if future is None or future.done():
-                self.unmatched.append(message)
-            else:
-                future.set_result(message)
-        elif "id" in message:
-            self.server_requests.append(message)
-            await self._answer(message)
-        else:
-            self.notifications.append(message)
-
-    async def _answer(self, message: Json) -> None:
-        handler = self.handlers.get(message["method"])
-        answer: Json = {"jsonrpc": "2.0", "id": message["id"]}
-        if handler is None:
-            answer["error"] = {"code": -32601, "message": f"Method not found: {message['method']}"}
-        else:
-            try:
-                answer["result"] = handler(message.get("params") or {})
-            except RpcError as error:
-                answer["error"] = error.error
-        await self.send(answer)

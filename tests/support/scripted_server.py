@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 # Run as a script, sys.path starts with this folder; the package above it is two folders up.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from tests.support.scripted_offers import Offers, ScriptedTasks
+from tests.support.scripted_offers import LISTS, Offers, ScriptedTasks
 from tests.support.scripted_tools import HANG_SECONDS, TOOLS, Json, NoAnswer, RpcError, definition, echo
 
 LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -42,9 +42,7 @@ NOISE = b'Starting up...\n\n   \n{"jsonrpc": "2.0", \n{"hello": "world"}\n[1, 2,
 class Call:
     """One `tools/call`, `prompts/get` or `resources/read` under way."""
 
-    def __init__(
-        self, server: ScriptedServer, request_id: str | int, method: str, params: Json, modern: bool
-    ) -> None:
+    def __init__(self, server: ScriptedServer, request_id: str | int, method: str, params: Json, modern: bool) -> None:
         self.server, self.id, self.method, self.params, self.modern = server, request_id, method, params, modern
         self.tool: str = params.get("name", "")
         self.arguments: Json = params.get("arguments") or {}
@@ -87,6 +85,16 @@ class Call:
         if self.params.get("requestState") != state:
             raise RpcError(-32602, "Invalid requestState", {"received": self.params.get("requestState")})
         return {"result": answer}
+
+    def ask_together(self, asked: dict[str, tuple[str, Json]]) -> Json:
+        """Several questions; the answers by their keys."""
+        if not self.modern:
+            return {key: self.server.request(*question, self.cancelled) for key, question in asked.items()}
+        answers = self.params.get("inputResponses") or {}
+        missing = {key: {"method": asked[key][0], "params": asked[key][1]} for key in asked if key not in answers}
+        if missing:
+            raise InputRequired(missing, "together")
+        return {key: {"result": answers[key]} for key in asked}
 
 
 class InputRequired(Exception):
@@ -269,8 +277,8 @@ class ScriptedServer:
         cache: Json = {"ttlMs": 60_000, "cacheScope": "public"} if modern else {}
         if method == "tools/list":
             return {**self._page("tools", [definition(name) for name in self.tool_names], params), **cache}
-        if self.offers is not None and method in self.offers.LISTS:
-            kind = self.offers.LISTS[method]
+        if self.offers is not None and method in LISTS:
+            kind = LISTS[method]
             return {**self._page(kind, self.offers.listed(kind), params), **cache}
         if self.offers is not None and method == "completion/complete":
             return self.offers.complete(params)

@@ -200,7 +200,7 @@ def ask_url(call: Call) -> Json:
 
 def ask_all(call: Call) -> Json:
     """Everything at once, in the modern way; one after the other in the legacy way."""
-    asked = {
+    asked: dict[str, tuple[str, Json]] = {
         "form": ("elicitation/create", {"message": "Form?", "requestedSchema": {"type": "object", "properties": {}}}),
         "sample": ("sampling/createMessage", {"messages": [], "maxTokens": 1}),
         "roots": ("roots/list", {}),
@@ -278,6 +278,7 @@ TOOLS: dict[str, Callable[[Call], Json]] = {
 def definition(name: str) -> Json:
     """A tool as `tools/list` shows it, with the parts that middlemen like to lose."""
     function = TOOLS.get(name, echo)
+    output = {"outputSchema": {"type": "object", "$defs": {"x": {"$anchor": "x"}}}} if name in ("echo", "count") else {}
     return {
         "name": name,
         "title": name.replace("_", " ").title(),
@@ -291,5 +292,6 @@ def definition(name: str) -> Json:
         "annotations": {"readOnlyHint": True, "x-unknown": 1},
         "icons": [{"src": "data:image/png;base64,aWNvbg==", "mimeType": "image/png"}],
         "x-unknown": {"kept": [1, None]},
-        "_meta": {"example.test/tool": name},
+        "_meta": {"example.test/tool": name, "ui": {"resourceUri": "ui://test/view.html"}},
+        **output,
     }

@@ -16,19 +16,21 @@ LONGEST_LINE: Final = 1000
 class StderrRing:
     """The last lines that a server wrote. Many servers say why they fail here and nowhere else."""
 
-    __slots__ = ("_lines", "_rest", "on_line", "total_bytes")
+    __slots__ = ("_lines", "_rest", "conceal", "on_line", "total_bytes")
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._rest = b""
         self.total_bytes = 0
         self.on_line: Callable[[str], None] | None = None
+        # What is quoted to clients passes through this first: servers print their keys when they fail.
+        self.conceal: Callable[[str], str] = str
 
     def feed(self, data: bytes) -> None:
         """Take in what was read."""
         self.total_bytes += len(data)
         lines = (self._rest + data).split(b"\n")
-        # The rest of a line that never ends is cut at both ends of its length: its start is what matters.
+        # Of a line that never ends only the start is kept.
         self._rest = lines.pop()[: LONGEST_LINE + 1]
         lines = list(filter(None, lines))
         for line in lines if self.on_line else lines[-MOST_LINES:]:
@@ -45,7 +47,7 @@ class StderrRing:
         lines = [*self._lines]
         if self._rest.strip():
             lines.append(_text(self._rest))
-        return lines[max(0, len(lines) - count) :]
+        return [self.conceal(line) for line in lines[max(0, len(lines) - count) :]]
 
     def _add(self, line: bytes) -> None:
         text = _text(line)

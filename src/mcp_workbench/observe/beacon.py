@@ -1,0 +1,99 @@
+"""Telling how we are doing to whoever of the same user asks: a socket for each running workbench.
+
+A workbench over stdio has no address, so it listens on a Unix socket in a folder that only its user can enter, from
+the moment its first server starts. It answers with its status and takes nothing: whatever is sent to it is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from typing import Final
+
+# A status of a hundred servers has some 50 KB.
+LARGEST_STATUS: Final = 4 * 1024 * 1024
+# Whoever asks is on the same machine.
+ANSWER_SECONDS: Final = 2.0
+
+
+def folder() -> str:
+    """Where the sockets lie."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return os.path.join(base, f"mcp-workbench-{os.getuid()}")
+
+
+class Beacon:
+    """The socket of this process."""
+
+    def __init__(self, status: Callable[[], bytes]) -> None:
+        self._status = status
+        self._path = os.path.join(folder(), f"{os.getpid()}.sock")
+        self._server: asyncio.AbstractServer | None = None
+
+    async def light(self) -> None:
+        """Begin to answer. Where that cannot be, nobody is told, and nothing else suffers."""
+        with contextlib.suppress(OSError):
+            _make_private(os.path.dirname(self._path))
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            self._server = await asyncio.start_unix_server(self._answer, self._path)
+
+    def put_out(self) -> None:
+        """Answer no more."""
+        if self._server is not None:
+            self._server.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError):
+            writer.write(self._status())
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await writer.drain()
+        writer.close()
+
+
+def _make_private(path: str) -> None:
+    """The folder, which must be ours alone: in a shared temporary folder anybody could have made it before."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{path} is not private")
+
+
+async def ask_all() -> dict[int, bytes]:
+    """The status of every workbench of this user that is running, by process id."""
+    answers: dict[int, bytes] = {}
+    try:
+        names = sorted(os.listdir(folder()))
+    except OSError:
+        return {}
+    for name in names:
+        pid, _, suffix = name.partition(".")
+        if suffix == "sock" and pid.isdecimal():
+            answer = await _ask(os.path.join(folder(), name))
+            if answer:
+                answers[int(pid)] = answer
+    return answers
+
+
+async def _ask(path: str) -> bytes | None:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(path)
+            answer = await reader.read(LARGEST_STATUS)
+            while chunk := await reader.read(LARGEST_STATUS):
+                answer += chunk
+            writer.close()
+            return answer
+    except ConnectionRefusedError:
+        # Its workbench was killed.
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    except (OSError, TimeoutError):
+        return None
+    return None

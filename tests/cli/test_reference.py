@@ -1,0 +1,39 @@
+"""docs/cli.md describes every command with every option, and no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.cli.commands import SUMMARIES, find
+from mcp_workbench.cli.flags import HELP, Flag
+from mcp_workbench.cli.serve import FLAGS
+
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+
+
+def section(command: str) -> str:
+    found = re.search(rf"^## {command}\n(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/cli.md has no section {command}"
+    return found[1]
+
+
+def options(command: str) -> list[Flag]:
+    return [*(FLAGS if command == "serve" else find(command).flags), HELP]
+
+
+@pytest.mark.parametrize("command", SUMMARIES)
+def test_every_option_stands_in_the_table_of_its_command_in_the_same_order(command: str) -> None:
+    written = re.findall(r"^\| `--([a-z-]+)( [A-Z]+)?` \| \S.*\|$", section(command), re.MULTILINE)
+    written = [(name, value.strip()) for name, value in written]
+    # In the table of arguments of `call`, `--json` stands beside the other ways to give them.
+    ways = 1 if command == "call" else 0
+    assert written[ways:] == [(flag.name, flag.value or "") for flag in options(command)]
+
+
+@pytest.mark.parametrize("command", SUMMARIES)
+def test_every_command_is_in_the_list_and_has_an_example(command: str) -> None:
+    assert f"| [`{command}`](#{command}) | " in DOCUMENT
+    assert f"```sh\nmcp-workbench {command}" in section(command)

@@ -1,0 +1,139 @@
+"""A workbench within the test: the real rooms, with threads in place of server processes and no pipe to the client.
+
+Owns what carries messages here. Everything between the two ends, from session to traffic, is what is served to clients;
+`process` runs the same tests against the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import NoReturn
+
+from msgspec import Raw
+
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.downstream.connection import Connection, ServerLink
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.gateway import LOCAL_PRINCIPAL, Gateway, Options
+from mcp_workbench.transport.link import Receiver
+from tests.support.client import Conversation
+from tests.support.scripted_server import ScriptedServer, parse
+
+# A server that has been told to end goes at once; only a defect of a test can hold it up.
+THREAD_END = 10.0
+
+
+class ThreadedServer:
+    """A scripted server on a thread, and the link to it (`ServerLink`)."""
+
+    unsent_bytes = 0
+
+    def __init__(self, options: Namespace, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._is_over = False
+        server = ScriptedServer(options, self._from_server, self._crash)
+        self._thread = threading.Thread(target=self._serve, args=(server,), daemon=True)
+        self._thread.start()
+
+    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+        self._lines.put(b"".join(bytes(part) for part in parts))
+
+    async def stop(self) -> None:
+        self._is_over = True
+        self._lines.put(None)
+        await asyncio.to_thread(self._thread.join, THREAD_END)
+        assert not self._thread.is_alive()
+
+    def last_words(self, count: int) -> list[str]:
+        return ["the last words"]
+
+    def _serve(self, server: ScriptedServer) -> None:
+        server.serve(self._received())
+
+    def _received(self) -> Iterator[bytes]:
+        while (line := self._lines.get()) is not None:
+            yield line
+
+    def _from_server(self, data: bytes) -> None:
+        for line in data.splitlines():
+            self._in_loop(self._receiver.on_message, line)
+
+    def _crash(self, status: int) -> NoReturn:
+        self._lines.put(None)
+        self._in_loop(self._receiver.on_closed, f"the server exited with status {status}")
+        sys.exit(status)
+
+    def _in_loop(self, function: object, argument: object) -> None:
+        def call() -> None:
+            if not self._is_over:
+                function(argument)  # type: ignore[operator]
+
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            # The test is over, and with it the loop.
+            return
+
+
+class MemoryGateway(Gateway):
+    """Starts scripted servers on threads. A server's `args` are the flags of the scripted server."""
+
+    def __init__(self, config: WorkbenchConfig, options: Options) -> None:
+        super().__init__(config, options)
+        # Every server that was started, by `toolbox/server`.
+        self.started: list[str] = []
+
+    async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
+        options = parse(connection.config.args)
+        self.started.append(connection.label)
+        if options.exit_at_start is not None:
+            raise DownstreamError(f"the server exited with status {options.exit_at_start}")
+        return ThreadedServer(options, receiver)
+
+
+class MemoryClient(Conversation):
+    """A client whose other end is a session (`Link` of that session)."""
+
+    unsent_bytes = 0
+
+    def __init__(self, gateway: Gateway, principal: str = LOCAL_PRINCIPAL) -> None:
+        super().__init__()
+        self._arrived: asyncio.Queue[bytes] = asyncio.Queue()
+        self.session = gateway.make_session(self, principal, lambda reason: None)
+
+    async def send_bytes(self, data: bytes) -> None:
+        for line in data.splitlines():
+            self.session.on_message(line)
+
+    def send_line(self, *parts: bytes | Raw) -> None:
+        self._arrived.put_nowait(b"".join(bytes(part) for part in parts))
+
+    async def read(self) -> None:
+        """For as long as the client lives."""
+        while True:
+            await self.take_line(await self._arrived.get())
+
+    @property
+    def pending_lines(self) -> int:
+        return self._arrived.qsize()
+
+
+class ClientLink:
+    """What the session sees of a client."""
+
+    unsent_bytes = 0
+
+    def __init__(self) -> None:
+        self.arrived: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+        self.arrived.put_nowait(b"".join(bytes(part) for part in parts))
