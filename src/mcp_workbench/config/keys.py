@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from mcp_workbench.config.kinds import Anything, Choice, Filters, Flag, Kind, Seconds, Text, Texts, Url, Whole
 from mcp_workbench.config.mappings import Environment, Headers, Renames
 from mcp_workbench.config.model import (
+    DEFAULT_BUDGET,
     DEFAULT_CALL_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
     DEFAULT_MAX_MESSAGE_BYTES,
@@ -66,6 +67,34 @@ MAX_MESSAGE_BYTES = Key(
     "Largest message",
     "The largest single message, in bytes, that passes in either direction. Larger ones get an error.",
     DEFAULT_MAX_MESSAGE_BYTES,
+)
+BUDGET = Key(
+    "budget",
+    Whole("tokens", 300, 1_000_000, none=True),
+    "Token budget",
+    "How many tokens (bytes / 4) the answer of `open_toolbox` may take. What does not fit is shown in shorter forms. "
+    "`null`: always full definitions.",
+    DEFAULT_BUDGET,
+)
+TOOLBOX_BUDGET = Key(
+    "budget",
+    Whole("tokens", 300, 1_000_000, none=True),
+    "Token budget",
+    "The budget of this toolbox, instead of the one of the file.",
+)
+CHECK_ARGUMENTS = Key(
+    "checkArguments",
+    Flag(),
+    "Check arguments",
+    "Whether `use_tool` checks arguments against the tool's schema and answers with what is wrong, instead of calling.",
+    default=True,
+)
+PIN = Key(
+    "pin",
+    Texts("a list of `toolbox/server/tool`"),
+    "Pinned tools",
+    "Tools that are shown beside the two of the face `proxy`, for those used in every conversation.",
+    default=[],
 )
 TOOLBOXES = "toolboxes"
 MCP_SERVERS = "mcpServers"
@@ -162,6 +191,14 @@ PROTOCOL = Key(
     "of MCP.",
     "auto",
 )
+RESULT_BUDGET = Key(
+    "resultBudget",
+    Whole("tokens", 100, 10_000_000, none=True),
+    "Result budget",
+    "How many tokens (bytes / 4) a result of this server may take in the face `proxy`; a larger one is kept for a while "
+    "and answered with its head and how to read on. `null`: no limit.",
+    default=None,
+)
 DISABLED = Key("disabled", Flag(), "Disabled", "`true` leaves the server out.", default=False)
 ENABLED = Key("enabled", Flag(), "Enabled", "`false` leaves the server out.", default=True)
 INCLUDE_TOOLS = Key(
@@ -227,8 +264,8 @@ UNSUPPORTED_KEYS = {
     "tcp": "give the server an `http` address in `url`",
 }
 
-FILE_KEYS = _table(SCHEMA, FACE, MAX_MESSAGE_BYTES)
-TOOLBOX_KEYS = _table(DESCRIPTION)
+FILE_KEYS = _table(SCHEMA, FACE, MAX_MESSAGE_BYTES, BUDGET, CHECK_ARGUMENTS, PIN)
+TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET)
 SERVER_KEYS = _table(
     COMMAND,
     ARGS,
@@ -246,6 +283,7 @@ SERVER_KEYS = _table(
     STARTUP_TIMEOUT,
     IDLE_TIMEOUT,
     PROTOCOL,
+    RESULT_BUDGET,
     DISABLED,
     ENABLED,
     INCLUDE_TOOLS,

@@ -194,24 +194,33 @@ class Seconds(Kind[float]):
 
 
 class Whole(Kind[int]):
-    __slots__ = ("_least", "_most", "_what")
+    """A whole number. With `none`, `null` is allowed and read as 0."""
 
-    def __init__(self, what: str, least: int, most: int) -> None:
+    __slots__ = ("_least", "_most", "_none", "_what")
+
+    def __init__(self, what: str, least: int, most: int, *, none: bool = False) -> None:
         self._what = what
         self._least = least
         self._most = most
+        self._none = none
 
     def read(self, value: object, path: Path, reader: Reader) -> int | None:
+        expected = f"{self._what}, a whole number from {self._least:,} to {self._most:,}"
+        if self._none:
+            expected += ", or `null` for no limit"
+            if value is None:
+                return 0
         number = _number(value, path, reader)
         if number is None:
             return None
         if isinstance(number, str) or number != int(number) or not self._least <= number <= self._most:
-            reader.wrong(value, path, f"{self._what}, a whole number from {self._least:,} to {self._most:,}")
+            reader.wrong(value, path, expected)
             return None
         return int(number)
 
     def schema(self) -> Schema:
-        return or_variable({"type": "integer", "minimum": self._least, "maximum": self._most})
+        types: object = ["integer", "null"] if self._none else "integer"
+        return or_variable({"type": types, "minimum": self._least, "maximum": self._most})
 
 
 class Choice(Kind[str]):

@@ -18,6 +18,8 @@ DEFAULT_CALL_TIMEOUT = 120.0
 # `npx -y` and `uvx` download a package on their first start; half a minute is not rare.
 DEFAULT_STARTUP_TIMEOUT = 60.0
 DEFAULT_IDLE_TIMEOUT = 600.0
+# Tokens, by bytes / 4, that the answer of `open_toolbox` may take. Clients warn at 10,000.
+DEFAULT_BUDGET = 6_000
 # The largest message that passes, in bytes. 64 MiB must pass; results beyond are almost always a mistake.
 DEFAULT_MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 
@@ -42,6 +44,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     # None: never stopped for being idle.
     idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
     protocol: ProtocolChoice = "auto"
+    # Tokens that a result may take; 0 means no limit.
+    result_budget: int = 0
 
 
 class ToolboxConfig(Struct, frozen=True, kw_only=True):
@@ -49,6 +53,8 @@ class ToolboxConfig(Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
+    # None: the one of the file. 0: none at all.
+    budget: int | None = None
     servers: dict[str, ServerConfig]
 
 
@@ -60,6 +66,11 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     plain: bool = False
     # None: the face that suits the file (`flat` for a plain one, else `proxy`).
     face: FaceName | None = None
+    # 0: none at all.
+    budget: int = DEFAULT_BUDGET
+    check_arguments: bool = True
+    # `toolbox/server/tool`
+    pin: tuple[str, ...] = ()
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     # What must never be printed: values of `env` and `headers`, and whatever `${VAR}` brought in.
     secrets: frozenset[str] = frozenset()

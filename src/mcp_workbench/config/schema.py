@@ -77,7 +77,7 @@ def _toolbox() -> Schema:
                 **_named("server"),
             },
         },
-        "required": [*keys.TOOLBOX_KEYS, keys.MCP_SERVERS],
+        "required": [keys.DESCRIPTION.name, keys.MCP_SERVERS],
         "additionalProperties": False,
     }
 

@@ -77,6 +77,7 @@ class ServerEntry:
             startup_timeout=self._read(keys.STARTUP_TIMEOUT) or DEFAULT_STARTUP_TIMEOUT,
             idle_timeout=DEFAULT_IDLE_TIMEOUT if idle_timeout is None else idle_timeout or None,
             protocol=self._read(keys.PROTOCOL) or "auto",
+            result_budget=self._read(keys.RESULT_BUDGET) or 0,
         )
         return config if len(self._reader.problems) == before else None
 

@@ -12,7 +12,14 @@ from typing import TypeVar, cast
 
 from mcp_workbench.config import keys
 from mcp_workbench.config.keys import Key
-from mcp_workbench.config.model import DEFAULT_MAX_MESSAGE_BYTES, FaceName, ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.config.model import (
+    DEFAULT_BUDGET,
+    DEFAULT_MAX_MESSAGE_BYTES,
+    FaceName,
+    ServerConfig,
+    ToolboxConfig,
+    WorkbenchConfig,
+)
 from mcp_workbench.config.problems import Path, Problem, quote
 from mcp_workbench.config.reading import Reader
 from mcp_workbench.config.server import ServerEntry
@@ -67,6 +74,9 @@ class _File:
         toolboxes = self._read_plain(document, root) if plain else self._read_toolboxes(document)
         face = self._read(keys.FACE, document)
         max_message_bytes = self._read(keys.MAX_MESSAGE_BYTES, document)
+        budget = self._read(keys.BUDGET, document)
+        check_arguments = self._read(keys.CHECK_ARGUMENTS, document)
+        pin = self._read(keys.PIN, document)
         if not plain:
             self._check_file_keys(document)
         if not toolboxes and self._disabled and not self.reader.problems:
@@ -77,6 +87,9 @@ class _File:
             plain=plain,
             face=cast("FaceName | None", face),
             max_message_bytes=DEFAULT_MAX_MESSAGE_BYTES if max_message_bytes is None else max_message_bytes,
+            budget=DEFAULT_BUDGET if budget is None else budget,
+            check_arguments=check_arguments is not False,
+            pin=pin or (),
             secrets=frozenset(self.reader.secrets),
             disabled=tuple(self._disabled),
         )
@@ -133,7 +146,8 @@ class _File:
             self.reader.problem(path, "found no `mcpServers`", "at least one server", at_key=True)
             return None
         servers = self._read_servers(name, entry[keys.MCP_SERVERS], (*path, keys.MCP_SERVERS), foreign=False)
-        return ToolboxConfig(name=name, description=description or "", servers=servers)
+        budget = self._read(keys.TOOLBOX_BUDGET, entry, path)
+        return ToolboxConfig(name=name, description=description or "", budget=budget, servers=servers)
 
     def _read_plain(self, document: dict[str, object], root: str) -> dict[str, ToolboxConfig]:
         servers = self._read_servers(PLAIN_TOOLBOX, document[root], (root,), foreign=True)
