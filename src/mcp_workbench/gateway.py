@@ -15,6 +15,7 @@ from msgspec.json import decode
 
 from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
@@ -22,6 +23,7 @@ from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.base import Face
+from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.router import Router
 from mcp_workbench.session.hub import Hub
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Servers of a toolbox become known together; once is enough for all of them.
+SUMMARISE_AFTER: Final = 1.0
 DEFAULT_SEPARATOR: Final = ":"
 
 
@@ -64,11 +68,13 @@ class Gateway:
         self.config = config
         store = ManifestStore(default_folder if options.use_cache else lambda: None)
         self.catalog = Catalog(config, store)
-        self.face = _face(self.catalog, options)
+        self.face = _face(self.catalog, store, options)
         self._options = options
         self._hub = Hub(self.face)
         self.parking = Parking()
         self.catalog.subscribe(self._hub.on_change)
+        self.catalog.subscribe(self._summarise_soon)
+        self._is_summarising = False
         self.welcome = Welcome(self.face, options.name, options.version)
         self.processes = ProcessTable()
         self._redactor = Redactor(config.secrets)
@@ -86,6 +92,7 @@ class Gateway:
         self.pool = Pool(self.catalog, self.welcome.info, self._open_link, self.start_task)
         self.router = Router(self.catalog, self.pool, self.face, self.start_task, self._options.list_timeout)
         self.router.on_opened.append(self._hub.on_opened)
+        self.router.own_resources["workbench://status"] = self.status
         self._services = Services(self.router, self.welcome, self.parking, self._hub)
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -162,6 +169,18 @@ class Gateway:
             }
         )
 
+    def _summarise_soon(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+        """What tells toolboxes apart is worked out anew, a moment after the last server has spoken."""
+        if "tools" in kinds and not self._is_summarising and isinstance(self.face, ProxyFace):
+            self._is_summarising = True
+            self.router.in_background(self._summarise(self.face))
+
+    async def _summarise(self, face: ProxyFace) -> None:
+        await asyncio.sleep(SUMMARISE_AFTER)
+        self._is_summarising = False
+        if not self.pool.is_closing:
+            await asyncio.to_thread(face.shelves.summarise)
+
     async def _light_beacon(self) -> None:
         from mcp_workbench.observe.beacon import Beacon
 
@@ -185,7 +204,7 @@ class Gateway:
         return Session(self._services, link, principal, closed)
 
 
-def _face(catalog: Catalog, options: Options) -> Face:
+def _face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:
     config = catalog.config
     name = options.face or config.face or ("flat" if config.plain else "proxy")
     if name == "flat":
@@ -196,9 +215,9 @@ def _face(catalog: Catalog, options: Options) -> Face:
         from mcp_workbench.face.dynamic import DynamicFace
 
         return DynamicFace(catalog)
-    from mcp_workbench.face.proxy import ProxyFace
+    from mcp_workbench.face.shelves import Shelves
 
-    return ProxyFace(catalog)
+    return ProxyFace(catalog, Shelves(catalog, store))
 
 
 async def _contained(work: Awaitable[None]) -> None:

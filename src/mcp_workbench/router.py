@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec import Raw
@@ -23,9 +23,10 @@ from mcp_workbench.downstream.watch import Subscriber
 from mcp_workbench.errors import ClientError, WorkbenchError
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
+from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +34,21 @@ log = logging.getLogger(__name__)
 STARTS_AT_ONCE: Final = 8
 # A server that failed is started again for a list at most this often.
 ASK_AGAIN_AFTER: Final = 30.0
+NOBODY_ASKED: Final = (
+    "`requestState` and `inputResponses` belong to no question that was asked here; send the request anew, without them"
+)
 
 
 class RoutedCall(ForwardedExchange):
     """A client's request, with everything that the router has to know of it."""
 
-    __slots__ = ("capabilities", "decision", "entry", "from_modern", "meta", "task", "traffic", "view")
+    __slots__ = ("capabilities", "decision", "entry", "from_modern", "is_retry", "meta", "task", "traffic", "view")
 
     view: View
     capabilities: bytes
     from_modern: bool
+    # Brings answers to questions that are not ours: a modern server has asked them.
+    is_retry: bool
     meta: Raw | None
     # Where it went, as far as it got.
     entry: ServerEntry | None
@@ -78,6 +84,8 @@ class Router:
         # Told when a toolbox is opened for the first time in a view.
         self.on_opened: list[Callable[[View, str], None]] = []
         self.tasks = Tasks(self.face)
+        # Resources of ours, by URI: how we are doing.
+        self.own_resources: dict[str, Callable[[], bytes]] = {}
         self._views: dict[str, View] = {}
         # Servers that a list has waited for once; it does not wait for them again.
         self._waited_for: set[tuple[str, str]] = set()
@@ -111,7 +119,7 @@ class Router:
             case Reject():
                 call.finish_error(decision.code, decision.message, decision.data)
             case Open():
-                call.task = self.start_task(self._open(call, decision.toolbox))
+                call.task = self.start_task(self._open(call, decision))
             case Learn():
                 assert params is not None
                 call.entry = decision.entry
@@ -138,6 +146,10 @@ class Router:
         call.decision = decision
         call.task = None
         call.traffic = traffic = connection.traffic
+        if call.is_retry and not traffic.takes_retries:
+            # A legacy server would take it for a new call, and do once more what was done before.
+            call.finish_error(INVALID_PARAMS, NOBODY_ASKED)
+            return
         if call.log_level is not None:
             connection.watch.want_log_level(call.log_level)
         traffic.forward(call, decision.method, decision.body, call.meta, call.from_modern, connection.config.timeout)
@@ -165,35 +177,57 @@ class Router:
         self, toolbox: str, principal: str, capabilities: bytes, client: Correspondent | None = None
     ) -> dict[str, WorkbenchError]:
         """Connect all servers of a toolbox side by side; returns what failed, by server."""
-        entries = self._catalog.toolboxes[toolbox]
-        connections = [self._pool.connection(entry, principal, capabilities) for entry in entries.values()]
+        entries = tuple(self._catalog.toolboxes[toolbox].values())
+        failures = await self._open_all(entries, principal, capabilities, client, starts_known=True)
+        return {server: error for (_, server), error in failures.items()}
+
+    async def _open_all(
+        self,
+        entries: Sequence[ServerEntry],
+        principal: str,
+        capabilities: bytes,
+        client: Correspondent | None,
+        *,
+        starts_known: bool,
+    ) -> Failures:
+        connections = [self._pool.connection(entry, principal, capabilities) for entry in entries]
         for connection in connections:
             connection.traffic.audience = connection.traffic.audience or client
-        results = await asyncio.gather(*map(self._open_server, connections), return_exceptions=True)
-        failures: dict[str, WorkbenchError] = {}
-        for name, result in zip(entries, results, strict=True):
+        opening = (self._open_server(connection, starts_known) for connection in connections)
+        results = await asyncio.gather(*opening, return_exceptions=True)
+        failures: Failures = {}
+        for entry, result in zip(entries, results, strict=True):
             if isinstance(result, WorkbenchError):
-                failures[name] = result
+                failures[entry.toolbox, entry.name] = entry.last_error = result
             elif isinstance(result, BaseException):
                 raise result
         return failures
 
-    async def _open_server(self, connection: Connection) -> None:
+    async def _open_server(self, connection: Connection, starts_known: bool) -> None:
         self.face.recalled((connection.entry,))
         if connection.entry.offer is not None and connection.entry.failure is None:
+            if not starts_known:
+                return
             # Answer from what is known, and start the server behind it.
             if connection.state in (State.CONFIGURED, State.KNOWN, State.STOPPED):
                 connection.start_in_background()
                 return
             if connection.state in (State.STARTING, State.READY, State.STOPPING):
                 return
-        await connection.ensure_listed(asked=True)
+        if starts_known or self._is_rested(connection):
+            await connection.ensure_listed(asked=True)
+        elif connection.last_error is not None:
+            # Looking through everything does not try again what has just failed.
+            raise connection.last_error
 
-    async def _open(self, call: RoutedCall, toolbox: str) -> None:
-        first_time = toolbox not in call.view.opened
-        failures = await self.open_toolbox(toolbox, call.view.principal, call.capabilities, call.client)
-        call.finish_result(self.face.opened(call.view, toolbox, failures))
-        if first_time:
+    async def _open(self, call: RoutedCall, decision: Open) -> None:
+        request, toolbox = decision.request, decision.request.toolbox_name
+        first_time = decision.starts_known and toolbox is not None and toolbox not in call.view.opened
+        failures = await self._open_all(
+            decision.entries, call.view.principal, call.capabilities, call.client, starts_known=decision.starts_known
+        )
+        call.finish_result(self.face.opened(call.view, request, failures))
+        if first_time and toolbox is not None:
             for listener in self.on_opened:
                 listener(call.view, toolbox)
 
@@ -224,7 +258,10 @@ class Router:
         answer()
 
     def _is_worth_asking(self, entry: ServerEntry, call: RoutedCall) -> bool:
-        return asyncio.get_running_loop().time() - self.connection(entry, call).failed_at > ASK_AGAIN_AFTER
+        return self._is_rested(self.connection(entry, call))
+
+    def _is_rested(self, connection: Connection) -> bool:
+        return asyncio.get_running_loop().time() - connection.failed_at > ASK_AGAIN_AFTER
 
     async def _hear(self, entry: ServerEntry, call: RoutedCall) -> None:
         connection = self.connection(entry, call)
@@ -266,6 +303,13 @@ class Router:
             for entry in entries
         ]
         return "no server is available:\n" + "\n".join(reasons)
+
+    def own_resource(self, view: View, uri: str) -> bytes | None:
+        """The result of reading a resource of ours."""
+        if uri in self.own_resources:
+            text = self.own_resources[uri]().decode()
+            return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
+        return self.face.own_resource(view, uri)
 
     # ── what clients want to be told ──
 

@@ -58,15 +58,15 @@ def test_connecting_shows_every_server_and_ends_with_0_when_all_are_well(tmp_pat
         tmp_path,
         {
             "one": {"legacy": scripted_entry("--era", "legacy", "--tools", 3)},
-            "two": {"modern": scripted_entry("--era", "modern", toolFilters=["echo"])},
+            "two": {"modern": scripted_entry("--era", "modern", "--tools", 4, toolFilters=["*", "!tool_1"])},
         },
     )
     status, shown, remarks = run("check", "--connect", config)
     assert (status, without_times(shown), remarks) == (
         0,
-        "TOOLBOX  SERVER  STATE  MCP                  TOOLS    READY AFTER\n"
+        "TOOLBOX  SERVER  STATE  MCP                  TOOLS   READY AFTER\n"
         "one      legacy  ready  2025-11-25 (legacy)  3 T s\n"
-        "two      modern  ready  2026-07-28 (modern)  1 of 22 T s\n",
+        "two      modern  ready  2026-07-28 (modern)  3 of 4 T s\n",
         "note: all 2 servers are well\n",
     )
 
@@ -74,13 +74,19 @@ def test_connecting_shows_every_server_and_ends_with_0_when_all_are_well(tmp_pat
 def test_a_server_that_fails_is_shown_with_its_last_words_and_ends_with_1(tmp_path: Path) -> None:
     config = write_config(
         tmp_path,
-        {"one": {"good": scripted_entry("--era", "legacy"), "dies": DIES, "missing": {"command": "no-such-program"}}},
+        {
+            "one": {
+                "good": scripted_entry("--era", "legacy", "--tools", 3),
+                "dies": DIES,
+                "missing": {"command": "no-such-program"},
+            }
+        },
     )
     status, shown, complaints = run("check", "--connect", config)
     assert (status, without_times(shown), complaints) == (
         1,
         "TOOLBOX  SERVER   STATE   MCP                  TOOLS  READY AFTER\n"
-        "one      good     ready   2025-11-25 (legacy)  22 T s\n"
+        "one      good     ready   2025-11-25 (legacy)  3 T s\n"
         "one      dies     failed\n"
         "one      missing  failed\n"
         "\n"
@@ -95,7 +101,7 @@ def test_a_server_that_fails_is_shown_with_its_last_words_and_ends_with_1(tmp_pa
 
 
 def test_json_has_everything_that_the_table_has(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"one": {"good": scripted_entry("--era", "modern"), "dies": DIES}})
+    config = write_config(tmp_path, {"one": {"good": scripted_entry("--era", "modern", "--tools", 3), "dies": DIES}})
     status, shown, complaints = run("check", "--connect", "--json", config)
     assert (status, complaints) == (1, "")
     good, dies = json.loads(shown)["servers"]
@@ -106,7 +112,7 @@ def test_json_has_everything_that_the_table_has(tmp_path: Path) -> None:
         "state": "ready",
         "revision": "2026-07-28",
         "era": "modern",
-        "tools": 22,
+        "tools": 3,
         "error": None,
         "hint": None,
         "remarks": [],

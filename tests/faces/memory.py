@@ -7,13 +7,11 @@ Owns what carries messages here. Everything between the two ends, from session t
 from __future__ import annotations
 
 import asyncio
-import json
 import queue
-import sys
 import threading
 from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NoReturn
 
 from msgspec import Raw
@@ -21,10 +19,12 @@ from msgspec import Raw
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.gateway import LOCAL_PRINCIPAL, Gateway, Options
+from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.transport.link import Receiver
 from tests.support.client import Conversation
 from tests.support.scripted_server import ScriptedServer, parse
+from tests.support.scripted_tools import NoAnswer
 
 # A server that has been told to end goes at once; only a defect of a test can hold it up.
 THREAD_END = 10.0
@@ -57,7 +57,8 @@ class ThreadedServer:
         return ["the last words"]
 
     def _serve(self, server: ScriptedServer) -> None:
-        server.serve(self._received())
+        with suppress(NoAnswer):
+            server.serve(self._received())
 
     def _received(self) -> Iterator[bytes]:
         while (line := self._lines.get()) is not None:
@@ -70,7 +71,8 @@ class ThreadedServer:
     def _crash(self, status: int) -> NoReturn:
         self._lines.put(None)
         self._in_loop(self._receiver.on_closed, f"the server exited with status {status}")
-        sys.exit(status)
+        # A thread cannot be ended from outside; this one ends by not answering.
+        raise NoAnswer
 
     def _in_loop(self, function: object, argument: object) -> None:
         def call() -> None:
@@ -100,40 +102,89 @@ class MemoryGateway(Gateway):
         return ThreadedServer(options, receiver)
 
 
-class MemoryClient(Conversation):
-    """A client whose other end is a session (`Link` of that session)."""
-
-    unsent_bytes = 0
-
-    def __init__(self, gateway: Gateway, principal: str = LOCAL_PRINCIPAL) -> None:
-        super().__init__()
-        self._arrived: asyncio.Queue[bytes] = asyncio.Queue()
-        self.session = gateway.make_session(self, principal, lambda reason: None)
-
-    async def send_bytes(self, data: bytes) -> None:
-        for line in data.splitlines():
-            self.session.on_message(line)
-
-    def send_line(self, *parts: bytes | Raw) -> None:
-        self._arrived.put_nowait(b"".join(bytes(part) for part in parts))
-
-    async def read(self) -> None:
-        """For as long as the client lives."""
-        while True:
-            await self.take_line(await self._arrived.get())
-
-    @property
-    def pending_lines(self) -> int:
-        return self._arrived.qsize()
-
-
 class ClientLink:
-    """What the session sees of a client."""
+    """What a session sees of a client (`Link`)."""
 
     unsent_bytes = 0
 
     def __init__(self) -> None:
-        self.arrived: asyncio.Queue[bytes] = asyncio.Queue()
+        self.sent: asyncio.Queue[bytes] = asyncio.Queue()
 
     def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
-        self.arrived.put_nowait(b"".join(bytes(part) for part in parts))
+        self.sent.put_nowait(b"".join(bytes(part) for part in parts))
+
+
+class MemoryClient(Conversation):
+    """A client whose other end is a session. Use as `async with MemoryClient.of(gateway) as client`."""
+
+    def __init__(self, gateway: Gateway, principal: str) -> None:
+        super().__init__()
+        self._link = ClientLink()
+        self.session = gateway.make_session(self._link, principal, lambda reason: None)
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, gateway: Gateway, principal: str = "") -> AsyncIterator[MemoryClient]:
+        client = cls(gateway, principal)
+        reading = asyncio.create_task(client._read())
+        try:
+            yield client
+        finally:
+            client.session.leave()
+            reading.cancel()
+            await asyncio.wait({reading})
+
+    async def send_bytes(self, data: bytes) -> None:
+        for line in data.splitlines():
+            self.session.on_message(line)
+        # As over a pipe, what is answered at once is seen only later.
+        await asyncio.sleep(0)
+
+    async def _read(self) -> None:
+        while True:
+            await self.take_line(await self._link.sent.get())
+
+
+class DirectClient(Conversation):
+    """A client that speaks to a scripted server with nothing in between. Use as `async with DirectClient.of(...)`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arrived: asyncio.Queue[bytes] = asyncio.Queue()
+        self._server: ThreadedServer | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, *flags: object) -> AsyncIterator[DirectClient]:
+        client = cls()
+        client._server = ThreadedServer(parse([str(flag) for flag in flags]), client)
+        reading = asyncio.create_task(client._read())
+        try:
+            yield client
+        finally:
+            await client._server.stop()
+            reading.cancel()
+            await asyncio.wait({reading})
+
+    async def send_bytes(self, data: bytes) -> None:
+        assert self._server is not None
+        for line in data.splitlines():
+            self._server.send(line)
+
+    async def _read(self) -> None:
+        while True:
+            await self.take_line(await self._arrived.get())
+
+    # `Receiver`
+
+    def on_message(self, line: bytes) -> None:
+        self._arrived.put_nowait(line)
+
+    def on_oversized(self, remains: Oversized) -> None:
+        raise AssertionError("there is no limit here")
+
+    def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
+        raise AssertionError("a thread does not fail")
+
+    def on_closed(self, reason: str) -> None:
+        self.hung_up()

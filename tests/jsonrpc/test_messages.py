@@ -94,6 +94,14 @@ def test_of_duplicate_keys_the_last_counts() -> None:
     assert (payload(message, "id"), payload(message, "result")) == (b"2", b"2")
 
 
+def test_a_null_error_beside_a_result_is_none() -> None:
+    """JSON-RPC 1.0 wrote both members always, and libraries live long."""
+    message = read(b'{"id":1,"result":{},"error":null}')
+    assert (payload(message, "result"), message.error) == (b"{}", UNSET)
+    assert payload(read(b'{"id":1,"error":null}'), "error") == b"null"
+    assert payload(read(b'{"id":1,"result":null,"error":{}}'), "error") == b"{}"
+
+
 # Not messages
 
 
@@ -253,6 +261,12 @@ def test_an_error_that_is_none_is_quoted(raw: bytes) -> None:
     error = read_error(raw)
     assert error.code == INTERNAL_ERROR
     assert raw.decode() in error.message
+
+
+@pytest.mark.parametrize("error", [{"code": 5, "message": ""}, {"code": INTERNAL_ERROR, "message": "m", "data": None}])
+def test_an_error_is_written_with_all_its_members(error: dict[str, Any]) -> None:
+    assert json.loads(messages.encode(read_error(json.dumps(error).encode()))) == error
+    assert set(json.loads(messages.encode(read_error(b"null")))) == {"code", "message"}
 
 
 def test_a_huge_malformed_error_is_quoted_in_part() -> None:

@@ -98,7 +98,7 @@ class Offers:
         uri = call.params["uri"]
         path = re.fullmatch(rf"{re.escape(self.scheme)}:///(\w+)(/.*)?", uri)
         exact = uri in [resource["uri"] for resource in self._lists["resources"]]
-        templated = path is not None and path[2] is not None and path[1] in ("item", "file")
+        templated = path is not None and path[2] not in (None, "/missing") and path[1] in ("item", "file")
         if not exact and not templated and not uri.startswith("unlisted:"):
             code = INVALID_PARAMS if call.modern else RESOURCE_NOT_FOUND_LEGACY
             raise RpcError(code, "Resource not found", {"uri": uri, "x-unknown": 1})

@@ -88,6 +88,36 @@ def test_strays_are_told_apart_by_their_mark(table: ProcessTable) -> None:
             process.wait()
 
 
+def test_a_process_that_cannot_be_read_right_now_counts_as_left(
+    table: ProcessTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of `exec` a process has no environment; it must not slip through just then."""
+    mark = table.mark()
+    ended = subprocess.Popen(["true"], env={**os.environ, MARK: mark}, start_new_session=True)
+    wait_until(lambda: not alive(ended.pid))
+    assert table.strays(mark) == []
+    assert not table.is_clear_of(mark), "not before it has been reaped"
+    table.reap_strays()
+    assert table.is_clear_of(mark)
+    ended.wait()
+    bare = subprocess.Popen(["sleep", "600"], env={}, executable="/bin/sleep", start_new_session=True)
+    wait_until(lambda: "sleep" in command_line(bare.pid))
+    assert table.is_clear_of(mark), "one that has an empty environment for good is nobody's"
+    bare.kill()
+    bare.wait()
+
+
+def test_at_the_very_end_whole_families_go(table: ProcessTable) -> None:
+    """Without a mark and each in a session of its own, so that only their descent gives them away."""
+    script = "setsid sh -c 'setsid sh -c \"setsid sleep 600 & sleep 600\" & sleep 600' & sleep 600"
+    before = descendants(os.getpid())
+    subprocess.Popen(["setsid", "sh", "-c", script], env={"PATH": os.environ["PATH"]}).returncode = 0
+    wait_until(lambda: sum("sleep 600" == command_line(pid) for pid in descendants(os.getpid()) - before) == 4)
+    assert len(table.strays()) < 4
+    table.kill_strays()
+    assert descendants(os.getpid()) == before
+
+
 def test_marks_of_servers_are_no_prefixes_of_each_other(table: ProcessTable) -> None:
     marks = [table.mark() for _ in range(20)]
     assert not any(one != other and other.startswith(one) for one in marks for other in marks)

@@ -30,6 +30,8 @@ from mcp_workbench.errors import ConfigError, WorkbenchError
 # Servers that start at the same time. More would make each of them slow, and those with a short limit fail for it.
 MOST_AT_ONCE: Final = 8
 HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
+# Times are aligned to the right.
+RIGHT: Final = len(HEADER) - 1
 REFRESH_PER_SECOND: Final = 8
 
 CONNECT = Flag("connect", None, "start every server of every toolbox and ask what it offers")
@@ -179,7 +181,7 @@ async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
     from rich.live import Live
 
     def table() -> Any:
-        return rich_table(HEADER, [finding.cells() for finding in findings])
+        return rich_table(HEADER, [finding.cells() for finding in findings], RIGHT)
 
     # Gone when it is done: the result is printed to stdout, where it belongs.
     display = Live(
@@ -194,7 +196,7 @@ async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
 
 
 def _show(screen: Screen, findings: list[Finding]) -> None:
-    screen.table(HEADER, [finding.cells() for finding in findings], right=5)
+    screen.table(HEADER, [finding.cells() for finding in findings], right=RIGHT)
     for finding in findings:
         for noticed in finding.remarks:
             screen.blank()

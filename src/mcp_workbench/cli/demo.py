@@ -99,7 +99,7 @@ class Story:
             self._screen.line("A client, a workbench and five servers, for real, in a temporary folder.")
             self._configure()
             program = [sys.executable, "-m", "mcp_workbench", "serve", "--no-cache", "--config", str(self._config)]
-            with DemoClient(program, self._log) as client:
+            with DemoClient(program, self._folder, self._log) as client:
                 definitions = self._connect(client)
                 opened = self._open(client)
                 self._use(client)
@@ -183,7 +183,7 @@ class Story:
     def _timed(self, client: DemoClient) -> tuple[float, float]:
         """The median of a call to the clock, directly and through the workbench, in turns."""
         taken: tuple[list[float], list[float]] = [], []
-        with DemoClient(server_command("clock", []), self._log) as direct:
+        with DemoClient(server_command("clock", []), self._folder, self._log) as direct:
             direct.initialize()
             for _ in range(ROUNDS):
                 for _ in range(TIMED_CALLS // ROUNDS):
@@ -214,7 +214,7 @@ class Story:
         found = []
         for _, servers in TOOLBOXES.values():
             for server, arguments in servers.items():
-                with DemoClient(server_command(server, arguments), self._log) as client:
+                with DemoClient(server_command(server, arguments), self._folder, self._log) as client:
                     client.initialize()
                     found.append(client.request("tools/list")["tools"])
         return found

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, Any, Final
 
 from mcp_workbench.errors import WorkbenchError
@@ -30,9 +31,13 @@ class DemoFailed(WorkbenchError):
 class DemoClient:
     """A connection to one server. Use as a context manager."""
 
-    def __init__(self, command: Sequence[str], log: IO[bytes]) -> None:
+    def __init__(self, command: Sequence[str], folder: Path, log: IO[bytes]) -> None:
+        # What a program leaves for others to find goes into the folder that the demo removes.
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
         self._started = time.perf_counter()
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
+        )
         self._watchdog = threading.Timer(PATIENCE, self._process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()

@@ -18,6 +18,7 @@ from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.gateway import Gateway, Options
@@ -119,7 +120,8 @@ class Engine:
 
     def opened(self, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
         """The result of `open_toolbox`, from what is known now."""
-        return self._gateway.face.opened(View(LOCAL_PRINCIPAL), toolbox, failures)
+        by_place = {(toolbox, server): error for server, error in failures.items()}
+        return self._gateway.face.opened(View(LOCAL_PRINCIPAL), OpenRequest(toolbox, budget=None), by_place)
 
     def client(self) -> LocalClient:
         """A client of this workbench."""

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
-from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Envelope, Malformed
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, Envelope, Malformed
 from mcp_workbench.jsonrpc.pending import SWEEP_INTERVAL, AwaitedExchange, Exchange, PendingRequests
 from mcp_workbench.protocol.handshake import ServerProfile
 from mcp_workbench.protocol.meta import PROGRESS_TOKEN, ClientIdentity, meta_for_server, modern_stamp
@@ -29,6 +29,8 @@ PROGRESS_STRETCH: Final = 10
 # While the client answers a question of the server, the call that the question belongs to waits with it. People need
 # minutes for a form, not hours.
 QUESTION_TIMEOUT: Final = 900.0
+# Requests of one server that may wait for an answer at once; a bound on what we hold for it.
+MOST_QUESTIONS: Final = 1000
 BACKGROUND_TIMEOUT: Final = 30.0
 # Noise on stdout is logged for the first lines, then counted.
 LOGGED_NOISE: Final = 3
@@ -76,6 +78,18 @@ class ForwardedExchange(Exchange):
         self.client.relay_notification(traffic, method, params)
 
 
+class _Question:
+    """A request of the server that has no answer yet."""
+
+    __slots__ = ("asked_at", "correspondent", "exchanges")
+
+    def __init__(self, correspondent: Correspondent, exchanges: list[ForwardedExchange], asked_at: float) -> None:
+        self.correspondent = correspondent
+        # The calls that it may belong to.
+        self.exchanges = exchanges
+        self.asked_at = asked_at
+
+
 class Owner(Protocol):
     """Whose traffic it is: told what concerns the connection as a whole."""
 
@@ -115,12 +129,17 @@ class Traffic:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._sweeping = False
-        self._questions: dict[bytes, tuple[Correspondent, ForwardedExchange | None]] = {}
+        self._questions: dict[bytes, _Question] = {}
 
     @property
     def call_count(self) -> int:
         """How many requests of clients are under way."""
         return sum(isinstance(exchange, ForwardedExchange) for exchange in self.pending.values())
+
+    @property
+    def takes_retries(self) -> bool:
+        """Whether the server may have asked a client to send a request again, with more in it."""
+        return self.profile is not None and self.profile.era == "modern"
 
     def attach(self, link: Link) -> None:
         """The link is up."""
@@ -129,7 +148,9 @@ class Traffic:
     def end(self, error: DownstreamError) -> None:
         """The link is gone or given up: everything under way fails now."""
         self._link = None
-        self._questions.clear()
+        questions, self._questions = self._questions, {}
+        for id, question in questions.items():
+            question.correspondent.relay_cancel(self, id, Raw(b'{"reason":"the server is gone"}'))
         for exchange in self.pending.drain():
             exchange.on_failure(error)
 
@@ -214,14 +235,20 @@ class Traffic:
 
     def answer(self, id: bytes, payload: bytes) -> None:
         """The client answered a question of the server. `payload` is `"result":…` or `"error":…`."""
-        found = self._questions.pop(id, None)
-        if found is None or self._link is None:
+        question = self._questions.pop(id, None)
+        if question is None or self._link is None:
             return
         self._link.send(b'{"jsonrpc":"2.0","id":%b,%b}' % (id, payload))
-        exchange = found[1]
-        if exchange is not None:
-            # The clock of the call stood still while the client was asked.
-            exchange.deadline = self._loop.time() + exchange.timeout
+        self._restart_clocks(question)
+
+    def _restart_clocks(self, question: _Question) -> None:
+        """A question is over: the calls that it may have belonged to go on, unless another one holds them up."""
+        held_up = {exchange for each in self._questions.values() for exchange in each.exchanges}
+        now = self._loop.time()
+        for exchange in question.exchanges:
+            exchange.latest += now - question.asked_at
+            if exchange not in held_up:
+                exchange.deadline = now + exchange.timeout
 
     def _send_cancel(self, id: int, reason: str) -> None:
         self.tell("notifications/cancelled", b'{"requestId":%d,"reason":%b}' % (id, messages.encode(reason)))
@@ -333,18 +360,22 @@ class Traffic:
             exchange = self.pending.find(int(bytes(token)))
         except (ValueError, KeyError):
             return
-        if exchange is not None:
+        if exchange is None:
+            return
+        # While a question is open the clock stands still, further out than progress could push it.
+        if not any(exchange in question.exchanges for question in self._questions.values()):
             self.pending.extend(exchange, self._loop.time())
-            exchange.on_progress(params)
+        exchange.on_progress(params)
 
     def _on_cancelled(self, params: Raw) -> None:
         try:
             id = bytes(messages.decode_object(params)["requestId"])
         except (ValueError, KeyError):
             return
-        found = self._questions.pop(id, None)
-        if found is not None:
-            found[0].relay_cancel(self, id, params)
+        question = self._questions.pop(id, None)
+        if question is not None:
+            self._restart_clocks(question)
+            question.correspondent.relay_cancel(self, id, params)
 
     def _on_request(self, id: bytes, method: str, params: Raw | None) -> None:
         link = self._link
@@ -353,28 +384,31 @@ class Traffic:
         if method == "ping":
             link.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
             return
-        exchange = self._call_that_asks(method)
-        correspondent = exchange or self.audience
+        if len(self._questions) >= MOST_QUESTIONS:
+            link.send(messages.error_response(id, INTERNAL_ERROR, f"{MOST_QUESTIONS} requests wait for an answer"))
+            return
+        exchanges = self._calls_that_may_ask(method)
+        correspondent = exchanges[0] if exchanges else self.audience
         if correspondent is not None:
+            now = self._loop.time()
             # Entered first: the answer may come before this returns.
-            self._questions[id] = (correspondent, exchange)
+            self._questions[id] = _Question(correspondent, exchanges, now)
             if correspondent.relay_request(self, id, method, params):
-                if exchange is not None and id in self._questions:
-                    exchange.deadline = self._loop.time() + QUESTION_TIMEOUT
+                for exchange in exchanges if id in self._questions else ():
+                    exchange.deadline = now + QUESTION_TIMEOUT
                 return
             self._questions.pop(id, None)
         link.send(messages.error_response(id, METHOD_NOT_FOUND, f"the client does not support `{method}`"))
 
-    def _call_that_asks(self, method: str) -> ForwardedExchange | None:
-        """Which call a request of the server belongs to.
+    def _calls_that_may_ask(self, method: str) -> list[ForwardedExchange]:
+        """Which calls a request of the server may belong to, the one that it is taken to belong to first.
 
         Nothing on the wire of a legacy server says so. Of the calls under way whose client can answer such a request,
-        it is the youngest one: servers ask early in a call, and an older call has had its chance to.
+        it is the youngest one: servers ask early in a call, and an older call has had its chance to. Should that be
+        wrong, the answer still reaches the server's question; and none of these calls runs out of time over it.
         """
-        for exchange in reversed(self.pending.values()):
-            if isinstance(exchange, ForwardedExchange) and exchange.can_be_asked(method):
-                return exchange
-        return None
+        under_way = reversed(self.pending.values())
+        return [each for each in under_way if isinstance(each, ForwardedExchange) and each.can_be_asked(method)]
 
     def _youngest_call(self) -> ForwardedExchange | None:
         for exchange in reversed(self.pending.values()):

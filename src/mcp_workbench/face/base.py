@@ -18,8 +18,9 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, build, describe_collision
 from mcp_workbench.catalog.offer import IDENTITY
 from mcp_workbench.catalog.uris import owner
-from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.decisions import Decision, Forward, Reject
+from mcp_workbench.face.opening import Failures
+from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, encode
@@ -72,9 +73,17 @@ class Face:
         """What to do with a `tools/call`. `fresh`: the server in question has just said what it offers."""
         raise NotImplementedError
 
-    def opened(self, view: View, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
-        """The result of `open_toolbox`."""
+    def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
+        """The result of `open_toolbox`; `failures` by toolbox and server."""
         raise NotImplementedError
+
+    def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
+        """A result on its way to the client, within its budget where it has one."""
+        return result
+
+    def own_resource(self, view: View, uri: str) -> bytes | None:
+        """The contents of a resource of ours (`workbench://…`), None where there is none."""
+        return None
 
     def instructions(self, view: View) -> str:
         """What an agent has to know first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.face.request import OpenRequest
 
 
 class Answer(Struct, frozen=True):
@@ -32,12 +33,18 @@ class Forward(Struct, frozen=True, gc=False):
     body: bytes
     # A JSON-RPC error of the server becomes a result that an agent can read, instead of being relayed as it is.
     shows_errors: bool = False
+    # Tokens that the result may take; 0 means no limit.
+    result_budget: int = 0
 
 
 class Open(Struct, frozen=True):
-    """Connect all servers of this toolbox, then answer with what they offer."""
+    """Have these servers say what they offer, then answer with it."""
 
-    toolbox: str
+    entries: tuple[ServerEntry, ...]
+    request: OpenRequest
+    # Whether servers that are known already are started behind the answer: opening a toolbox announces calls, looking
+    # through all of them does not.
+    starts_known: bool = True
 
 
 class Learn(Struct, frozen=True):

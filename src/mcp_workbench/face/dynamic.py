@@ -14,13 +14,13 @@ from msgspec.json import Decoder, decode
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
-from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.base import Face, Params, renamed
-from mcp_workbench.face.decisions import Decision, Forward, Reject
-from mcp_workbench.face.opening import open_toolbox_tool, opened_result, resolve_open
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Open, Reject
+from mcp_workbench.face.opening import Failures, unavailable
 from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
+from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.view import View
-from mcp_workbench.face.wording import no_such
+from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, encode
 
 _decode_string: Final = Decoder(str).decode
@@ -55,7 +55,7 @@ class DynamicFace(Face):
 
     def _shown_tools(self, view: View) -> list[bytes]:
         purpose = "Open a toolbox: its tools are added to the list of tools. Opening again is harmless."
-        own = encode(open_toolbox_tool(self.catalog, purpose))
+        own = encode(_open_toolbox_tool(f"{purpose} Toolboxes: {', '.join(self.catalog.toolboxes)}."))
         table = self._table(view)
         return [own, *(_registered(exposed, target) for exposed, target in table.targets.items())]
 
@@ -78,7 +78,7 @@ class DynamicFace(Face):
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`name` must be a string")
         if name == "open_toolbox":
-            return resolve_open(self.catalog, params.get("arguments"))
+            return self._open_toolbox(params.get("arguments"))
         table = self._table(view)
         target = table.targets.get(name)
         if target is not None:
@@ -91,16 +91,42 @@ class DynamicFace(Face):
                 return Reject(INVALID_PARAMS, f"tool `{name}` is not registered; open toolbox `{toolbox}` first")
         return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", *table.targets]))
 
-    def opened(self, view: View, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
+    def _open_toolbox(self, arguments: Raw | None) -> Decision:
+        try:
+            request = read_open_request(arguments)
+        except BadRequest as error:
+            return Answer(error_result(str(error)))
+        name = request.toolbox_name
+        if name is None:
+            return Answer(error_result('`toolbox_name` is missing; expected {"toolbox_name": "<name>"}'))
+        if name not in self.catalog.toolboxes:
+            return Answer(error_result(no_such("toolbox", name, self.catalog.toolboxes)))
+        return Open(tuple(self.catalog.toolboxes[name].values()), request)
+
+    def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         """What has been registered."""
-        view.opened[toolbox] = None
+        assert request.toolbox_name is not None
+        toolbox = self.catalog.config.toolboxes[request.toolbox_name]
+        view.opened[toolbox.name] = None
         table = self._table(view)
         tools = [
-            Raw(encode(_summary(exposed, target)))
+            _summary(exposed, target)
             for exposed, target in table.targets.items()
-            if target.entry.toolbox == toolbox and target.entry.name not in failures
+            if target.entry.toolbox == toolbox.name and (toolbox.name, target.entry.name) not in failures
         ]
-        return opened_result(self.catalog, toolbox, tools, failures, [])
+        structured = encode(
+            {
+                "toolbox": toolbox.name,
+                "description": toolbox.description,
+                "tools": tools,
+                "unavailable": unavailable(failures),
+            }
+        )
+        return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b%b}' % (
+            encode(structured.decode()),
+            structured,
+            b',"isError":true' if len(failures) == len(toolbox.servers) else b"",
+        )
 
     def instructions(self, view: View) -> str:
         """How to get at tools, and what there is."""
@@ -133,4 +159,18 @@ def _summary(exposed: str, target: Target) -> dict[str, object]:
         "toolbox_name": target.entry.toolbox,
         "description": _description(target),
         **({"title": title} if isinstance(title, str) else {}),
+    }
+
+
+def _open_toolbox_tool(description: str) -> dict[str, object]:
+    return {
+        "name": "open_toolbox",
+        "title": "Open a toolbox",
+        "description": description,
+        "inputSchema": {
+            "type": "object",
+            "properties": {"toolbox_name": {"type": "string", "description": "Name of the toolbox."}},
+            "required": ["toolbox_name"],
+        },
+        "annotations": {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False},
     }

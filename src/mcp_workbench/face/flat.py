@@ -16,10 +16,11 @@ from msgspec.json import Decoder
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, describe_collision, is_accepted_by_clients
-from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.base import Face, Params, renamed
 from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject
+from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.proxy import CALL, call_body
+from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
@@ -150,7 +151,7 @@ class FlatFace(Face):
         position = name.find(self._separator)
         return position <= 0 or position == len(name) - len(self._separator)
 
-    def opened(self, view: View, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
+    def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         """This face has no toolboxes to open."""
         raise AssertionError("nothing is opened in the flat face")
 

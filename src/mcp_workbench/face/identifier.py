@@ -1,7 +1,8 @@
 """What `use_tool` is asked to call. Canonical is `{tool: {toolbox, server, tool}, arguments}`.
 
-Models make mistakes, and the meaning is often plain all the same: the three fields beside `arguments` instead of
-inside `tool`, or `arguments` as a string of JSON, are understood too. Anything else is told what is missing.
+Short is `{tool: "toolbox/server/tool", arguments}`. Models make mistakes, and the meaning is often plain all the
+same: the three fields beside `arguments` instead of inside `tool`, or `arguments` as a string of JSON, are understood
+too. Anything else is told what is missing.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ class ToolIdentifier(Struct, gc=False):
 
 
 class UseTool(Struct, gc=False):
-    """The arguments of `use_tool`."""
+    """The arguments of `use_tool`. A tool is named by its three parts, or by its path."""
 
-    tool: ToolIdentifier
+    tool: ToolIdentifier | str
     arguments: Raw = NO_ARGUMENTS
+    # What its result may take, for this call.
+    max_tokens: int = 0
 
 
 class BadIdentifier(Exception):
@@ -46,11 +49,14 @@ def read_use_tool(raw: Raw | None) -> UseTool:
     except (DecodeError, ValidationError, RecursionError):
         call = _read_tolerantly(raw)
     identifier = call.tool
-    for field in ("toolbox", "server", "tool"):
-        if not getattr(identifier, field):
-            raise BadIdentifier(f"`{field}` must not be empty; expected {EXAMPLE}")
-    if bytes(call.arguments)[:1] != b"{":
-        call = UseTool(identifier, _read_arguments(decode(call.arguments)))
+    if isinstance(identifier, str):
+        # The three parts beside `arguments`, `tool` among them: the meaning is plain.
+        if raw is not None and "/" not in identifier:
+            call = _read_tolerantly(raw)
+    elif not (identifier.toolbox and identifier.server and identifier.tool):
+        raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
+    if not bytes(call.arguments).startswith(b"{"):
+        call = UseTool(call.tool, _read_arguments(decode(call.arguments)), call.max_tokens)
     return call
 
 
@@ -68,8 +74,11 @@ def _read_tolerantly(raw: Raw | None) -> UseTool:
     if missing:
         names = ", ".join(f"`{field}`" for field in missing)
         raise BadIdentifier(f"{names} missing or not a string; expected {EXAMPLE}")
+    if not (identity["toolbox"] and identity["server"] and identity["tool"]):
+        raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
     identifier = ToolIdentifier(identity["toolbox"], identity["server"], identity["tool"])
-    return UseTool(identifier, _read_arguments(given.get("arguments")))
+    tokens = given.get("max_tokens")
+    return UseTool(identifier, _read_arguments(given.get("arguments")), tokens if isinstance(tokens, int) else 0)
 
 
 def _read_arguments(value: object) -> Raw:

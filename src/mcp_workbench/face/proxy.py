@@ -14,15 +14,28 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.economy.instructions import Box, instructions, names
 from mcp_workbench.face.base import Face, Params
-from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Reject
-from mcp_workbench.face.identifier import BadIdentifier, read_use_tool
-from mcp_workbench.face.opening import open_toolbox_tool, opened_result, resolve_open
+from mcp_workbench.face.checking import ArgumentChecker
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
+from mcp_workbench.face.identifier import BadIdentifier, UseTool, read_use_tool
+from mcp_workbench.face.opening import (
+    Failures,
+    definitions_result,
+    found_result,
+    index_result,
+    named_entries,
+    opened_result,
+)
+from mcp_workbench.face.paths import candidates, path_of
+from mcp_workbench.face.request import DETAILS, BadRequest, OpenRequest, read_open_request
+from mcp_workbench.face.results import PATH as RESULT_PATH
+from mcp_workbench.face.results import SCHEME as RESULTS
+from mcp_workbench.face.results import Results
+from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, encode
-from mcp_workbench.protocol.results import with_first_member
 
 CALL: Final = b'"tools/call"'
 _decode_string: Final = Decoder(str).decode
@@ -33,6 +46,12 @@ class ProxyFace(Face):
 
     name = "proxy"
     tools_change = False
+
+    def __init__(self, catalog: Catalog, shelves: Shelves) -> None:
+        super().__init__(catalog)
+        self.shelves = shelves
+        self._checker = ArgumentChecker()
+        self.results = Results()
 
     def entries(self, view: View) -> list[ServerEntry]:
         """Toolboxes that have been opened, and those whose manifest is known."""
@@ -48,24 +67,12 @@ class ProxyFace(Face):
 
     @cached_property
     def _two_tools(self) -> list[bytes]:
-        purpose = (
-            "Open a toolbox and get its tools with their input schemas. Needed once per toolbox to learn what use_tool "
-            "can call; opening again is harmless."
-        )
-        return [encode(open_toolbox_tool(self.catalog, purpose)), encode(_USE_TOOL)]
+        boxes = [Box(name) for name in self.catalog.toolboxes]
+        return [encode(_open_toolbox_tool(names(boxes, room=ROOM_FOR_NAMES))), encode(_USE_TOOL)]
 
     def instructions(self, view: View) -> str:
         """How to call, and what there is."""
-        lines = [
-            "Tools are grouped in toolboxes. To use one:",
-            '1. open_toolbox {"toolbox_name": "<toolbox>"} lists the tools of a toolbox with their input schemas.',
-            '2. use_tool {"tool": {"toolbox": "<toolbox>", "server": "<source_server>", "tool": "<name>"}, '
-            '"arguments": {…}} calls one of them.',
-            "Servers start when they are needed.",
-            "",
-            *toolbox_lines(self.catalog),
-        ]
-        return "\n".join(lines)
+        return instructions(self.shelves.boxes())
 
     def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
         """The list of tools never changes. A changed toolbox is told with the next result instead."""
@@ -80,41 +87,83 @@ class ProxyFace(Face):
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`name` must be a string")
         if name == "use_tool":
-            return self._use_tool(params, fresh)
+            return self._use_tool(view, params, fresh)
         if name == "open_toolbox":
-            return resolve_open(self.catalog, params.get("arguments"))
+            return self._open_toolbox(params.get("arguments"))
         return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", "use_tool"]))
 
-    def _use_tool(self, params: Params, fresh: bool) -> Decision:
+    def _open_toolbox(self, arguments: Raw | None) -> Decision:
+        try:
+            request = read_open_request(arguments)
+        except BadRequest as error:
+            return Answer(error_result(str(error)))
+        name = request.toolbox_name
+        if name is not None and name not in self.catalog.toolboxes:
+            return Answer(error_result(no_such("toolbox", name, self.catalog.toolboxes)))
+        if request.tools:
+            entries = named_entries(self.catalog, request)
+            return Open(tuple(entries), request, starts_known=False)
+        if name is not None:
+            return Open(tuple(self.catalog.toolboxes[name].values()), request)
+        if request.query is not None:
+            return Open(tuple(self.catalog.entries()), request, starts_known=False)
+        return Answer(index_result(self.shelves.boxes()))
+
+    def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision:
         try:
             call = read_use_tool(params.get("arguments"))
+            if call.tool == RESULT_PATH:
+                return Answer(self.results.read_on(view, call.arguments))
+            entry, tool = self._meant(call)
         except BadIdentifier as error:
             return Answer(error_result(str(error)))
+        if tool not in entry.tools:
+            return _unknown_tool(entry, tool, fresh)
+        if self.catalog.config.check_arguments:
+            complaint = self._checker.complaint(entry, tool, call.arguments)
+            if complaint is not None:
+                # What is remembered may be out of date; only what the server says now can stop a call.
+                return Answer(error_result(complaint)) if fresh or entry.is_live else Learn(entry)
+        budget = call.max_tokens or entry.config.result_budget
+        return Forward(entry, tool, CALL, call_body(tool, call.arguments, params), True, budget)
+
+    def _meant(self, call: UseTool) -> tuple[ServerEntry, str]:
+        """The server and the tool that were named. Raises `BadIdentifier`."""
         wanted = call.tool
+        if isinstance(wanted, str):
+            self.recalled(self.catalog.entries())
+            for entry, tool in candidates(self.catalog, wanted):
+                return entry, tool
+            known = [path_of(entry, tool) for entry in self.catalog.entries() for tool in entry.tools]
+            raise BadIdentifier(no_such("tool", wanted, known))
         servers = self.catalog.toolboxes.get(wanted.toolbox)
         if servers is None:
-            return Answer(error_result(no_such("toolbox", wanted.toolbox, self.catalog.toolboxes)))
-        entry = servers.get(wanted.server)
-        if entry is None:
-            where = f" in toolbox `{wanted.toolbox}`"
-            return Answer(error_result(no_such("server", wanted.server, servers, where)))
-        if entry.offer is None:
-            self.recalled((entry,))
-        if wanted.tool not in entry.tools:
-            return _unknown_tool(entry, wanted.tool, fresh)
-        return Forward(entry, wanted.tool, CALL, call_body(wanted.tool, call.arguments, params), True)
+            raise BadIdentifier(no_such("toolbox", wanted.toolbox, self.catalog.toolboxes))
+        found = servers.get(wanted.server)
+        if found is None:
+            raise BadIdentifier(no_such("server", wanted.server, servers, f" in toolbox `{wanted.toolbox}`"))
+        if found.offer is None:
+            self.recalled((found,))
+        return found, wanted.tool
 
-    def opened(self, view: View, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
-        """All tools with full schemas, each with where it is found."""
-        view.opened[toolbox] = None
-        view.changed.pop(toolbox, None)
-        tools = [
-            Raw(_located(tool, toolbox, entry.name))
-            for entry in self.catalog.toolboxes[toolbox].values()
-            if entry.name not in failures
-            for tool in entry.tools.values()
-        ]
-        return opened_result(self.catalog, toolbox, tools, failures, _take_changed(view))
+    def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
+        """Large results are kept, and answered with their head."""
+        return self.results.shorten(view, result, decision.result_budget) if decision.result_budget else result
+
+    def own_resource(self, view: View, uri: str) -> bytes | None:
+        """Kept results."""
+        return self.results.resource(view, uri) if uri.startswith(RESULTS) else None
+
+    def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
+        """What was asked for: definitions, the best tools for a need, or a toolbox."""
+        if request.tools:
+            return definitions_result(self.catalog, request, failures)
+        if request.query is not None:
+            return found_result(self.catalog, self.shelves, request, failures)
+        assert request.toolbox_name is not None
+        view.opened[request.toolbox_name] = None
+        view.changed.pop(request.toolbox_name, None)
+        return opened_result(self.catalog, self.shelves, request, failures, _take_changed(view))
 
 
 def call_body(tool: str, arguments: Raw | None, params: Params) -> bytes:
@@ -153,30 +202,56 @@ def _unknown_tool(entry: ServerEntry, tool: str, fresh: bool) -> Decision:
     return Answer(error_result(no_such("tool", tool, entry.tools, where)))
 
 
-def _located(tool: Raw, toolbox: str, server: str) -> bytes:
-    where = b'"toolbox_name":%b,"source_server":%b' % (encode(toolbox), encode(server))
-    return with_first_member(bytes(tool), where)
+def _open_toolbox_tool(names: str) -> dict[str, object]:
+    return {
+        "name": "open_toolbox",
+        "description": "Find tools: `query` for a need in words, `toolbox_name` for a toolbox, `tools` for whole "
+        f"definitions. {names}",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "toolbox_name": {"type": "string"},
+                "query": {"type": "string"},
+                "tools": {"type": "array", "items": {"type": "string"}},
+                "detail": {"enum": list(DETAILS)},
+                "limit": {"type": "integer"},
+                "cursor": {"type": "string"},
+            },
+        },
+        "annotations": {"readOnlyHint": True},
+        "_meta": ALWAYS_LOAD,
+    }
 
+
+# Claude Code puts tools behind a search of its own unless they carry this.
+ALWAYS_LOAD: Final = {"anthropic/alwaysLoad": True}
+# For the names of toolboxes in the description of `open_toolbox`: some clients ignore instructions.
+ROOM_FOR_NAMES: Final = 400
 
 _USE_TOOL: Final = {
     "name": "use_tool",
-    "title": "Use a tool",
-    "description": "Call a tool of a toolbox. `tool` names it by `toolbox`, `server` and `tool` as open_toolbox lists "
-    "them; `arguments` follow that tool's input schema.",
+    "description": "Call a tool that open_toolbox shows: `toolbox/server/tool`, or an object of these three.",
     "inputSchema": {
         "type": "object",
         "properties": {
             "tool": {
-                "type": "object",
-                "properties": {
-                    "toolbox": {"type": "string", "description": "Name of the toolbox."},
-                    "server": {"type": "string", "description": "`source_server` of the tool."},
-                    "tool": {"type": "string", "description": "`name` of the tool."},
-                },
-                "required": ["toolbox", "server", "tool"],
+                "anyOf": [
+                    {"type": "string"},
+                    {
+                        "type": "object",
+                        "properties": {
+                            "toolbox": {"type": "string"},
+                            "server": {"type": "string"},
+                            "tool": {"type": "string"},
+                        },
+                        "required": ["toolbox", "server", "tool"],
+                    },
+                ]
             },
-            "arguments": {"type": "object", "description": "Arguments of the tool."},
+            "arguments": {"type": "object"},
+            "max_tokens": {"type": "integer"},
         },
         "required": ["tool"],
     },
+    "_meta": ALWAYS_LOAD,
 }

@@ -36,7 +36,7 @@ class Envelope(Struct, gc=False):
     error: Raw | UnsetType = UNSET
 
 
-class ErrorObject(Struct, gc=False, omit_defaults=True):
+class ErrorObject(Struct, gc=False):
     """The `error` of an answer. `data` stays as it was written."""
 
     code: int = INTERNAL_ERROR
@@ -69,9 +69,13 @@ def read(line: bytes) -> Envelope:
     if not line.isascii() and not _is_utf8(line):
         raise Malformed("not valid UTF-8", find_id(line))
     try:
-        return _decode_envelope(line)
+        message = _decode_envelope(line)
     except _UNREADABLE:
-        return _read_tolerantly(line)
+        message = _read_tolerantly(line)
+    if not isinstance(message.error, UnsetType) and bytes(message.error) == _NULL and message.result is not UNSET:
+        # As JSON-RPC 1.0 wrote it: both members, one of them null.
+        message.error = UNSET
+    return message
 
 
 def _is_utf8(line: bytes) -> bool:

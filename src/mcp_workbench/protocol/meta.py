@@ -73,6 +73,8 @@ def meta_for_server(
         return encode(fields) if fields else None
     if from_modern:
         return encode(fields)
+    # A legacy client has said in its handshake who it is and what it can do; it cannot say otherwise here.
+    fields = {key: value for key, value in fields.items() if key not in HOP_KEYS}
     if log_level is not None:
         fields[LOG_LEVEL] = Raw(encode(log_level))
     head = modern_stamp(identity)

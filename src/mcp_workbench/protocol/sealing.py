@@ -17,11 +17,14 @@ from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import encode
 
-# Tells our states from those of modern servers, which pass through us unread.
+# How our states begin. What follows tells those of this process from everybody else's: states of modern servers pass
+# through us unread, and such a server may be a workbench too.
 PREFIX: Final = "mcpwb1."
+_NAME_BYTES: Final = 6
 # Members of a request that differ between the first try and the next ones.
 RETRY_MEMBERS: Final = frozenset({"inputResponses", "requestState"})
 _MAC_BYTES: Final = 32
+NOT_OURS: Final = "`requestState` is not one that was given out here; send the request anew, without it"
 
 
 class Sealed(Struct, frozen=True):
@@ -48,25 +51,32 @@ class Sealer:
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secret or secrets.token_bytes(32)
+        name = _spelled(self._mac(b"the name of whoever has this secret")[:_NAME_BYTES])
+        self._prefix = f"{PREFIX}{name}."
+
+    def gave_out(self, text: str) -> bool:
+        """Whether this looks like one of ours. Whether it is, says `open`."""
+        return text.startswith(self._prefix)
 
     def seal(self, state: Sealed) -> str:
         """A state as a string that the client hands back."""
         body = encode(state)
-        return PREFIX + base64.urlsafe_b64encode(self._mac(body) + body).decode()
+        return self._prefix + _spelled(self._mac(body) + body)
 
     def open(self, text: str, *, principal: str, digest: str, now: float) -> Sealed:
         """The state again. Raises `BadState` for anything but one of ours, for this caller and this request."""
         try:
-            data = base64.b64decode(text.removeprefix(PREFIX), altchars=b"-_", validate=True)
+            data = base64.b64decode(text.removeprefix(self._prefix), altchars=b"-_", validate=True)
         except ValueError:
-            raise BadState("`requestState` is not one that was given out here") from None
+            raise BadState(NOT_OURS) from None
         mac, body = data[:_MAC_BYTES], data[_MAC_BYTES:]
-        if not hmac.compare_digest(mac, self._mac(body)):
-            raise BadState("`requestState` is not one that was given out here")
+        # Written again, because several spellings of base64 mean the same bytes, and one of them is ours.
+        if not hmac.compare_digest(mac, self._mac(body)) or self._prefix + _spelled(data) != text:
+            raise BadState(NOT_OURS)
         try:
             state = _decode(body)
         except (DecodeError, ValidationError):
-            raise BadState("`requestState` is not one that was given out here") from None
+            raise BadState(NOT_OURS) from None
         if state.principal != principal:
             raise BadState("`requestState` belongs to somebody else")
         if state.expires <= now:
@@ -82,10 +92,19 @@ class Sealer:
 def digest_of(method: str, params: dict[str, Raw]) -> str:
     """What identifies a request across its tries: the method and all parameters but those of the retry itself.
 
-    Compared as values: a client may write the same parameters with other white space.
+    Compared as values: a client may write the same parameters with other white space, and in another order.
     """
     import json
 
-    salient = {key: json.loads(bytes(value)) for key, value in params.items() if key not in RETRY_MEMBERS}
-    text = json.dumps([method, salient], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    salient = {key: bytes(value) for key, value in params.items() if key not in RETRY_MEMBERS}
+    try:
+        values = {key: json.loads(value) for key, value in salient.items()}
+        text = json.dumps([method, values], sort_keys=True).encode()
+    except (ValueError, RecursionError):
+        # Deeper, or with longer numbers, than Python reads: then it has to be the same to the letter.
+        text = encode([method, sorted((key, value) for key, value in salient.items())])
+    return hashlib.sha256(text).hexdigest()
+
+
+def _spelled(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, UnsetType, ValidationError
-from msgspec.json import Decoder, decode
+from msgspec.json import Decoder
 
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
@@ -14,11 +14,19 @@ from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, read_error
 from mcp_workbench.protocol.logging_levels import is_at_least
 from mcp_workbench.protocol.meta import PROGRESS_TOKEN
-from mcp_workbench.protocol.results import ASKING, error_across_eras, for_modern_client, result_type
-from mcp_workbench.protocol.sealing import digest_of
+from mcp_workbench.protocol.results import (
+    ASKING,
+    MISSING_CLIENT_CAPABILITY,
+    URL_ELICITATION_REQUIRED,
+    error_across_eras,
+    for_modern_client,
+    meta_of,
+    result_type,
+)
+from mcp_workbench.protocol.sealing import RETRY_MEMBERS, digest_of
 from mcp_workbench.router import RoutedCall
 from mcp_workbench.session.parking import Parked, input_required
-from mcp_workbench.session.questions import can_answer
+from mcp_workbench.session.questions import MOST_QUESTIONS, NEEDED_CAPABILITY, can_answer, members_of
 from mcp_workbench.session.rounds import MOST_ROUNDS, Round
 
 if TYPE_CHECKING:
@@ -26,25 +34,29 @@ if TYPE_CHECKING:
 
 # Codes that a client acts upon by itself: URL elicitation required, header mismatch, missing client capability,
 # unsupported protocol version. Shown to a model instead, they would be of no use to anybody.
-CODES_FOR_CLIENTS: Final = frozenset({-32042, -32020, -32021, -32022})
-
-
+CODES_FOR_CLIENTS: Final = frozenset({URL_ELICITATION_REQUIRED, -32020, MISSING_CLIENT_CAPABILITY, -32022})
 # The requests that the specification lets a server answer with `input_required`.
 ANSWERS_INPUT_REQUIRED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-URL_ELICITATION_REQUIRED: Final = -32042
+# Modern clients have no use for it: they are told with the result of their retry.
+LEGACY_NOTIFICATIONS: Final = frozenset({"notifications/elicitation/complete"})
 
 
 class _LogMessage(Struct, gc=False):
     level: str = "emergency"
 
 
+class _PagesToVisit(Struct):
+    elicitations: list[dict[str, Raw]]
+
+
+_decode_pages: Final = Decoder(_PagesToVisit).decode
 _decode_level: Final = Decoder(_LogMessage).decode
 
 
 class ClientCall(RoutedCall):
     """One request of one client."""
 
-    __slots__ = ("id", "method", "params", "parked", "progress_token", "round", "rounds", "session")
+    __slots__ = ("first_body", "id", "method", "params", "parked", "progress_token", "round", "rounds", "session")
 
     def __init__(self, session: Session, id: bytes, method: str, capabilities: bytes, from_modern: bool) -> None:
         self.wire_id = 0
@@ -55,6 +67,9 @@ class ClientCall(RoutedCall):
         self.parked: Parked | None = None
         self.round: Round | None = None
         self.rounds = 0
+        # What was sent to the server before it asked anything.
+        self.first_body = b""
+        self.is_retry = False
         self.client = session
         self.id = id
         self.method = method
@@ -84,11 +99,14 @@ class ClientCall(RoutedCall):
         """The server answered."""
         if not self.from_modern and self._is_asking(result):
             self._ask_in_rounds(result)
-        elif self.view.changed and self.decision is not None and self.decision.shows_errors:
-            self.finish_result(with_notice(bytes(result), list(self.view.changed)))
-            self.view.changed.clear()
-        else:
-            self.finish_result(result)
+            return
+        if self.decision is not None and self.decision.result_budget and result_type(result) in (None, "complete"):
+            result = Raw(bytes(self.session.router.face.shorten(self.view, self.decision, result)))
+        changed = self.view.changed
+        if changed and self.decision is not None and self.decision.shows_errors and result_type(result) != ASKING:
+            result = Raw(with_notice(bytes(result), list(changed)))
+            changed.clear()
+        self.finish_result(result, self._server_info() if self.from_modern else None)
 
     def on_error(self, error: Raw) -> None:
         """The server answered with a JSON-RPC error.
@@ -106,6 +124,8 @@ class ClientCall(RoutedCall):
 
     def on_failure(self, error: WorkbenchError) -> None:
         """No answer will come from the server."""
+        if self.round is not None:
+            self.round.cancel()
         text = failure_text(error, self.where)
         if self.method == "tools/call":
             self.finish_result(error_result(text))
@@ -116,7 +136,7 @@ class ClientCall(RoutedCall):
 
     def on_progress(self, params: Raw) -> None:
         """Progress, under the token that the client chose."""
-        if self.progress_token is not None and self.parked is None:
+        if self.progress_token is not None and not self._is_away:
             fields = messages.decode_object(params)
             fields[PROGRESS_TOKEN] = self.progress_token
             self.session.notify("notifications/progress", messages.encode(fields), self.id)
@@ -125,11 +145,12 @@ class ClientCall(RoutedCall):
         """A question of the server in the middle of this call."""
         if not self.from_modern:
             return self.session.ask(traffic, id, method, params, self.id)
-        return self.session.parking.question(self, traffic, id, method, params)
+        self.session.parking.question(self, traffic, id, method, params)
+        return True
 
     def can_be_asked(self, method: str) -> bool:
         """Whether a question of the server can belong to this call."""
-        if self.from_modern and self.method not in ANSWERS_INPUT_REQUIRED:
+        if self.from_modern and (self.method not in ANSWERS_INPUT_REQUIRED or method not in NEEDED_CAPABILITY):
             return False
         return can_answer(messages.decode_object(self.capabilities), method)
 
@@ -142,7 +163,9 @@ class ClientCall(RoutedCall):
 
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
         """Log messages and whatever else a server tells."""
-        if self.parked is not None or (method == "notifications/message" and not self._wants_log(params)):
+        if self._is_away or (method == "notifications/message" and not self._wants_log(params)):
+            return
+        if self.from_modern and method in LEGACY_NOTIFICATIONS:
             return
         self.session.notify(method, params, self.id)
 
@@ -158,12 +181,12 @@ class ClientCall(RoutedCall):
 
     # ── answers to the client ──
 
-    def finish_result(self, result: bytes | Raw) -> None:
-        """Answer with a result."""
+    def finish_result(self, result: bytes | Raw, server_info: bytes | Raw | None = None) -> None:
+        """Answer with a result. `server_info` is who made it, ourselves unless somebody else is named."""
         if self.from_modern:
             if self.traffic is not None and result_type(result) == "task":
                 self.session.remember_task(self, bytes(result))
-            result = for_modern_client(result, self.method)
+            result = for_modern_client(result, self.method, server_info or self.session.welcome.info)
         self.emit(b"result", result)
 
     def finish_error(self, code: int, message: str, data: object = None) -> None:
@@ -192,7 +215,7 @@ class ClientCall(RoutedCall):
             self.session.parking.leave(self.parked)
         if self.traffic is not None:
             self.traffic.cancel(self, params)
-        elif self.task is not None:
+        if self.task is not None:
             self.task.cancel()
 
     # ── the bridge: legacy server, modern client (`Parking`) ──
@@ -210,12 +233,13 @@ class ClientCall(RoutedCall):
         session = retry.session
         session.calls[retry.id] = self
         self.id, self.session, self.client = retry.id, session, session
+        self.capabilities = retry.capabilities
         self.progress_token = retry.progress_token
         self.log_level = retry.log_level
 
     def start_over(self) -> None:
         """Nothing was parked for this retry: make the call as if it were the first one."""
-        params = {key: value for key, value in self.params.items() if key not in ("inputResponses", "requestState")}
+        params = {key: value for key, value in self.params.items() if key not in RETRY_MEMBERS}
         self.session.dispatch(self, params)
 
     def _must_open_url(self, error: Raw) -> bool:
@@ -223,19 +247,34 @@ class ClientCall(RoutedCall):
         read = read_error(error)
         if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType):
             return False
+        declared = members_of(messages.decode_object(self.capabilities).get("elicitation"))
         try:
-            elicitations = decode(read.data)["elicitations"]
-            supported = decode(self.capabilities)["elicitation"]["url"] is not None
-        except (DecodeError, KeyError, TypeError):
+            pages = _decode_pages(read.data).elicitations
+        except (DecodeError, ValidationError):
             return False
-        if not supported or not isinstance(elicitations, list) or not elicitations:
+        if "url" not in declared or not 0 < len(pages) <= MOST_QUESTIONS or self.method not in ANSWERS_INPUT_REQUIRED:
             return False
         asked = {
-            f"question-{number}": Raw(messages.encode({"method": "elicitation/create", "params": each}))
-            for number, each in enumerate(elicitations, 1)
+            f"question-{number}": Raw(messages.encode({"method": "elicitation/create", "params": page}))
+            for number, page in enumerate(pages, 1)
         }
-        self.emit(b"result", input_required(asked, self.session.parking.state_without_parking(self)))
+        state = self.session.parking.state_without_parking(self)
+        self.emit(b"result", input_required(asked, state, self.made_by()))
         return True
+
+    def made_by(self) -> bytes:
+        """The `_meta` of a result that asks the client in the server's name."""
+        return meta_of(self._server_info() or self.session.welcome.info)
+
+    def _server_info(self) -> Raw | None:
+        """How the server introduced itself; None when it did not."""
+        profile = None if self.traffic is None else self.traffic.profile
+        return None if profile is None or not members_of(profile.server_info) else profile.server_info
+
+    @property
+    def _is_away(self) -> bool:
+        """Whether the client has been sent away with a question, and nobody is there to be told anything."""
+        return self.parked is not None and self.parked.is_away
 
     # ── the bridge: modern server, legacy client (`Round`) ──
 
@@ -253,12 +292,15 @@ class ClientCall(RoutedCall):
         if self.rounds > MOST_ROUNDS:
             self.on_failure(DownstreamError(f"the server asked {MOST_ROUNDS} times and still has no result"))
             return
-        self.round = Round(self, result)
-        self.round.begin()
-
-    def next_round(self, members: bytes) -> None:
-        """The client has answered: the same call again, with its answers."""
-        self.round = None
         assert self.decision is not None
-        body = self.decision.body + (b"," + members if members else b"")
-        self.session.router.send_again(self, body)
+        self.first_body = self.first_body or self.decision.body
+        self.round = Round(self)
+        self.round.begin(result)
+
+    def next_round(self, members: dict[str, object]) -> None:
+        """The client has answered: the same call again, with its answers to this round and to no other."""
+        self.round = None
+        params: dict[str, object] = dict(messages.decode_object(self.first_body + b"}"))
+        for name in RETRY_MEMBERS:
+            params.pop(name, None)
+        self.session.router.send_again(self, messages.encode({**params, **members})[:-1])

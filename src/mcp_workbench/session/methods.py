@@ -14,6 +14,7 @@ from mcp_workbench.face.decisions import Reject
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.logging_levels import LEVELS
+from mcp_workbench.protocol.versions import LATEST_MODERN
 from mcp_workbench.session.call import ClientCall
 from mcp_workbench.session.news import MOST_STREAMS, ListenStream, read_filter
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 Params = dict[str, Raw]
 Method = Callable[["Session", ClientCall, Params], None]
 
+# Removed with revision 2026-07-28; not passed on either, because a legacy server behind us would know them.
+LEGACY_ONLY: Final = frozenset({"ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
+
+OWN_SCHEME: Final = b'"workbench://'
 _decode_string: Final = Decoder(str).decode
 
 
@@ -68,6 +73,11 @@ def _get_prompt(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
+    if OWN_SCHEME in bytes(params.get("uri", b"")):
+        own = session.router.own_resource(call.view, _decode_string(params["uri"]))
+        if own is not None:
+            call.finish_result(own)
+            return
     session.router.act(call, session.router.face.resolve_resource(call.view, params, call.from_modern))
 
 
@@ -180,6 +190,17 @@ async def _watch_all(session: Session, call: ClientCall, stream: ListenStream, g
 def unknown(session: Session, call: ClientCall, params: Params) -> None:
     """A method that we do not know."""
     session.router.act(call, session.router.face.resolve_unknown(call.view, call.method, params))
+
+
+def _removed(session: Session, call: ClientCall, params: Params) -> None:
+    call.finish_error(METHOD_NOT_FOUND, f"method `{call.method}` does not exist in MCP {LATEST_MODERN}")
+
+
+def find(call: ClientCall) -> Method:
+    """What serves this request."""
+    if call.from_modern and call.method in LEGACY_ONLY:
+        return _removed
+    return TABLE.get(call.method, unknown)
 
 
 TABLE: Final[dict[str, Method]] = {

@@ -15,10 +15,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import decode
 
 from mcp_workbench.downstream.traffic import Traffic
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, decode_object, encode
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, decode_object, encode
+from mcp_workbench.protocol.results import ASKING
 from mcp_workbench.protocol.sealing import BadState, Sealed, Sealer
+from mcp_workbench.session.questions import MOST_QUESTIONS, why_not
 
 if TYPE_CHECKING:
     from mcp_workbench.session.call import ClientCall
@@ -27,7 +31,14 @@ if TYPE_CHECKING:
 PARKED_SECONDS: Final = 600.0
 # Calls of one principal that may be parked at once.
 MOST_PARKED: Final = 100
-MOST_QUESTIONS: Final = 20
+# Questions that a server asks side by side are put to the client together: when they have paused, or at the latest
+# after this long. What it costs is nothing beside the time that a person or a model takes to answer.
+GATHER_PAUSE: Final = 0.05
+GATHER_AT_LATEST: Final = 0.25
+# Under this member of a question's `_meta` a legacy server may say which key it has in `inputRequests`. Modern servers
+# choose their keys; with this, a server that is written for both eras has the same ones behind us.
+INPUT_KEY: Final = "mcp-workbench/inputKey"
+MOST_KEY_CHARACTERS: Final = 100
 
 
 class Parked:
@@ -44,19 +55,33 @@ class Parked:
         self.outcome: tuple[bytes, bytes] | None = None
         self.is_away = False
         self.timer: asyncio.TimerHandle | None = None
+        # While further questions may follow the first one.
+        self.gathering: asyncio.TimerHandle | None = None
+        self.gather_latest = 0.0
         self._asked = 0
 
     def add(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> None:
         """The server asks something."""
         self._asked += 1
         request = {"method": method, **({} if params is None else {"params": params})}
-        self.questions[f"question-{self._asked}"] = (traffic, id, Raw(encode(request)))
+        key = _input_key(params)
+        if key is None or key in self.questions:
+            key = f"question-{self._asked}"
+        self.questions[key] = (traffic, id, Raw(encode(request)))
+
+    def stop_timers(self) -> None:
+        """Nothing is waited for any more."""
+        for timer in (self.timer, self.gathering):
+            if timer is not None:
+                timer.cancel()
+        self.timer = self.gathering = None
 
 
 class Parking:
     """All parked calls of this process."""
 
     def __init__(self) -> None:
+        self.seconds = PARKED_SECONDS
         self._sealer = Sealer()
         self._parked: dict[str, Parked] = {}
         self._counts: Counter[str] = Counter()
@@ -64,21 +89,35 @@ class Parking:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def question(self, call: ClientCall, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
-        """A server asks the client of this call. False when the question cannot be taken."""
+    def gave_out(self, state: str) -> bool:
+        """Whether a `requestState` is for us to open. Those of modern servers, other workbenches included, are not."""
+        return self._sealer.gave_out(state)
+
+    def question(self, call: ClientCall, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> None:
+        """A server asks the client of this call."""
+        reason = why_not(decode_object(call.capabilities), method, params)
+        if reason is not None:
+            traffic.answer(id, _error(INVALID_PARAMS, reason))
+            return
+        answer = _given_already(call, params)
+        if answer is not None:
+            traffic.answer(id, b'"result":' + answer)
+            return
         parked = call.parked
+        if parked is None and self._counts[call.view.principal] >= MOST_PARKED:
+            reason = f"{MOST_PARKED} calls of this client wait for its answers already"
+        elif parked is not None and len(parked.questions) >= MOST_QUESTIONS:
+            reason = f"{MOST_QUESTIONS} questions of this call wait for an answer already"
+        if reason is not None:
+            traffic.answer(id, _error(INTERNAL_ERROR, reason))
+            return
         if parked is None:
-            if self._counts[call.view.principal] >= MOST_PARKED:
-                return False
             parked = Parked(secrets.token_urlsafe(16), call, call.digest())
             self._parked[parked.key] = call.parked = parked
             self._counts[call.view.principal] += 1
-        if len(parked.questions) >= MOST_QUESTIONS:
-            return False
         parked.add(traffic, id, method, params)
         if not parked.is_away:
-            self._send_away(parked)
-        return True
+            self._gather(parked)
 
     def withdraw(self, call: ClientCall, traffic: Traffic, id: bytes) -> None:
         """The server gave a question up."""
@@ -91,18 +130,19 @@ class Parking:
         """A client retries with a state of ours. Raises `BadState`."""
         now = asyncio.get_running_loop().time()
         sealed = self._sealer.open(state, principal=call.view.principal, digest=call.digest(), now=now)
+        given = _read_responses(responses)
         if not sealed.key:
-            # Nothing was parked: the call is simply made again.
-            call.start_over()
+            # Nothing was parked: the call is simply made again, unless the user did not want what it takes.
+            if any(_is_refusal(response) for response in given.values()):
+                call.on_failure(DownstreamError("the server wants a page to be visited first, and that was declined"))
+            else:
+                call.start_over()
             return
         parked = self._parked.get(sealed.key)
         if parked is None or sealed.round != parked.round or not parked.is_away:
             raise BadState("`requestState` has been used already, or its call is over")
-        given = _read_responses(responses)
         parked.is_away = False
-        if parked.timer is not None:
-            parked.timer.cancel()
-            parked.timer = None
+        parked.stop_timers()
         parked.call.continue_as(call)
         for key, response in given.items():
             asked = parked.questions.pop(key, None)
@@ -128,13 +168,31 @@ class Parking:
             if not self._counts[parked.call.view.principal]:
                 del self._counts[parked.call.view.principal]
         parked.call.parked = None
-        if parked.timer is not None:
-            parked.timer.cancel()
+        parked.stop_timers()
+        questions, parked.questions = parked.questions, {}
+        for traffic, id, request in questions.values():
+            traffic.answer(id, _declined(request))
 
     def close(self) -> None:
         """Shutting down: nobody comes back."""
         for parked in list(self._parked.values()):
-            self.leave(parked)
+            self._give_up(parked)
+
+    def _gather(self, parked: Parked) -> None:
+        """Send the client away as soon as the server has asked all that it asks at once."""
+        loop = asyncio.get_running_loop()
+        if parked.gathering is None:
+            parked.gather_latest = loop.time() + GATHER_AT_LATEST
+        else:
+            parked.gathering.cancel()
+        pause = max(0.0, min(GATHER_PAUSE, parked.gather_latest - loop.time()))
+        parked.gathering = loop.call_later(pause, self._gathered, parked)
+
+    def _gathered(self, parked: Parked) -> None:
+        parked.gathering = None
+        # The server may have given up meanwhile what it asked.
+        if parked.questions:
+            self._send_away(parked)
 
     def _send_away(self, parked: Parked) -> None:
         parked.round += 1
@@ -142,36 +200,74 @@ class Parking:
         state = self._sealer.seal(self._sealed(parked.call, parked.key, parked.round, parked.digest))
         asked = {key: request for key, (_, _, request) in parked.questions.items()}
         loop = asyncio.get_running_loop()
-        parked.timer = loop.call_later(PARKED_SECONDS, self._give_up, parked)
-        parked.call.send_away(input_required(asked, state))
+        parked.timer = loop.call_later(self.seconds, self._give_up, parked)
+        parked.call.send_away(input_required(asked, state, parked.call.made_by()))
 
     def _give_up(self, parked: Parked) -> None:
         """The client did not come back: the server's questions are declined, and the call is given up."""
         self.leave(parked)
-        for traffic, id, request in parked.questions.values():
-            traffic.answer(id, declined(request))
         if parked.outcome is None:
             parked.call.cancel({"reason": Raw(b'"the client did not come back"')})
 
     def _sealed(self, call: ClientCall, key: str, round: int, digest: str) -> Sealed:
-        expires = asyncio.get_running_loop().time() + PARKED_SECONDS
+        expires = asyncio.get_running_loop().time() + self.seconds
         return Sealed(key, round, call.view.principal, digest, expires)
 
 
-def input_required(requests: dict[str, Raw], state: str) -> bytes:
-    """The interim result that asks a modern client for something."""
-    return encode({"resultType": "input_required", "inputRequests": requests, "requestState": state})
+def input_required(requests: dict[str, Raw], state: str, made_by: bytes) -> bytes:
+    """The interim result that asks a modern client for something. `made_by` is its `_meta`."""
+    return encode({"resultType": ASKING, "inputRequests": requests, "requestState": state, "_meta": Raw(made_by)})
 
 
-def declined(request: Raw) -> bytes:
+def _input_key(params: Raw | None) -> str | None:
+    """The key that a server chose for its question, where it did."""
+    if params is None or INPUT_KEY.encode() not in bytes(params):
+        return None
+    try:
+        key = decode(decode_object(decode_object(params)["_meta"])[INPUT_KEY], type=str)
+    except (DecodeError, ValidationError, KeyError):
+        return None
+    return key[:MOST_KEY_CHARACTERS] or None
+
+
+def _given_already(call: ClientCall, params: Raw | None) -> bytes | None:
+    """The answer that a client sent along with its first try, to a question whose key it can know beforehand."""
+    key = _input_key(params)
+    if key is None or "inputResponses" not in call.params:
+        return None
+    try:
+        given = decode_object(call.params["inputResponses"])
+    except (DecodeError, ValidationError):
+        return None
+    answer = bytes(given.pop(key, b""))
+    if not answer.startswith(b"{"):
+        return None
+    # A server that asks again was not content with it: then the client is asked.
+    call.params["inputResponses"] = Raw(encode(given))
+    return answer
+
+
+def _declined(request: Raw) -> bytes:
     """The answer to a server whose question nobody will answer."""
-    if b'"elicitation/create"' in bytes(request):
+    if bytes(decode_object(request)["method"]) == b'"elicitation/create"':
         return b'"result":{"action":"cancel"}'
-    return b'"error":' + encode({"code": INTERNAL_ERROR, "message": "the client did not answer"})
+    return _error(INTERNAL_ERROR, "the client did not answer")
+
+
+def _error(code: int, message: str) -> bytes:
+    return b'"error":' + encode({"code": code, "message": message})
 
 
 def _read_responses(responses: Raw | None) -> dict[str, Raw]:
     try:
-        return {} if responses is None else decode_object(responses)
+        given = {} if responses is None else decode_object(responses)
     except (DecodeError, ValidationError):
         raise BadState("`inputResponses` must be an object") from None
+    for key, response in given.items():
+        if not bytes(response).startswith(b"{"):
+            raise BadState(f"`inputResponses` must hold objects; `{key[:100]}` is none")
+    return given
+
+
+def _is_refusal(response: Raw) -> bool:
+    return bytes(decode_object(response).get("action", b'"accept"')) != b'"accept"'

@@ -1,18 +1,20 @@
 """What servers ask of a client: their requests under way to it, and the answers on their way back.
 
 Within the legacy era a server's request is passed on as it is. Ids and progress tokens are ours on the way, because
-two servers may use the same.
+two servers may use the same. Every question ends: with the client's answer, because nobody waits for it any more, or
+because its time is over.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
 
-from mcp_workbench.downstream.traffic import Traffic
-from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.downstream.traffic import QUESTION_TIMEOUT, Traffic
+from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, decode_object
 from mcp_workbench.jsonrpc.pending import Exchange, PendingRequests
@@ -24,6 +26,9 @@ NEEDED_CAPABILITY: Final = {
     "sampling/createMessage": "sampling",
     "elicitation/create": "elicitation",
 }
+# Questions of one call that may be open at once. People answer them one by one.
+MOST_QUESTIONS: Final = 20
+TOO_LATE: Final = "the client did not answer in time"
 
 
 class Question(Exchange):
@@ -57,31 +62,41 @@ class Questions:
     def __init__(self, send: Callable[[bytes, bytes | None], None]) -> None:
         self._send = send
         self._pending = PendingRequests()
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        # How long the client may take for one of them.
+        self.seconds = QUESTION_TIMEOUT
+
+    def __len__(self) -> int:
+        return len(self._pending)
 
     def ask(self, question: Exchange, method: str, params: Raw | None, about: bytes | None) -> None:
         """Send a question. `about` is the client's call that it belongs to."""
         id = self._pending.add(question, 0.0, 0.0, 0.0)
+        self._timers[id] = asyncio.get_running_loop().call_later(self.seconds, self._too_late, question)
         if isinstance(question, Question) and params is not None:
             params = _with_own_token(question, id, params)
         self._send(messages.request(id, method, params), about)
 
     def take(self, id: Raw | bytes) -> Exchange | None:
         """The question that an answer belongs to."""
-        return self._pending.take(id)
+        question = self._pending.take(id)
+        if question is not None:
+            self._timers.pop(question.wire_id).cancel()
+        return question
 
     def cancelled_by_server(self, traffic: Traffic, id: bytes, params: Raw, about: bytes | None) -> None:
         """The server gave its question up: tell the client."""
         for question in self._pending.values():
             if isinstance(question, Question) and question.traffic is traffic and question.id == id:
-                self._pending.remove(question)
+                self._remove(question)
                 fields = {**decode_object(params), "requestId": question.wire_id}
                 self._send(messages.notification("notifications/cancelled", messages.encode(fields)), about)
                 return
 
-    def forget(self, question: Exchange) -> None:
+    def forget(self, question: Exchange, reason: str = "no longer needed") -> None:
         """Nobody waits for the answer any more: tell the client."""
-        if self._pending.remove(question):
-            params = messages.encode({"requestId": question.wire_id, "reason": "no longer needed"})
+        if self._remove(question):
+            params = messages.encode({"requestId": question.wire_id, "reason": reason})
             self._send(messages.notification("notifications/cancelled", params), None)
 
     def on_progress(self, params: Raw) -> None:
@@ -97,14 +112,60 @@ class Questions:
 
     def end(self, error: WorkbenchError) -> None:
         """The client is gone."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
         for question in self._pending.drain():
             question.on_failure(error)
+
+    def _too_late(self, question: Exchange) -> None:
+        self.forget(question, TOO_LATE)
+        question.on_failure(DownstreamError(TOO_LATE))
+
+    def _remove(self, question: Exchange) -> bool:
+        if not self._pending.remove(question):
+            return False
+        self._timers.pop(question.wire_id).cancel()
+        return True
 
 
 def can_answer(capabilities: dict[str, Raw], method: str) -> bool:
     """Whether a client with these capabilities may be asked this. A client that lacks one is never asked."""
     needed = NEEDED_CAPABILITY.get(method)
     return needed is None or needed in capabilities
+
+
+def why_not(capabilities: dict[str, Raw], method: str, params: Raw | None) -> str | None:
+    """Why a client of the other era may not be asked this; None when it may.
+
+    Stricter than `can_answer`: where a question changes eras, it is we who ask it.
+    """
+    needed = NEEDED_CAPABILITY.get(method)
+    if needed is None:
+        return f"`{method[:100]}` is not among the things that clients can be asked"
+    if needed not in capabilities:
+        return f"the client does not support `{method}`"
+    declared = members_of(capabilities[needed])
+    asked = members_of(params)
+    # A client that names no mode means forms, which are older than modes.
+    if needed == "elicitation" and mode_of(asked) not in (declared if "url" in declared else {"form"}):
+        return f"the client does not support elicitation in mode `{mode_of(asked)}`"
+    if needed == "sampling" and "tools" in asked and "tools" not in declared:
+        return "the client does not support tools in sampling"
+    return None
+
+
+def mode_of(elicitation: dict[str, Raw]) -> str:
+    """Whether a form is to be filled in or a page to be visited."""
+    return "url" if bytes(elicitation.get("mode", b"")) == b'"url"' else "form"
+
+
+def members_of(value: Raw | None) -> dict[str, Raw]:
+    """The members of an object; anything else has none."""
+    try:
+        return {} if value is None else decode_object(value)
+    except (DecodeError, ValidationError):
+        return {}
 
 
 def _with_own_token(question: Question, id: int, params: Raw) -> Raw:

@@ -6,6 +6,8 @@ call again with what it said, as the server wants it, until there is a result.
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
@@ -14,13 +16,17 @@ from msgspec.json import Decoder
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import decode_object, encode, read_error
 from mcp_workbench.jsonrpc.pending import Exchange
-from mcp_workbench.session.questions import can_answer
+from mcp_workbench.session.questions import MOST_QUESTIONS, members_of, mode_of, why_not
 
 if TYPE_CHECKING:
     from mcp_workbench.session.call import ClientCall
 
 # A server that keeps asking is not going to stop by itself.
 MOST_ROUNDS: Final = 16
+# A server that asks for nothing but another try needs time for something. The pause doubles from round to round, and
+# all of them together stay below what clients wait for a call.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
 
 
 class _Request(Struct):
@@ -50,7 +56,7 @@ class _RoundQuestion(Exchange):
         self.round.answered(self.key, result)
 
     def on_error(self, error: Raw) -> None:
-        self.round.refused(read_error(error).message)
+        self.round.refused(f"the client refused to answer the server's question: {read_error(error).message}")
 
     def on_failure(self, error: WorkbenchError) -> None:
         self.round.refused(error.message)
@@ -59,31 +65,32 @@ class _RoundQuestion(Exchange):
 class Round:
     """One `input_required`, until it has its answers."""
 
-    def __init__(self, call: ClientCall, result: Raw) -> None:
+    def __init__(self, call: ClientCall) -> None:
         self._call = call
+        self._wanted = _InputRequired()
         self._answers: dict[str, Raw] = {}
         self._questions: list[_RoundQuestion] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
+
+    def begin(self, result: Raw) -> None:
+        """Ask the client everything that the server wants to know, side by side."""
         try:
             self._wanted = _decode(result)
         except (DecodeError, ValidationError) as error:
-            self._wanted = _InputRequired()
             self.refused(f"the server's `input_required` cannot be used: {error}")
-
-    def begin(self) -> None:
-        """Ask the client everything, side by side."""
-        session = self._call.session
-        capabilities = decode_object(session.capabilities)
-        for key, request in self._wanted.inputRequests.items():
-            if self._is_over:
-                return
-            if not can_answer(capabilities, request.method):
-                self.refused(f"the server asks for `{request.method}`, which the client does not support")
-                return
-            question = _RoundQuestion(self, key)
-            self._questions.append(question)
-            session.questions.ask(question, request.method, request.params, self._call.id)
-        self._finish_if_complete()
+            return
+        requests = self._wanted.inputRequests
+        reason = self._why_not()
+        if reason is not None:
+            self.refused(reason)
+        elif not requests:
+            pause = min(FIRST_PAUSE * 2 ** (self._call.rounds - 1), LONGEST_PAUSE)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._finish_if_complete)
+        for key, request in requests.items():
+            # The link to the client may be found broken by the question before.
+            if not self._is_over:
+                self._ask(key, request)
 
     def answered(self, key: str, result: Raw) -> None:
         """The client answered one of them."""
@@ -99,8 +106,28 @@ class Round:
     def cancel(self) -> None:
         """Nobody waits for the answers any more."""
         self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
         for question in self._questions:
             self._call.session.questions.forget(question)
+
+    def _why_not(self) -> str | None:
+        """What makes it impossible; found before the user is bothered with any of the questions."""
+        requests = self._wanted.inputRequests
+        if not requests and self._wanted.requestState is None:
+            return "the server wants input, and does not say which"
+        if len(requests) > MOST_QUESTIONS:
+            return f"the server asks {len(requests)} questions at once; more than {MOST_QUESTIONS} are not passed on"
+        capabilities = decode_object(self._call.session.capabilities)
+        reasons = (why_not(capabilities, request.method, request.params) for request in requests.values())
+        found = next((reason for reason in reasons if reason is not None), None)
+        return None if found is None else f"the server's question cannot be asked: {found}"
+
+    def _ask(self, key: str, request: _Request) -> None:
+        question = _RoundQuestion(self, key)
+        self._questions.append(question)
+        params = _for_legacy_client(request)
+        self._call.session.questions.ask(question, request.method, params, self._call.id)
 
     def _finish_if_complete(self) -> None:
         if self._is_over or len(self._answers) < len(self._wanted.inputRequests):
@@ -111,4 +138,15 @@ class Round:
             members["inputResponses"] = self._answers
         if self._wanted.requestState is not None:
             members["requestState"] = self._wanted.requestState
-        self._call.next_round(encode(members)[1:-1])
+        self._call.next_round(members)
+
+
+def _for_legacy_client(request: _Request) -> Raw:
+    """Up to 2025-11-25 a page to be visited has an id, which the server may mention when the user is done there. Modern
+    servers do not, and so do not give one."""
+    if request.method != "elicitation/create":
+        return request.params
+    params = members_of(request.params)
+    if mode_of(params) != "url" or "elicitationId" in params:
+        return request.params
+    return Raw(encode({**params, "elicitationId": secrets.token_urlsafe(12)}))

@@ -28,7 +28,7 @@ from mcp_workbench.jsonrpc.messages import (
     decode_object,
 )
 from mcp_workbench.protocol.meta import RequestMeta, read_request_meta
-from mcp_workbench.protocol.sealing import PREFIX, BadState
+from mcp_workbench.protocol.sealing import RETRY_MEMBERS, BadState
 from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
 from mcp_workbench.session import methods
 from mcp_workbench.session.call import ClientCall
@@ -153,13 +153,15 @@ class Session:
         if call is None:
             return
         call.params = params
-        if call.from_modern and "requestState" in params and self._comes_back(call, params):
-            return
+        if call.from_modern and not RETRY_MEMBERS.isdisjoint(params):
+            if "requestState" in params and self._comes_back(call, params):
+                return
+            call.is_retry = True
         self.dispatch(call, params)
 
     def dispatch(self, call: ClientCall, params: dict[str, Raw]) -> None:
         """Do what a request asks for."""
-        methods.TABLE.get(call.method, methods.unknown)(self, call, params)
+        methods.find(call)(self, call, params)
 
     def _comes_back(self, call: ClientCall, params: dict[str, Raw]) -> bool:
         """A retry of a call that was answered with a question of ours. States of modern servers pass through."""
@@ -168,7 +170,7 @@ class Session:
         except (DecodeError, ValidationError):
             call.finish_error(INVALID_PARAMS, "`requestState` must be a string")
             return True
-        if not state.startswith(PREFIX):
+        if not self.parking.gave_out(state):
             return False
         try:
             self.parking.come_back(call, state, params.get("inputResponses"))
@@ -293,6 +295,8 @@ class Session:
             question.on_error(message.error)
         elif not isinstance(message.result, UnsetType):
             question.on_result(message.result)
+        else:
+            question.on_failure(DownstreamError("the client's answer has neither result nor error"))
 
     # ── messages to the client ──
 

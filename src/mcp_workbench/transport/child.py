@@ -166,7 +166,7 @@ class ChildLink:
     async def _wait_gone(self, seconds: float) -> bool:
         """Wait until neither the group nor a stray of this server is left."""
         end = time.monotonic() + seconds
-        while self._is_group_alive() or self._table.strays(self._mark):
+        while self._is_group_alive() or not self._table.is_clear_of(self._mark):
             self._table.reap_strays()
             if time.monotonic() >= end:
                 return False

@@ -24,6 +24,8 @@ from typing import Final
 MARK: Final = "MCP_WORKBENCH_PROCESS"
 IS_LINUX: Final = sys.platform.startswith("linux")
 _PR_SET_CHILD_SUBREAPER: Final = 36
+# Generations of processes that are looked for at the very end.
+DEEPEST_FAMILY: Final = 20
 
 # `sh` rather than Python: it starts in a millisecond and takes 1 MB. It reads `+ GROUP` and `- GROUP` until its pipe
 # ends, which happens when we are gone, however we went.
@@ -96,6 +98,10 @@ class ProcessTable:
                 found.append(pid)
         return found
 
+    def is_clear_of(self, mark: str) -> bool:
+        """Whether no orphan is left that bears this mark, or that may do so but cannot be read right now."""
+        return all(_has_mark(pid, mark) is False for pid in self.strays())
+
     def reap_strays(self) -> None:
         """Collect orphans that have ended, so that they do not stay as zombies."""
         for pid in self.strays():
@@ -104,11 +110,16 @@ class ProcessTable:
 
     def kill_strays(self) -> None:
         """At the very end: whatever is still below us goes."""
-        for pid in self.strays():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+        # The children of a stray come to us when it is gone.
+        for _ in range(DEEPEST_FAMILY):
+            strays = self.strays()
+            if not strays:
+                return
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
 
     def kill_all(self) -> None:
         """There is no time left: every group and every stray goes now."""
@@ -173,9 +184,17 @@ def _children() -> list[int]:
         return []
 
 
-def _has_mark(pid: int, mark: str) -> bool:
+def _has_mark(pid: int, mark: str) -> bool | None:
+    """None: cannot be told, because the process is in the middle of `exec` or of its end."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{MARK}={mark}".encode() in file.read()
+            environment = file.read()
+        if environment:
+            return f"{MARK}={mark}".encode() in environment
+        # Field 51 of `stat` is where the environment ends; 0 says that there is none yet, or none any more.
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return None if file.read().rpartition(b")")[2].split()[48] == b"0" else False
+    except ProcessLookupError:
+        return None
     except OSError:
         return False

@@ -1,0 +1,1 @@
+"""What context costs, and how often the right tool is found, measured on real catalogues that are not part of this."""

@@ -1,0 +1,85 @@
+"""Catalogues of real tools and labelled needs, read from a folder that the caller names.
+
+Owns the file formats. Refuses to measure anything. Files: `*_tools.jsonl.gz` with one tool a line (`id`, `server`,
+`name`, `description`, `inputSchema`), `livemcp_queries.jsonl` with one need a line (`set`, `text`, `gold`), and
+`tokenizer/`, the ranks of o200k_base under the name that tiktoken gives them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mcp_workbench.economy.index import Entry
+from mcp_workbench.economy.ladder import tokens
+from mcp_workbench.economy.tool import Tool
+
+Count = Callable[[str], int]
+TOOLBOX = "live"
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """One line of a catalogue."""
+
+    id: str
+    server: str
+    name: str
+    description: str | None = None
+    input_schema: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="inputSchema")
+
+    def entry(self) -> Entry:
+        return Entry(
+            key=self.id,
+            name=self.name,
+            description=self.description or "",
+            server=self.server,
+            toolbox=TOOLBOX,
+            schema=bytes(self.input_schema),
+        )
+
+    def tool(self, toolbox: str = TOOLBOX) -> Tool:
+        definition = {"name": self.name, "description": self.description or "", "inputSchema": self.input_schema}
+        return Tool(
+            path=f"{toolbox}/{self.server}/{self.name}",
+            toolbox=toolbox,
+            server=self.server,
+            name=self.name,
+            definition=msgspec.json.encode(definition),
+        )
+
+
+class Need(msgspec.Struct, frozen=True):
+    """A need in words. `gold` holds one list of right tools for each thing that is needed."""
+
+    text: str
+    gold: list[list[str]]
+    set: str
+
+
+def catalogue(folder: Path, name: str) -> list[Listed]:
+    with gzip.open(folder / f"{name}_tools.jsonl.gz") as file:
+        return [msgspec.json.decode(line, type=Listed) for line in file]
+
+
+def needs(folder: Path, name: str) -> list[Need]:
+    lines = (folder / "livemcp_queries.jsonl").read_bytes().splitlines()
+    return [need for need in (msgspec.json.decode(line, type=Need) for line in lines) if need.set == f"livemcp-{name}"]
+
+
+def counter(folder: Path) -> tuple[str, Count]:
+    """How tokens are counted: by the tokenizer in the folder where tiktoken is installed, else four bytes each.
+
+    tiktoken would download ranks that it does not find; a benchmark has no business on the network."""
+    ranks = folder / "tokenizer"
+    if not ranks.is_dir() or find_spec("tiktoken") is None:
+        return "bytes/4", tokens
+    os.environ["TIKTOKEN_CACHE_DIR"] = str(ranks)
+    encoding: Any = import_module("tiktoken").get_encoding("o200k_base")
+    return "o200k_base", lambda text: len(encoding.encode(text, disallowed_special=()))

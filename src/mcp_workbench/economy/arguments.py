@@ -1,0 +1,287 @@
+"""Checking arguments before a call: what is wrong, where, and what was probably meant.
+
+Owns a deliberately forgiving JSON Schema check: a call that the server would have accepted must never be stopped here,
+so whatever is unusual is either ignored (keywords such as `pattern`, `format`, `not` and `if`) or makes the whole
+answer "not checked" (a dialect nobody knows, references to elsewhere, too much work). Refuses to know tools.
+
+Drafts 4 to 2020-12. `oneOf` is read as `anyOf`, because servers rarely mean the "exactly one" in it. The work is
+bounded by a number of steps and a depth, whatever the schema and the arguments are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeGuard
+
+import msgspec
+
+from mcp_workbench.economy.prose import clip
+from mcp_workbench.economy.references import point
+from mcp_workbench.economy.signature import signature
+from mcp_workbench.nearest import nearest
+
+MOST_BYTES = 1 << 20
+_MOST_STEPS = 20_000
+_DEEPEST = 48
+_MOST_PROBLEMS = 8
+_LONGEST_SHOWN = 60
+_MOST_CHOICES_SHOWN = 12
+
+_DIALECTS = frozenset(
+    f"{scheme}://json-schema.org/{draft}{end}"
+    for scheme in ("http", "https")
+    for draft in (
+        *("draft-04/schema", "draft-06/schema", "draft-07/schema", "schema"),
+        *("draft/2019-09/schema", "draft/2020-12/schema"),
+    )
+    for end in ("", "#")
+)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+class Problem(NamedTuple):
+    """`where` is a path like `$.labels[0]`; `nearest` the names that may have been meant."""
+
+    where: str
+    what: str
+    nearest: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        meant = f" Did you mean {' or '.join(f'`{name}`' for name in self.nearest)}?" if self.nearest else ""
+        return f"{self.where}: {self.what}.{meant}"
+
+
+class Checked(NamedTuple):
+    """The verdict: no problems means that the call may go out. `skipped` says why nothing was checked."""
+
+    problems: tuple[Problem, ...] = ()
+    skipped: str | None = None
+
+
+class _Unusual(Exception):
+    """Something this check does not understand well enough to stop a call over it."""
+
+
+def check_json(arguments: bytes, schema: bytes) -> Checked:
+    """`check` on JSON text, as it is on the wire."""
+    if len(arguments) > MOST_BYTES or len(schema) > MOST_BYTES:
+        return Checked(skipped="too large")
+    try:
+        return check(msgspec.json.decode(arguments) if arguments else {}, msgspec.json.decode(schema))
+    except (msgspec.DecodeError, RecursionError):
+        return Checked(skipped="cannot be read as JSON")
+
+
+def check(arguments: object, schema: object) -> Checked:
+    """Whether decoded `arguments` fit the decoded `schema`."""
+    if not isinstance(schema, dict):
+        return Checked(skipped="the schema is not an object")
+    dialect = schema.get("$schema")
+    if dialect is not None and dialect not in _DIALECTS:
+        return Checked(skipped=f"unknown dialect `{str(dialect)[:80]}`")
+    checker = _Checker(schema, refs_stand_alone="draft-0" in str(dialect))
+    try:
+        problems = list(checker.problems(arguments, schema, "$", _DEEPEST))
+    except _Unusual as unusual:
+        return Checked(skipped=str(unusual))
+    except RecursionError:
+        return Checked(skipped="too deep")
+    return Checked(tuple(dict.fromkeys(problems))[:_MOST_PROBLEMS])
+
+
+class _Checker:
+    def __init__(self, root: Mapping[str, object], *, refs_stand_alone: bool) -> None:
+        self._root = root
+        self._refs_stand_alone = refs_stand_alone
+        self._steps = _MOST_STEPS
+
+    def problems(self, value: object, schema: object, where: str, depth: int) -> Iterator[Problem]:
+        self._steps -= 1
+        if self._steps < 0 or depth < 0:
+            raise _Unusual("too much to check")
+        if not isinstance(schema, dict):
+            if schema is False:
+                yield Problem(where, "is not allowed here")
+            return
+        if "$dynamicRef" in schema or "$recursiveRef" in schema or ("$id" in schema and schema is not self._root):
+            raise _Unusual("the schema uses references that are not followed here")
+        if "$ref" in schema:
+            yield from self.problems(value, self._followed(schema["$ref"]), where, depth - 1)
+            if self._refs_stand_alone:
+                return
+        if value is None and schema.get("nullable") is True:
+            return
+        wrong = self._wrong_kind(value, schema)
+        if wrong is not None:
+            yield Problem(where, wrong)
+            return
+        yield from _wrong_value(value, schema, where)
+        if isinstance(value, dict):
+            yield from self._object(value, schema, where, depth)
+        elif isinstance(value, list):
+            yield from self._array(value, schema, where, depth)
+        yield from self._combined(value, schema, where, depth)
+
+    def _followed(self, reference: object) -> object:
+        target = point(self._root, reference)
+        if not isinstance(target, dict | bool):
+            raise _Unusual(f"the reference `{str(reference)[:80]}` is not followed here")
+        return target
+
+    def _wrong_kind(self, value: object, schema: Mapping[str, object]) -> str | None:
+        declared = schema.get("type")
+        listed = declared if isinstance(declared, list) else [declared]
+        kinds = [kind for kind in listed if isinstance(kind, str) and kind in _KINDS]
+        if len(kinds) < len(listed):
+            return None  # No type, or one that JSON Schema does not have: anything goes.
+        if any(_is_kind(value, kind) for kind in kinds):
+            return None
+        hint = ""
+        if isinstance(value, str) and value.lstrip()[:1] in ("{", "[") and ("object" in kinds or "array" in kinds):
+            hint = "; send the value itself, not its JSON text"
+        return f"expected {' or '.join(kinds)}, got {_shown(value)}{hint}"
+
+    def _object(
+        self, value: dict[str, object], schema: Mapping[str, object], where: str, depth: int
+    ) -> Iterator[Problem]:
+        properties = schema.get("properties")
+        known: Mapping[str, object] = properties if isinstance(properties, dict) else {}
+        self._steps -= len(value)
+        unknown = [name for name in value if name not in known]
+        yield from _missing(value, schema, unknown, where)
+        extra = schema.get("additionalProperties")
+        for name, each in value.items():
+            if name in known:
+                yield from self.problems(each, known[name], f"{where}.{name}", depth - 1)
+            elif "patternProperties" in schema or extra is None or extra is True:
+                continue
+            elif extra is False:
+                yield Problem(f"{where}.{name}", "is not an argument", tuple(nearest(name, known)))
+            else:
+                yield from self.problems(each, extra, f"{where}.{name}", depth - 1)
+
+    def _array(self, value: list[object], schema: Mapping[str, object], where: str, depth: int) -> Iterator[Problem]:
+        first = schema.get("prefixItems")
+        items = schema.get("items")
+        rest: object = items
+        if isinstance(items, list):  # Before 2020-12 the schemas of a tuple stood in `items`.
+            first, rest = items, schema.get("additionalItems")
+        leading = first if isinstance(first, list) else []
+        for number, each in enumerate(value):
+            part = leading[number] if number < len(leading) else rest
+            if part is None:
+                break
+            yield from self.problems(each, part, f"{where}[{number}]", depth - 1)
+
+    def _combined(self, value: object, schema: Mapping[str, object], where: str, depth: int) -> Iterator[Problem]:
+        every = schema.get("allOf")
+        for part in every if isinstance(every, list) else ():
+            yield from self.problems(value, part, where, depth - 1)
+        for keyword in ("anyOf", "oneOf"):
+            alternatives = schema.get(keyword)
+            if isinstance(alternatives, list) and alternatives:
+                yield from self._none_of(value, alternatives, where, depth)
+
+    def _none_of(self, value: object, alternatives: list[object], where: str, depth: int) -> Iterator[Problem]:
+        failed: list[list[Problem]] = []
+        for alternative in alternatives:
+            found = list(self.problems(value, alternative, where, depth - 1))
+            if not found:
+                return
+            failed.append(found)
+        # Where the value is of the right kind for one alternative only, that one was meant.
+        meant = [found for found in failed if not any(each.where == where for each in found)]
+        if len(meant) == 1 or len(failed) == 1:
+            yield from (meant or failed)[0]
+            return
+        written = signature("", {"properties": {"_": {"anyOf": alternatives}}, "$defs": self._root.get("$defs", {})})
+        form = written.text.removeprefix("(_?: ").removesuffix(")")[:200]
+        yield Problem(where, f"expected {form}, got {_shown(value)}")
+
+
+def _is_kind(value: object, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _KINDS[kind])
+
+
+def _missing(
+    value: Mapping[str, object], schema: Mapping[str, object], unknown: list[str], where: str
+) -> Iterator[Problem]:
+    required = schema.get("required")
+    for name in required if isinstance(required, list) else ():
+        if isinstance(name, str) and name not in value:
+            sent = nearest(name, unknown, limit=1)
+            yield Problem(where, f"`{name}` is missing" + (f" (`{sent[0]}` was sent)" if sent else ""))
+
+
+def _wrong_value(value: object, schema: Mapping[str, object], where: str) -> Iterator[Problem]:
+    choices = schema.get("enum")
+    if "const" in schema and value != schema["const"]:
+        yield Problem(where, f"expected {_shown(schema['const'])}, got {_shown(value)}")
+    elif isinstance(choices, list) and value not in choices:
+        names = [choice for choice in choices if isinstance(choice, str)]
+        shown = ", ".join(_shown(choice) for choice in choices[:_MOST_CHOICES_SHOWN])
+        more = f" and {len(choices) - _MOST_CHOICES_SHOWN} more" if len(choices) > _MOST_CHOICES_SHOWN else ""
+        close = tuple(nearest(value, names)) if isinstance(value, str) else ()
+        yield Problem(where, f"expected one of {shown}{more}, got {_shown(value)}", close)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _out_of_range(value, schema, where)
+    elif isinstance(value, str | list | dict):
+        low, high = _LENGTHS[type(value)]
+        yield from _out_of_bounds(len(value), schema.get(low), schema.get(high), _COUNTED[type(value)], where)
+
+
+_LENGTHS: dict[type, tuple[str, str]] = {
+    str: ("minLength", "maxLength"),
+    list: ("minItems", "maxItems"),
+    dict: ("minProperties", "maxProperties"),
+}
+_COUNTED: dict[type, str] = {str: "characters", list: "items", dict: "properties"}
+
+
+def _out_of_bounds(length: int, low: object, high: object, of_what: str, where: str) -> Iterator[Problem]:
+    if isinstance(low, int) and length < low:
+        yield Problem(where, f"expected at least {low} {of_what}, got {length}")
+    if isinstance(high, int) and length > high:
+        yield Problem(where, f"expected at most {high} {of_what}, got {length}")
+
+
+def _out_of_range(value: float, schema: Mapping[str, object], where: str) -> Iterator[Problem]:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    if above is True:  # Draft 4 wrote it as a mark on the limit.
+        low, above = None, low
+    if below is True:
+        high, below = None, high
+    if _is_number(low) and value < low:
+        yield Problem(where, f"expected at least {low}, got {value}")
+    if _is_number(high) and value > high:
+        yield Problem(where, f"expected at most {high}, got {value}")
+    if _is_number(above) and value <= above:
+        yield Problem(where, f"expected more than {above}, got {value}")
+    if _is_number(below) and value >= below:
+        yield Problem(where, f"expected less than {below}, got {value}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"an array of {len(value)}"
+    text = msgspec.json.encode(value).decode()
+    return f"`{clip(text, _LONGEST_SHOWN)}`"

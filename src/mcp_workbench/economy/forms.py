@@ -1,0 +1,106 @@
+"""The forms in which a tool can be shown, from everything a caller needs down to its name.
+
+Owns how one tool looks in each form and what each form leaves out. Refuses to know budgets and how tools are chosen.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from mcp_workbench.economy.lean import lean
+from mcp_workbench.economy.prose import clip, first_sentence, one_line
+from mcp_workbench.economy.signature import argument_names, signature
+from mcp_workbench.economy.tool import Parts, Tool, parts
+
+CLIPPED_TEXT = 300
+_SHORT_SENTENCE = 100
+
+
+class Form(StrEnum):
+    """Longest first. The values are what answers and the `detail` argument call them."""
+
+    FULL = "full"
+    LEAN = "lean"
+    TEXT = "text"
+    CLIPPED = "clipped"
+    SENTENCE = "sentence"
+    ARGUMENTS = "arguments"
+    NAMES = "names"
+
+    @property
+    def is_json(self) -> bool:
+        return self in (Form.FULL, Form.LEAN)
+
+
+# What each form is, as the answer says it. Kept short: these words are sent every time.
+DESCRIBED = {
+    Form.FULL: "full definitions",
+    Form.LEAN: "definitions with lean schemas",
+    Form.TEXT: "signatures with full descriptions",
+    Form.CLIPPED: "signatures with clipped descriptions",
+    Form.SENTENCE: "signatures with first sentences",
+    Form.ARGUMENTS: "names with arguments, types left out",
+    Form.NAMES: "names with a sentence, arguments left out",
+}
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """One tool in some form: a JSON object for `full` and `lean`, lines of text for the others.
+
+    `complete` says whether a caller knows enough to call it: every argument with its type."""
+
+    tool: Tool
+    form: Form
+    text: str
+    complete: bool
+
+
+def show(tool: Tool, form: Form, *, extras: bool = False) -> Shown:
+    """`tool` in `form`. `extras` adds `outputSchema` and annotations where whole definitions are shown."""
+    known = parts(tool.definition)
+    if form.is_json:
+        return Shown(tool, form, _definition(tool, known, form, extras=extras), True)
+    line, complete = _line(tool, known, form)
+    return Shown(tool, form, line, complete)
+
+
+def _definition(tool: Tool, known: Parts, form: Form, *, extras: bool) -> str:
+    definition: dict[str, object] = {
+        "toolbox_name": tool.toolbox,
+        "source_server": tool.server,
+        "name": tool.name,
+    }
+    if known.title and form is Form.FULL:
+        definition["title"] = known.title
+    if known.description:
+        definition["description"] = known.description if form is Form.FULL else known.description.strip()
+    definition["inputSchema"] = known.input_schema if form is Form.FULL else lean(known.schema())
+    if extras:
+        if bytes(known.output_schema):
+            definition["outputSchema"] = known.output_schema
+        if bytes(known.annotations):
+            definition["annotations"] = known.annotations
+    return msgspec.json.encode(definition).decode()
+
+
+def _line(tool: Tool, known: Parts, form: Form) -> tuple[str, bool]:
+    description = known.description or known.title
+    match form:
+        case Form.NAMES:
+            return _joined(tool.name, clip(first_sentence(description), _SHORT_SENTENCE)), False
+        case Form.ARGUMENTS:
+            return argument_names(tool.name, known.schema()).text, False
+        case Form.SENTENCE:
+            text = first_sentence(description)
+        case Form.CLIPPED:
+            text = clip(one_line(description), CLIPPED_TEXT)
+        case _:
+            text = one_line(description)
+    written, complete = signature(tool.name, known.schema())
+    return _joined(written, text), complete
+
+
+def _joined(head: str, text: str) -> str:
+    return f"{head} - {text}" if text else head

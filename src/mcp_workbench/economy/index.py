@@ -1,0 +1,168 @@
+"""Finding tools by need: field-weighted BM25 over a catalogue, in plain Python.
+
+Owns the ranking. Refuses to know where tools come from, who may see them (that is `within`) and how a hit is shown.
+
+The formula is BM25F: a term's occurrences are weighted by field and by the length of that field, added up over the
+fields, and only then saturated. On top of it, a tool whose name is spoken for by the query is worth more: the share
+of the name's own worth that the query covers multiplies the score, which lets `write_file` win over tools that talk
+about files at length. Words of the query also look for their synonyms, and unknown ones for a likely spelling.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import Counter
+from collections.abc import Container, Iterable
+from math import sqrt
+
+import msgspec
+
+from mcp_workbench.economy.fields import Entry, fields
+from mcp_workbench.economy.postings import STEPS, Postings, post, rarity, read
+from mcp_workbench.economy.synonyms import SYNONYMS
+from mcp_workbench.economy.terms import Splitter, runs
+
+__all__ = ["Entry", "Found", "Hit", "Index"]
+
+NAME_COVERED = 1.0
+SYNONYM = 0.5
+MISSPELT = 0.7
+# A need is a sentence or two; a pasted page would cost time and find everything.
+_MOST_QUERY_TERMS = 64
+_MOST_QUERY_CHARACTERS = 4_000
+_MOST_SPELLINGS = 3
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A tool that was found: its key, its place in the entries the index was built from, and its score."""
+
+    key: str
+    position: int
+    score: float
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The best hits, best first, and how many tools matched at all."""
+
+    hits: tuple[Hit, ...]
+    matched: int
+
+
+class Index:
+    """An immutable index. Build it once for a catalogue, keep its bytes, search it from anywhere."""
+
+    __slots__ = (
+        "_frequencies",
+        "_name_shares",
+        "_name_starts",
+        "_name_tools",
+        "_neighbours",
+        "_numbers",
+        "_postings",
+        "_starts",
+        "_tools",
+        "keys",
+        "stamp",
+    )
+
+    def __init__(self, postings: Postings) -> None:
+        self._postings = postings
+        self.keys = postings.keys
+        self.stamp = postings.stamp
+        self._numbers = {term: number for number, term in enumerate(postings.terms)}
+        self._starts = array("I", postings.starts)
+        self._tools = array("I", postings.tools)
+        self._frequencies = postings.frequencies
+        self._name_starts = array("I", postings.name_starts)
+        self._name_tools = array("I", postings.name_tools)
+        self._name_shares = postings.name_shares
+        self._neighbours: dict[tuple[str, int], list[str]] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Index of {len(self.keys)} tools, {len(self._numbers)} terms>"
+
+    @classmethod
+    def build(cls, entries: Iterable[Entry], *, stamp: str = "") -> Index:
+        """Index `entries` in their order. `stamp` is the caller's mark for this state of the catalogue."""
+        return cls(post([(entry.key, fields(entry)) for entry in entries], stamp))
+
+    def to_bytes(self) -> bytes:
+        return msgspec.msgpack.encode(self._postings)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Index | None:
+        """The index that `to_bytes` wrote, or None when it is damaged, foreign or of another version: build anew."""
+        postings = read(data)
+        return cls(postings) if postings is not None else None
+
+    def search(self, query: str, *, limit: int = 10, within: Container[str] | None = None) -> Found:
+        """The best `limit` tools for a need told in words, among those whose key is in `within`."""
+        scores = [0.0] * len(self.keys)
+        covered: dict[int, float] = {}
+        for term, weight in self._weigh(query).items():
+            self._add(self._numbers[term], weight, scores, covered)
+        for tool, share in covered.items():
+            scores[tool] *= 1 + NAME_COVERED * share
+        if within is not None:
+            scores = [score if score and key in within else 0.0 for key, score in zip(self.keys, scores, strict=True)]
+        matched = len(scores) - scores.count(0.0)
+        best = heapq.nlargest(min(limit, matched), range(len(scores)), key=scores.__getitem__)
+        return Found(tuple(Hit(self.keys[tool], tool, scores[tool]) for tool in best), matched)
+
+    def _add(self, number: int, weight: float, scores: list[float], covered: dict[int, float]) -> None:
+        first, last = self._starts[number], self._starts[number + 1]
+        factor = weight * rarity(len(scores), last - first) / STEPS
+        for tool, frequency in zip(self._tools[first:last], self._frequencies[first:last], strict=True):
+            scores[tool] += factor * frequency
+        first, last = self._name_starts[number], self._name_starts[number + 1]
+        spoken = min(weight, 1.0) / STEPS
+        for tool, share in zip(self._name_tools[first:last], self._name_shares[first:last], strict=True):
+            covered[tool] = covered.get(tool, 0.0) + spoken * share
+
+    def _weigh(self, query: str) -> dict[str, float]:
+        """The known terms to look up, with their weights."""
+        split = Splitter()
+        counts: Counter[str] = Counter()
+        for run in runs(query[:_MOST_QUERY_CHARACTERS]):
+            counts.update(split[run])
+            if len(counts) >= _MOST_QUERY_TERMS:
+                break
+        # Repeating a word is emphasis, but the second time says less than the first.
+        wanted = {term: sqrt(count) for term, count in counts.items()}
+        weights = {term: weight for term, weight in wanted.items() if term in self._numbers}
+        for term, weight in wanted.items():
+            if term not in self._numbers:
+                for spelling in self._spellings(term):
+                    weights.setdefault(spelling, weight * MISSPELT)
+            for synonym in SYNONYMS.get(term, ()):
+                if synonym in self._numbers and weights.get(synonym, 0.0) < weight * SYNONYM:
+                    weights[synonym] = weight * SYNONYM
+        return weights
+
+    def _spellings(self, term: str) -> list[str]:
+        """Known terms one slip away from an unknown one. Short words and numbers have too many neighbours."""
+        if len(term) < 5 or not (term.isascii() and term.isalpha()):
+            return []
+        if self._neighbours is None:
+            self._neighbours = {}
+            for known in self._numbers:
+                self._neighbours.setdefault((known[0], len(known)), []).append(known)
+        near = (
+            known
+            for length in (len(term), len(term) + 1, len(term) - 1)
+            for known in self._neighbours.get((term[0], length), ())
+            if _one_slip(term, known)
+        )
+        return [spelling for spelling, _ in zip(near, range(_MOST_SPELLINGS), strict=False)]
+
+
+def _one_slip(one: str, other: str) -> bool:
+    """Whether two different words differ by one letter too many, too few or wrong, or by two neighbours swapped."""
+    start = 0
+    while start < min(len(one), len(other)) and one[start] == other[start]:
+        start += 1
+    one, other = one[start:], other[start:]
+    if len(one) == len(other):
+        return one[1:] == other[1:] or (one[:2] == other[1::-1] and one[2:] == other[2:])
+    return one[1:] == other if len(one) > len(other) else one == other[1:]

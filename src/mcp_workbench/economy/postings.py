@@ -1,0 +1,153 @@
+"""The stored form of a search index, and how it is made from a catalogue.
+
+Owns the weights of fields and the arithmetic of BM25F up to the point where a query is needed. Refuses to know queries.
+
+What is kept for each term is one run of tool numbers and one run of saturated frequencies in a byte each; the same
+again for names alone. So 3,000 tools take about a megabyte, as bytes that can be written down as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import accumulate, chain
+from math import log
+
+import msgspec
+
+from mcp_workbench.economy.fields import Fields
+from mcp_workbench.economy.terms import Splitter, runs
+
+VERSION = 1
+TAG = f"economy-index/{VERSION}/{sys.byteorder}/{array('I').itemsize}"
+
+# Field: what an occurrence counts for, and how much a longer field than usual takes away from it. Measured by
+# `bench/context`: results hold over wide ranges, so these are round numbers from the middle of them.
+# The order is that of `Fields`.
+FIELDS: dict[str, tuple[float, float]] = {
+    "name": (4.0, 0.3),
+    "lead": (2.5, 0.3),
+    "arguments": (1.0, 0.7),
+    "place": (2.0, 0.3),
+    "rest": (0.4, 0.8),
+}
+_NAME = 0
+SATURATION = 1.2
+STEPS = 255  # Frequencies and shares are kept in a byte.
+# A word that this part of all tools has is dropped where it stands only in passing: it ranks nothing, and such words
+# are what a query spends its time on.
+COMMON = 0.05
+IN_PASSING = STEPS // 4
+_NEVER_COMMON = 50  # In a small catalogue every occurrence counts, and costs next to nothing.
+
+
+class Postings(msgspec.Struct, array_like=True, frozen=True):
+    """An index as it is written down. The run of term `i` spans `starts[i]` to `starts[i + 1]`."""
+
+    tag: str
+    stamp: str
+    keys: list[str]
+    terms: list[str]
+    starts: bytes
+    tools: bytes
+    frequencies: bytes
+    name_starts: bytes
+    name_tools: bytes
+    name_shares: bytes
+
+
+def rarity(tools: int, having: int) -> float:
+    """How much a term says that `having` of all `tools` have."""
+    return log(1 + (tools - having + 0.5) / (having + 0.5))
+
+
+def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
+    """Index a catalogue of keys and texts."""
+    texts = _split([texts for _, texts in catalogue])
+    # One number for each occurrence, the tool above the saturated frequency: one list to grow, not two.
+    occurrences: defaultdict[str, list[int]] = defaultdict(list)
+    for number, weights in enumerate(_weighted(texts)):
+        for term, value in weights.items():
+            occurrences[term].append(number * (STEPS + 1) + int(STEPS * value / (value + SATURATION)))
+    common = max(len(texts) * COMMON, _NEVER_COMMON)
+    for term, found in occurrences.items():
+        if len(found) > common:
+            occurrences[term] = [each for each in found if each & STEPS >= IN_PASSING]
+    terms = sorted(occurrences)
+    names = [set(split[_NAME]) for split in texts]
+    name_tools, name_shares = _name_shares(names, {term: rarity(len(texts), len(occurrences[term])) for term in terms})
+    return Postings(
+        tag=TAG,
+        stamp=stamp,
+        keys=[key for key, _ in catalogue],
+        terms=terms,
+        starts=_starts(occurrences, terms),
+        tools=array("I", [each >> 8 for term in terms for each in occurrences[term]]).tobytes(),
+        frequencies=bytes([each & STEPS for term in terms for each in occurrences[term]]),
+        name_starts=_starts(name_tools, terms),
+        name_tools=array("I", [tool for term in terms for tool in name_tools[term]]).tobytes(),
+        name_shares=bytes([share for term in terms for share in name_shares[term]]),
+    )
+
+
+def _split(catalogue: list[Fields]) -> list[list[list[str]]]:
+    """For each tool, for each field, its terms."""
+    split = Splitter().__getitem__
+    return [[list(chain.from_iterable(map(split, runs(text)))) for text in texts] for texts in catalogue]
+
+
+def _weighted(catalogue: list[list[list[str]]]) -> Iterator[dict[str, float]]:
+    """For each tool the terms it has, with their occurrences weighted by field and by the length of that field."""
+    usual = [sum(map(len, column)) / len(column) or 1.0 for column in zip(*catalogue, strict=True)]
+    for texts in catalogue:
+        weights: dict[str, float] = {}
+        get = weights.get
+        for found, ordinary, (weight, by_length) in zip(texts, usual, FIELDS.values(), strict=True):
+            each = weight / (1 - by_length + by_length * len(found) / ordinary)
+            for term in found:
+                weights[term] = get(term, 0.0) + each
+        yield weights
+
+
+def _name_shares(
+    names: list[set[str]], worth: dict[str, float]
+) -> tuple[defaultdict[str, list[int]], defaultdict[str, list[int]]]:
+    """For each term, the tools that have it in their name, and which part of the name's worth it makes up."""
+    tools: defaultdict[str, list[int]] = defaultdict(list)
+    shares: defaultdict[str, list[int]] = defaultdict(list)
+    for number, name in enumerate(names):
+        whole = sum(sorted(worth[term] for term in name))
+        for term in name:
+            tools[term].append(number)
+            shares[term].append(int(STEPS * worth[term] / whole))
+    return tools, shares
+
+
+def _starts(runs_of: defaultdict[str, list[int]], terms: list[str]) -> bytes:
+    return array("I", accumulate((len(runs_of[term]) for term in terms), initial=0)).tobytes()
+
+
+def read(data: bytes) -> Postings | None:
+    """What `msgspec.msgpack.encode` made of postings, or None when it is damaged, foreign or of another version."""
+    try:
+        postings = msgspec.msgpack.decode(data, type=Postings)
+        return postings if postings.tag == TAG and _is_sound(postings) else None
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def _is_sound(postings: Postings) -> bool:
+    """Whether the runs fit together and point at tools that exist: a damaged file must not crash a search."""
+    sides = (
+        (postings.starts, postings.tools, postings.frequencies),
+        (postings.name_starts, postings.name_tools, postings.name_shares),
+    )
+    for starts_bytes, tools_bytes, values in sides:
+        starts, tools = array("I", starts_bytes), array("I", tools_bytes)
+        if len(starts) != len(postings.terms) + 1 or starts[0] != 0 or not starts[-1] == len(tools) == len(values):
+            return False
+        if list(starts) != sorted(starts) or max(tools, default=-1) >= len(postings.keys):
+            return False
+    return len(set(postings.terms)) == len(postings.terms)

@@ -1,0 +1,174 @@
+"""Reading a huge result piece by piece: its head, its shape, and whatever part the caller asks for next.
+
+Owns pure functions over a stored `tools/call` result. Refuses to know where results are kept, for how long and for
+whom. Every function takes time proportional to the text at most, and returns at most what it was given room for.
+
+`grep` deliberately knows no regular expressions: Python's can take time without end on a hostile text and cannot be
+interrupted. It finds plain text, with `*` for anything on the line and `|` between alternatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from mcp_workbench.economy.prose import ELLIPSIS, clip, cut
+from mcp_workbench.economy.shape import shape
+
+_LONGEST_LINE = 400
+_LONGEST_PATTERN = 400
+_MOST_ALTERNATIVES = 16
+
+
+class Reading(NamedTuple):
+    """What can be read of a result: its text, the JSON value in it if there is one, and its other blocks' types."""
+
+    text: str
+    value: object
+    is_json: bool
+    others: tuple[str, ...] = ()
+
+
+class Part(NamedTuple):
+    """A piece of a result. `note` says what it is; `following` is where to read on, None at the end."""
+
+    text: str
+    note: str
+    following: int | None = None
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    text: str = ""
+
+
+class _Result(msgspec.Struct):
+    content: list[_Block] = []
+    structured: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="structuredContent")
+
+
+def reading(result: bytes) -> Reading:
+    """Open a stored result. `structuredContent` is the value; else text that is JSON from end to end."""
+    try:
+        opened = msgspec.json.decode(result, type=_Result)
+    except (msgspec.DecodeError, RecursionError):
+        return Reading(result.decode(errors="replace"), None, False)
+    text = "\n".join(block.text for block in opened.content if block.type == "text")
+    others = tuple(block.type for block in opened.content if block.type != "text")
+    raw = bytes(opened.structured) or text.strip().encode()
+    if raw[:1] in (b"{", b"["):
+        try:
+            value = msgspec.json.decode(raw)
+            return Reading(text or raw.decode(), value, True, others)
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    return Reading(text, None, False, others)
+
+
+def overview(read: Reading, room: int) -> str:
+    """The head of a result and a summary of its shape, in at most `room` bytes."""
+    lines = read.text.count("\n") + 1
+    facts = [f"{len(read.text.encode()):,} bytes, {lines:,} line{'s' * (lines != 1)}"]
+    if read.others:
+        facts.append("and " + ", ".join(read.others))
+    summary = cut("Whole result: " + " ".join(facts) + ".", room)
+    if read.is_json:
+        summary = cut(summary + "\nShape: " + shape(read.value, room // 3), room)
+    left = room - len(summary.encode()) - len("\n\n")
+    start = page(read.text, 0, left).text if left > 0 else ""
+    return f"{summary}\n\n{start}" if start else summary
+
+
+def page(text: str, start: int, room: int) -> Part:
+    """The text from character `start`, as much as fits `room` bytes, ending at a line where one ends late enough."""
+    start = max(start, 0)
+    piece = cut(text[start : start + max(room, 0)], room)
+    if start + len(piece) < len(text):
+        line_end = piece.rfind("\n")
+        if line_end > len(piece) // 2:
+            piece = piece[: line_end + 1]
+    end = start + len(piece)
+    following = end if piece and end < len(text) else None
+    return Part(piece, f"characters {start:,} to {end:,} of {len(text):,}", following)
+
+
+def lines(text: str, first: int, last: int, room: int) -> Part:
+    """The lines `first` to `last`, counted from 1, numbered, as many as fit `room` bytes."""
+    every = text.split("\n")
+    first = max(first, 1)
+    last = min(last, len(every))
+    shown, used = _numbered(((number, every[number - 1]) for number in range(first, last + 1)), room)
+    end = first + used - 1
+    following = end + 1 if end < len(every) and used else None
+    return Part("\n".join(shown), f"lines {first:,} to {end:,} of {len(every):,}", following)
+
+
+def grep(text: str, pattern: str, *, room: int, first: int = 1, around: int = 0) -> Part:
+    """The lines from `first` on that hold `pattern`, with `around` lines of context, as many as fit `room` bytes.
+
+    Upper and lower case are the same unless the pattern has upper case. `*` stands for anything, `|` for "or"."""
+    every = text.split("\n")
+    folded = pattern == pattern.lower()
+    wanted = _alternatives(pattern)
+    if not wanted:
+        return Part("", "the pattern is empty")
+    found = [
+        number
+        for number in range(max(first, 1), len(every) + 1)
+        if _holds(every[number - 1].lower() if folded else every[number - 1], wanted)
+    ]
+    around = min(max(around, 0), 20)
+    numbers = dict.fromkeys(
+        near for number in found for near in range(max(number - around, 1), min(number + around, len(every)) + 1)
+    )
+    excerpts = ((number, _excerpt(every[number - 1], wanted, folded=folded)) for number in numbers)
+    shown, used = _numbered(excerpts, room)
+    following = list(numbers)[used] if used and used < len(numbers) else None
+    return Part("\n".join(shown), f"{len(found):,} matching line{'s' * (len(found) != 1)}", following)
+
+
+def _alternatives(pattern: str) -> list[list[str]]:
+    listed = pattern[:_LONGEST_PATTERN].split("|")[:_MOST_ALTERNATIVES]
+    pieces = [[piece for piece in alternative.split("*") if piece] for alternative in listed]
+    return [alternative for alternative in pieces if alternative]
+
+
+def _holds(line: str, alternatives: Iterable[Sequence[str]]) -> bool:
+    return any(_position(line, pieces) >= 0 for pieces in alternatives)
+
+
+def _position(line: str, pieces: Sequence[str]) -> int:
+    """Where the first piece stands if all stand in the line one after the other, else -1. Linear: each is looked for
+    once, because the earliest place for a piece leaves most room for the next."""
+    start = at = line.find(pieces[0])
+    for before, piece in pairwise(pieces):
+        if at < 0:
+            return -1
+        at = line.find(piece, at + len(before))
+    return start if at >= 0 else -1
+
+
+def _excerpt(line: str, alternatives: Iterable[Sequence[str]], *, folded: bool) -> str:
+    """A line, or the part of a long one around what was found: JSON is often a single line of megabytes."""
+    if len(line) <= _LONGEST_LINE:
+        return line
+    searched = line.lower() if folded else line
+    at = max((_position(searched, pieces) for pieces in alternatives), default=0)
+    start = max(0, at - _LONGEST_LINE // 4)
+    return ELLIPSIS * (start > 0) + clip(line[start : start + 2 * _LONGEST_LINE], _LONGEST_LINE)
+
+
+def _numbered(numbered: Iterable[tuple[int, str]], room: int) -> tuple[list[str], int]:
+    shown: list[str] = []
+    for number, line in numbered:
+        written = f"{number}: {line}"
+        room -= len(written.encode()) + 1
+        if room < 0:
+            if not shown:
+                shown.append(cut(written, room + len(written.encode()) + 1))
+            break
+        shown.append(written)
+    return shown, len(shown)

@@ -1,0 +1,221 @@
+"""Taking parts out of a JSON value: a JSON Pointer (`/items/0/id`) or an expression (`items[?open].title`).
+
+Owns evaluation, bounded by a number of steps. Refuses to know where the value came from and how the grammar is read.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from mcp_workbench.economy.expression import BadExpression, Node, parse
+from mcp_workbench.economy.references import point
+
+__all__ = ["BadExpression", "select"]
+
+_MOST_STEPS = 500_000
+_MOST_PARTS = 2_000_000
+
+
+def select(value: object, expression: str) -> object:
+    """The part of `value` that `expression` names; None where there is nothing. Raises `BadExpression`."""
+    if expression.startswith("/") or expression == "":
+        return point(value, "#" + expression)
+    selected = _Evaluation().of(parse(expression), value)
+    _refuse_the_boundless(selected)
+    return selected
+
+
+def _refuse_the_boundless(value: object) -> None:
+    """An expression can repeat a part within itself over and over, cheap until somebody writes it out."""
+    waiting, seen = [value], 0
+    while waiting:
+        each = waiting.pop()
+        children = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        seen += 1 + len(children)
+        if seen > _MOST_PARTS:
+            raise BadExpression("the selection is too large; select a smaller part first")
+        waiting.extend(children)
+
+
+class _Evaluation:
+    def __init__(self) -> None:
+        self._steps = _MOST_STEPS
+
+    def of(self, node: Node, value: Any) -> Any:
+        self._steps -= 1
+        if self._steps < 0:
+            raise BadExpression("the selection is too much work; select a smaller part first")
+        return _OPERATIONS[node.kind](self, node, value)
+
+    def _through(self, values: list[Any], right: Node) -> list[Any]:
+        """The projection: `right` of each value, without those that have none."""
+        found = [self.of(right, each) for each in values]
+        return [each for each in found if each is not None]
+
+    def _each(self, node: Node, value: Any) -> Any:
+        found = self.of(node.parts[0], value)
+        return self._through(found, node.parts[1]) if isinstance(found, list) else None
+
+    def _values(self, node: Node, value: Any) -> Any:
+        found = self.of(node.parts[0], value)
+        return self._through(list(found.values()), node.parts[1]) if isinstance(found, dict) else None
+
+    def _flatten(self, node: Node, value: Any) -> Any:
+        found = self.of(node.parts[0], value)
+        if not isinstance(found, list):
+            return None
+        flat: list[Any] = []
+        for each in found:
+            flat.extend(each if isinstance(each, list) else [each])
+        return self._through(flat, node.parts[1])
+
+    def _filter(self, node: Node, value: Any) -> Any:
+        left, condition, right = node.parts
+        found = self.of(left, value)
+        if not isinstance(found, list):
+            return None
+        return self._through([each for each in found if _is_true(self.of(condition, each))], right)
+
+    def _compare(self, node: Node, value: Any) -> Any:
+        left, right = self.of(node.parts[0], value), self.of(node.parts[1], value)
+        if node.value in ("==", "!="):
+            return (left == right and isinstance(left, bool) == isinstance(right, bool)) == (node.value == "==")
+        if not (_is_orderable(left) and _is_orderable(right)) or isinstance(left, str) != isinstance(right, str):
+            return None
+        return _ORDERS[node.value](left, right)
+
+    def _either(self, node: Node, value: Any) -> Any:
+        left = self.of(node.parts[0], value)
+        return left if _is_true(left) else self.of(node.parts[1], value)
+
+    def _both(self, node: Node, value: Any) -> Any:
+        left = self.of(node.parts[0], value)
+        return self.of(node.parts[1], value) if _is_true(left) else left
+
+    def _call(self, node: Node, value: Any) -> Any:
+        if node.value in _BY_REFERENCE:
+            return self._by_reference(node, value)
+        function = _FUNCTIONS.get(node.value)
+        if function is None:
+            known = ", ".join(sorted((*_FUNCTIONS, *_BY_REFERENCE)))
+            raise BadExpression(f"there is no function `{node.value}`; there are {known}")
+        arguments = [self.of(part, value) for part in node.parts]
+        try:
+            return function(*arguments)
+        except (TypeError, ValueError, AttributeError):
+            raise BadExpression(f"`{node.value}` cannot be applied to these values") from None
+
+    def _by_reference(self, node: Node, value: Any) -> Any:
+        if len(node.parts) != 2:
+            raise BadExpression(f"`{node.value}` takes a list and a `&expression`")
+        listed, referring = sorted(node.parts, key=lambda part: part.kind == "reference")
+        found = self.of(listed, value)
+        if referring.kind != "reference" or not isinstance(found, list):
+            raise BadExpression(f"`{node.value}` takes a list and a `&expression`")
+        keyed = [(self.of(referring.parts[0], each), each) for each in found]
+        if node.value == "map":
+            return [key for key, _ in keyed]
+        keyed = [(key, each) for key, each in keyed if _is_orderable(key)]
+        try:
+            keyed.sort(key=operator.itemgetter(0))
+        except TypeError:
+            raise BadExpression(f"`{node.value}` needs keys of one kind") from None
+        ordered = [each for _, each in keyed]
+        if node.value == "sort_by":
+            return ordered
+        return (ordered[0] if node.value == "min_by" else ordered[-1]) if ordered else None
+
+
+def _is_true(value: Any) -> bool:
+    return value not in (None, False, "", [], {}) or (value == 0 and not isinstance(value, bool))
+
+
+def _is_orderable(value: Any) -> bool:
+    return isinstance(value, int | float | str) and not isinstance(value, bool)
+
+
+def _field(node: Node, value: Any) -> Any:
+    return value.get(node.value) if isinstance(value, dict) else None
+
+
+def _at(found: Any, index: int) -> Any:
+    return found[index] if isinstance(found, list) and -len(found) <= index < len(found) else None
+
+
+def _cut(found: Any, bounds: tuple[int | None, ...]) -> Any:
+    if not isinstance(found, list):
+        return None
+    if len(bounds) == 3 and bounds[2] == 0:
+        raise BadExpression("a slice cannot have a step of 0")
+    return found[slice(*bounds)]
+
+
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_OPERATIONS: dict[str, Callable[[_Evaluation, Node, Any], Any]] = {
+    "current": lambda _, node, value: value,
+    "literal": lambda _, node, value: node.value,
+    "field": lambda _, node, value: _field(node, value),
+    "then": lambda run, node, value: _then(run, node, value),
+    "pipe": lambda run, node, value: run.of(node.parts[1], run.of(node.parts[0], value)),
+    "index": lambda run, node, value: _at(run.of(node.parts[0], value), node.value),
+    "slice": lambda run, node, value: _cut(run.of(node.parts[0], value), node.value),
+    "each": _Evaluation._each,
+    "values": _Evaluation._values,
+    "flatten": _Evaluation._flatten,
+    "filter": _Evaluation._filter,
+    "compare": _Evaluation._compare,
+    "or": _Evaluation._either,
+    "and": _Evaluation._both,
+    "not": lambda run, node, value: not _is_true(run.of(node.parts[0], value)),
+    "list": lambda run, node, value: None if value is None else [run.of(part, value) for part in node.parts],
+    "hash": lambda run, node, value: (
+        None if value is None else {key: run.of(part, value) for key, part in zip(node.value, node.parts, strict=True)}
+    ),
+    "call": _Evaluation._call,
+    "reference": lambda run, node, value: None,
+}
+
+
+def _then(run: _Evaluation, node: Node, value: Any) -> Any:
+    left = run.of(node.parts[0], value)
+    return None if left is None else run.of(node.parts[1], left)
+
+
+_BY_REFERENCE = frozenset(("sort_by", "min_by", "max_by", "map"))
+_TYPES = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "length": len,
+    "keys": lambda found: list(dict.keys(found)),
+    "values": lambda found: list(dict.values(found)),
+    "type": lambda found: _TYPES[type(found)],
+    "contains": lambda found, part: part in found,
+    "starts_with": lambda text, part: str.startswith(text, part),
+    "ends_with": lambda text, part: str.endswith(text, part),
+    "sort": lambda found: sorted(found),
+    "reverse": lambda found: found[::-1],
+    "sum": lambda found: sum(found),
+    "avg": lambda found: sum(found) / len(found) if found else None,
+    "min": lambda found: min(found, default=None),
+    "max": lambda found: max(found, default=None),
+    "join": lambda glue, found: str.join(glue, found),
+    "to_string": lambda found: found if isinstance(found, str) else msgspec.json.encode(found).decode(),
+    "to_number": lambda found: float(found) if "." in str(found) else int(found),
+    "not_null": lambda *found: next((each for each in found if each is not None), None),
+}

@@ -1,0 +1,237 @@
+"""A tool's arguments on one line: `create_issue(owner: string, title: string, labels?: string[])`.
+
+Owns the notation, and the promise that whatever it leaves out is marked with `…`. Refuses to know descriptions,
+budgets and servers. Work is bounded on any input: the number of types written, their depth, and references, which are
+followed inside the schema only and never in a circle.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mcp_workbench.economy.prose import ELLIPSIS
+from mcp_workbench.economy.references import resolve
+
+DEPTH = 3
+_MOST_TYPES = 250
+_MOST_ARGUMENTS = 60
+_MOST_CHOICES = 16
+_MOST_ALTERNATIVES = 6
+_LONGEST_LITERAL = 40
+_LONGEST_DEFAULT = 16
+_LONGEST_NAME = 64
+
+_PLAIN_NAME = re.compile(r"[\w$.@-]+")
+_PLAIN_TYPES = frozenset(("string", "number", "integer", "boolean", "null"))
+# Formats that say how to write the value; `int32` or `double` tell a caller nothing that the type does not.
+_FORMATS = frozenset(
+    (
+        "date",
+        "date-time",
+        "time",
+        "duration",
+        "uri",
+        "url",
+        "email",
+        "uuid",
+        "ipv4",
+        "ipv6",
+        "hostname",
+        "binary",
+        "byte",
+    )
+)
+# Keywords that shape an object in ways this notation has no words for.
+_BEYOND_NOTATION = ("if", "patternProperties", "dependentSchemas", "dependencies", "unevaluatedProperties")
+
+
+class Signature(NamedTuple):
+    """`text` is the line; `complete` is False when something was left out, and then the text has an `…`."""
+
+    text: str
+    complete: bool
+
+
+def signature(name: str, schema: object) -> Signature:
+    """The signature of the tool `name` with this input schema (decoded JSON, of any quality)."""
+    writer = _Writer(schema if isinstance(schema, dict) else {})
+    arguments = writer.arguments()
+    return Signature(f"{name}({arguments})", writer.complete)
+
+
+def argument_names(name: str, schema: object) -> Signature:
+    """The names alone, optional ones marked: `create_issue(owner, title, labels?)`."""
+    writer = _Writer(schema if isinstance(schema, dict) else {})
+    return Signature(f"{name}({writer.arguments(typed=False)})", False)
+
+
+class _Writer:
+    def __init__(self, root: Mapping[str, object]) -> None:
+        self._root = root
+        self._types_left = _MOST_TYPES
+        self._following: list[int] = []
+        self.complete = True
+
+    def arguments(self, *, typed: bool = True) -> str:
+        schema = self._followed(self._root)
+        written = self._properties(schema, DEPTH, typed=typed) if schema is not None else [self._left_out()]
+        if any(key in self._root for key in ("anyOf", "oneOf", "not")):
+            written.append(self._left_out())
+        return ", ".join(written)
+
+    def _left_out(self) -> str:
+        self.complete = False
+        return ELLIPSIS
+
+    def _properties(self, schema: Mapping[str, object], depth: int, *, typed: bool = True) -> list[str]:
+        properties, required, whole = _gathered(schema, self._root)
+        written = []
+        for name, argument in list(properties.items())[:_MOST_ARGUMENTS]:
+            label = name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+            if len(label) > _LONGEST_NAME:
+                written.append(self._left_out())
+                continue
+            mark = "" if name in required else "?"
+            written.append(f"{label}{mark}{self._typed(argument, depth) if typed else ''}")
+        if not whole or len(properties) > _MOST_ARGUMENTS or any(key in schema for key in _BEYOND_NOTATION):
+            written.append(self._left_out())
+        return written
+
+    def _typed(self, argument: object, depth: int) -> str:
+        text = f": {self._type(argument, depth)}"
+        default = argument.get("default") if isinstance(argument, dict) else None
+        if isinstance(default, str | int | float) and len(written := _literal(default)) <= _LONGEST_DEFAULT:
+            text += f" = {written}"
+        return text
+
+    def _type(self, schema: object, depth: int) -> str:
+        self._types_left -= 1
+        if self._types_left < 0:
+            return self._left_out()
+        if not isinstance(schema, dict):
+            return "any"
+        target = self._followed(schema)
+        if target is None:
+            return self._left_out()
+        if target is schema:
+            return self._written(schema, depth)
+        self._following.append(id(target))
+        try:
+            return self._written(target, depth)
+        finally:
+            self._following.pop()
+
+    def _followed(self, schema: Mapping[str, object]) -> Mapping[str, object] | None:
+        """The schema that `schema` refers to, itself if it refers to none, None if it cannot be followed."""
+        if "$ref" not in schema:
+            return None if "$dynamicRef" in schema else schema
+        target = resolve(self._root, schema["$ref"])
+        return None if target is None or id(target) in self._following else target
+
+    def _written(self, schema: Mapping[str, object], depth: int) -> str:
+        if "const" in schema:
+            return self._choices([schema["const"]])
+        choices = schema.get("enum")
+        if isinstance(choices, list) and choices:
+            return self._choices(choices)
+        for keyword in ("anyOf", "oneOf"):
+            alternatives = schema.get(keyword)
+            if isinstance(alternatives, list) and alternatives and "properties" not in schema:
+                return self._alternatives(alternatives, depth)
+        kinds = schema.get("type")
+        if isinstance(kinds, list):
+            return self._alternatives([{**schema, "type": kind} for kind in kinds], depth)
+        return self._of_kind(kinds, schema, depth)
+
+    def _of_kind(self, kind: object, schema: Mapping[str, object], depth: int) -> str:
+        if kind == "array" or (kind is None and "items" in schema):
+            return self._array(schema, depth)
+        if kind == "object" or (kind is None and ("properties" in schema or "allOf" in schema)):
+            return self._object(schema, depth)
+        if kind == "string" and schema.get("format") in _FORMATS:
+            return f"string<{schema['format']}>"
+        if isinstance(kind, str) and kind in _PLAIN_TYPES:
+            return kind
+        return "any"
+
+    def _choices(self, choices: list[object]) -> str:
+        written = [_literal(choice) for choice in choices[:_MOST_CHOICES]]
+        short = [choice for choice in written if len(choice) <= _LONGEST_LITERAL]
+        if len(short) < len(choices):
+            short.append(self._left_out())
+        return "|".join(short)
+
+    def _alternatives(self, alternatives: list[object], depth: int) -> str:
+        written: list[str] = []
+        for alternative in alternatives[:_MOST_ALTERNATIVES]:
+            text = self._type(alternative, depth)
+            if text not in written:
+                written.append(text)
+        if len(alternatives) > _MOST_ALTERNATIVES:
+            written.append(self._left_out())
+        return "|".join(written)
+
+    def _array(self, schema: Mapping[str, object], depth: int) -> str:
+        items = schema.get("items")
+        if isinstance(schema.get("prefixItems"), list) or isinstance(items, list):
+            return f"[{self._left_out()}]"
+        if not isinstance(items, dict) or not items:
+            return "any[]"
+        text = self._type(items, depth)
+        return f"({text})[]" if _is_union(text) else f"{text}[]"
+
+    def _object(self, schema: Mapping[str, object], depth: int) -> str:
+        extra = schema.get("additionalProperties")
+        if not schema.get("properties") and not schema.get("allOf"):
+            if isinstance(extra, dict) and extra and depth > 1:
+                return "{[key]: " + self._type(extra, depth - 1) + "}"
+            return "object"
+        if depth <= 1:
+            return "{" + self._left_out() + "}"
+        return "{" + ", ".join(self._properties(schema, depth - 1)) + "}"
+
+
+def _gathered(
+    schema: Mapping[str, object], root: Mapping[str, object]
+) -> tuple[dict[str, object], frozenset[str], bool]:
+    """The properties of a schema and of what its `allOf` adds, what of them is required, and whether that is all."""
+    properties: dict[str, object] = {}
+    required: list[object] = []
+    whole = True
+    parts = schema.get("allOf")
+    for part in (schema, *(parts[:_MOST_ALTERNATIVES] if isinstance(parts, list) else ())):
+        if isinstance(part, dict) and "$ref" in part and part is not schema:
+            part = resolve(root, part["$ref"])
+        if not isinstance(part, dict) or (
+            part is not schema and any(key in part for key in ("allOf", "anyOf", "oneOf"))
+        ):
+            whole = False
+            continue
+        found = part.get("properties")
+        if isinstance(found, dict):
+            properties.update(found)
+        names = part.get("required")
+        if isinstance(names, list):
+            required.extend(names)
+    return properties, frozenset(name for name in required if isinstance(name, str)), whole
+
+
+_BRACKETS_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{(|)}\]]')
+
+
+def _is_union(text: str) -> bool:
+    """Whether alternatives stand in a written type outside of any brackets."""
+    depth = 0
+    for match in _BRACKETS_OR_TEXT.finditer(text):
+        sign = match.group()
+        if sign == "|" and depth == 0:
+            return True
+        depth += (sign in "[{(") - (sign in ")}]") if len(sign) == 1 else 0
+    return False
+
+
+def _literal(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

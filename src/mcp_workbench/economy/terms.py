@@ -1,0 +1,165 @@
+"""Text to index terms: how a tool's words and a need's words come to be the same words.
+
+Owns splitting (camelCase, snake_case, kebab-case, digits), light English stemming, and what happens to other scripts.
+Refuses to know weights, fields and tools.
+
+English suffixes are cut only from ASCII words. Scripts that are written without spaces (Chinese, Japanese, Thai and
+their neighbours, and Korean, where particles stick to words) become pairs of characters; words of all other scripts
+are kept whole, case and accents folded, so that no language is broken by the English rules.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+# What may be one identifier or word. ASCII punctuation ends it; what lies beyond ASCII is sorted out by `_foreign`.
+_RUN = re.compile(r"[A-Za-z0-9\x80-\U0010ffff]+")
+_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+
+# Written without spaces: Thai to Myanmar, Khmer, kana, CJK ideographs, Hangul, and the supplementary ideographs.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff]+"
+)
+
+# Words that say nothing about a tool in any catalogue: articles, prepositions, pronouns, auxiliaries.
+STOP_WORDS = frozenset(
+    "a an the of to in on for from by with and or nor is are was were be been being as at it its this that these those "
+    "which who whom what when where how why will would can could should may might must shall do does did done has have "
+    "had having you your yours i me my mine we us our ours he him his she her they them their if then else than so but "
+    "not no any all each every some such into onto about over under between also just only very too e g ie eg etc "
+    "use used uses using via per other please want need more most one two through there here given within "
+    "without".split()
+)
+
+# By last letter, longest first; the first that leaves four letters is cut. Plurals and -ing/-ed are done before.
+_SUFFIXES: dict[str, tuple[tuple[str, str], ...]] = {
+    "n": (("ization", ""), ("isation", ""), ("ation", "at"), ("ion", "")),
+    "l": (("ational", "at"), ("ful", ""), ("al", "")),
+    "t": (("ement", ""), ("ment", "")),
+    "s": (("ness", ""), ("ous", "")),
+    "y": (("ally", ""), ("ity", ""), ("ly", "")),
+    "v": (("iv", ""),),
+    "r": (("or", ""), ("er", "")),
+}
+_VOWELS = frozenset("aeiouy")
+_LONGEST_WORD = 64  # Longer runs are keys, hashes and base64, which nobody searches for.
+
+
+def terms(text: str) -> list[str]:
+    """Every index term of `text`, in order, repeated as often as it occurs."""
+    split = Splitter()
+    found: list[str] = []
+    for run in runs(text):
+        found.extend(split[run])
+    return found
+
+
+def runs(text: str) -> list[str]:
+    """The raw runs of `text`; feed each to a `Splitter`. Counting runs first is what makes building an index cheap."""
+    return _RUN.findall(text)
+
+
+def spelt(run: str) -> list[tuple[str, str]]:
+    """Each term of a run with the word it came from, for showing terms to people."""
+    if run.isascii():
+        return [(stem(word), word) for word in _words(run)]
+    return [(term, term) for term in _foreign(run)]
+
+
+def is_pair(term: str) -> bool:
+    """Whether a term is two characters out of a longer stretch, and so perhaps no word at all."""
+    return len(term) == 2 and _UNSPACED.fullmatch(term) is not None
+
+
+class Splitter(dict[str, tuple[str, ...]]):
+    """Run to terms, remembered: a catalogue has a hundred runs for each distinct one."""
+
+    def __missing__(self, run: str) -> tuple[str, ...]:
+        if not run.isascii():
+            made = tuple(_foreign(run))
+        elif run.islower() and run.isalpha() and len(run) <= _LONGEST_WORD:
+            made = () if run in STOP_WORDS else (stem(run),)
+        else:
+            made = tuple(_ascii(run))
+        self[run] = made
+        return made
+
+
+def _ascii(run: str) -> Iterable[str]:
+    return map(stem, _words(run))
+
+
+def _words(run: str) -> list[str]:
+    if len(run) > _LONGEST_WORD:
+        return []
+    return [word for part in _PARTS.findall(run) if (word := part.lower()) not in STOP_WORDS]
+
+
+def _foreign(run: str) -> Iterable[str]:
+    plain = unicodedata.normalize("NFKC", run)
+    position = 0
+    for match in _UNSPACED.finditer(plain):
+        yield from _spaced(plain[position : match.start()])
+        yield from _pairs(match.group())
+        position = match.end()
+    yield from _spaced(plain[position:])
+
+
+def _pairs(characters: str) -> Iterable[str]:
+    if len(characters) == 1:
+        return (characters,)
+    return (characters[at : at + 2] for at in range(len(characters) - 1))
+
+
+def _spaced(text: str) -> Iterable[str]:
+    """Words of a script with spaces. Accents go; a spacing mark (a vowel in the scripts of India) stays in its word."""
+    letters = []
+    for character in unicodedata.normalize("NFD", text):
+        kind = unicodedata.category(character)
+        if kind[0] in "LN" or kind == "Mc":
+            letters.append(character)
+        elif kind != "Mn":
+            letters.append(" ")
+    for word in "".join(letters).split():
+        if word.isascii():
+            yield from _ascii(word)
+        else:
+            yield word.casefold()[:_LONGEST_WORD]
+
+
+def stem(word: str) -> str:
+    """A lower-case ASCII word without its inflection: `calculators`, `calculating` and `calculation` meet."""
+    if len(word) < 4 or not word.isalpha():
+        return word
+    word = _without_ending(_singular(word))
+    for suffix, instead in _SUFFIXES.get(word[-1], ()):
+        if word.endswith(suffix) and len(word) - len(suffix) >= 4:
+            word = word[: -len(suffix)] + instead
+            break
+    if len(word) > 5 and word.endswith("at"):
+        word = word[:-2]
+    if len(word) > 4 and word[-1] in "eiy":
+        word = word[:-1]
+    return word
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 4 and word.endswith(("sses", "shes", "ches", "xes")):
+        return word[:-2]
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+def _without_ending(word: str) -> str:
+    rest = word[:-3] if word.endswith("ing") else word[:-2] if word.endswith("ed") else ""
+    if len(rest) >= 3 and not _VOWELS.isdisjoint(rest):
+        word = rest[:-1] if len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "lsz" else rest
+    if len(word) > 4 and word.endswith("e"):
+        word = word[:-1]
+    return word

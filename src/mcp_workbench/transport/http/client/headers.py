@@ -1,0 +1,34 @@
+"""The headers that a server gets from us: one place, so that nothing else can add to them.
+
+What is in the configuration goes out, and nothing that a client of ours has sent. Signing in fills the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class HeaderSource(Protocol):
+    """Where the headers of one server come from."""
+
+    def headers(self) -> Mapping[str, str]:
+        """What every request to this server carries."""
+
+    async def refused(self, challenge: str) -> bool:
+        """The server answered 401 with this `WWW-Authenticate`. True when there are better headers to try, once."""
+
+
+class FixedHeaders:
+    """Headers as they stand in the configuration."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = dict(headers)
+
+    def headers(self) -> Mapping[str, str]:
+        """What the configuration says."""
+        return self._headers
+
+    async def refused(self, challenge: str) -> bool:
+        """There is nothing else to try."""
+        return False

@@ -1,0 +1,385 @@
+"""A server with a `url` as a link: every message is a POST, answers come back as JSON or as events.
+
+Owns what is under way, the session of a legacy server, and the stream on which it speaks unasked. The era of a server
+is known from what is sent to it: a stamped request makes it modern, `initialize` legacy. Refuses to know what the
+messages mean, and whether a server that forgot us should be met again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_response
+from mcp_workbench.transport.http import header_values
+from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http.carried import Carried, heading, is_batch, look_at, single_line, split_batch
+from mcp_workbench.transport.http.client.failures import NotAccepted, explain, origin_of
+from mcp_workbench.transport.http.client.headers import HeaderSource
+from mcp_workbench.transport.http.client.old_transport import OldTransport
+from mcp_workbench.transport.http.client.pool import HttpClient, Target
+from mcp_workbench.transport.http.client.post import Post
+from mcp_workbench.transport.http.client.unasked import UnaskedStream
+from mcp_workbench.transport.http.parameters import HeaderParameters, headers_for
+from mcp_workbench.transport.link import Receiver
+
+if TYPE_CHECKING:
+    import aiohttp
+
+log = logging.getLogger(__name__)
+
+HttpTransport = Literal["http", "sse", "auto"]
+# Which parameters of a tool are mirrored into headers; None for a tool that is not known.
+ParametersOf = Callable[[str], HeaderParameters | None]
+
+# HTTP/1.1 needs a connection for each request under way. More than this wait for their turn, as their deadlines run.
+MOST_POSTS: Final = 128
+# A server that does not read makes its requests pile up here.
+MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
+# `DELETE` is a courtesy; the server forgets the session by itself as well.
+GOODBYE_SECONDS: Final = 1.0
+# How long others may go on when a server has forgotten the session: their answers may be under way.
+FORGOTTEN_GRACE: Final = 1.0
+# With this reason the link ends when the server answers 404 to our session id. Nobody crashed; and every request that
+# has not been failed or answered by then was certainly not accepted, so it may be sent again in a new session.
+SESSION_FORGOTTEN: Final = "the server has forgotten our session"
+# Requests that stay open for as long as they like, and so do not count as under way.
+_ENDLESS: Final = "subscriptions/listen"
+_JSON_HEADERS: Final = {"Content-Type": words.JSON, "Accept": words.ACCEPT_BOTH}
+
+
+class _Result(Struct):
+    protocolVersion: str
+
+
+class _Initialized(Struct):
+    result: _Result
+
+
+_decode_initialized: Final = Decoder(_Initialized).decode
+
+
+class HttpLink:
+    """A server at an address."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        url: str,
+        source: HeaderSource,
+        receiver: Receiver,
+        *,
+        limit: int,
+        transport: HttpTransport = "auto",
+        parameters_of: ParametersOf | None = None,
+    ) -> None:
+        self.client = client
+        self.target = Target(url, source)
+        self.limit = limit
+        self.transport: HttpTransport = transport
+        self.session_id: str | None = None
+        self.unsent_bytes = 0
+        self._receiver = receiver
+        self._parameters_of = parameters_of
+        # The revision that a legacy server agreed to.
+        self._version: str | None = None
+        self._posts: dict[bytes, Post] = {}
+        self._waiting: deque[Post] = deque()
+        self._running = 0
+        # While this is not None, messages wait: the server must have seen an earlier one first.
+        self._held: list[tuple[Carried, bytes]] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._old: OldTransport | None = None
+        self._unasked: UnaskedStream | None = None
+        self._is_closed = False
+        self._is_forgotten = False
+        self._loop = asyncio.get_running_loop()
+
+    def __repr__(self) -> str:
+        era = "no era yet" if self._version is None else f"MCP {self._version}"
+        return f"<HttpLink {origin_of(self.target.url)}, {era}, {len(self._posts)} under way>"
+
+    # ── for those who use it (`ServerLink`) ──
+
+    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+        """Send one message."""
+        if self._is_closed or self._is_forgotten:
+            return
+        body = b"".join(parts)
+        self._take(look_at(body), body)
+
+    def last_words(self, count: int) -> list[str]:
+        """A server at an address writes nothing for people."""
+        return []
+
+    async def stop(self) -> None:
+        """End everything that is under way, and the session. Bounded."""
+        self._is_closed = True
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._old is not None:
+            await self._old.stop()
+        if self.session_id is not None and not self._is_forgotten:
+            await self._say_goodbye()
+
+    # ── for what runs on it ──
+
+    def headers(self) -> dict[str, str]:
+        """What every message to a legacy server carries beside the server's own headers."""
+        headers = {}
+        if self._version is not None:
+            headers[words.PROTOCOL_VERSION] = self._version
+        if self.session_id is not None:
+            headers[words.SESSION_ID] = self.session_id
+        return headers
+
+    def deliver(self, message: bytes) -> bytes | None:
+        """Something arrived. Returns the id that it answers, if it is an answer."""
+        message = single_line(message)
+        try:
+            if is_batch(message):
+                for each in split_batch(message):
+                    self.deliver(each)
+                return None
+            kind, id = heading(message)
+        except Malformed:
+            # Whoever reads messages says what is wrong with this one.
+            self._receiver.on_message(message)
+            return None
+        post = None if id is None or kind in ("request", "notification") else self._posts.get(id)
+        if post is not None:
+            post.is_answered = True
+            if post.carried.method == "initialize":
+                self._learn_version(message)
+        self._receiver.on_message(message)
+        return None if kind in ("request", "notification") else id
+
+    def forgotten(self) -> None:
+        """The server does not know our session any more. What was refused for that stays without an answer."""
+        if self._is_forgotten or self._is_closed:
+            return
+        self._is_forgotten = True
+        for post in self._waiting:
+            self._posts.pop(post.id, None)
+        self._waiting.clear()
+        if self._unasked is not None:
+            self._unasked.stop()
+        self._loop.call_later(FORGOTTEN_GRACE, self._close_forgotten)
+
+    def close(self, reason: str) -> None:
+        """The server is gone as a whole."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._receiver.on_closed(reason)
+
+    async def use_old_transport(self) -> Target:
+        """Open the event stream of 2024-11-05. From now on messages are POSTed where it says."""
+        old = OldTransport(self.client, self.target, self.limit, self._deliver_quietly, self.close)
+        try:
+            target = await old.open()
+        except BaseException:
+            await old.stop()
+            raise
+        self._old = old
+        self.target = target
+        return target
+
+    @property
+    def is_old(self) -> bool:
+        """Whether this is a server of 2024-11-05."""
+        return self._old is not None
+
+    # ── what is sent ──
+
+    def _take(self, carried: Carried, body: bytes) -> None:
+        if self._held is not None:
+            self._held.append((carried, body))
+        elif carried.kind == "request":
+            self._request(carried, body)
+        elif carried.cancels is not None:
+            self._cancel(carried.cancels, carried, body)
+        elif carried.method == "notifications/initialized":
+            self._held = []
+            self._start(self._tell_initialized(carried, body))
+        else:
+            self._start(self._tell(carried, body))
+
+    def _request(self, carried: Carried, body: bytes) -> None:
+        assert carried.id is not None
+        if self.transport == "sse" and not self.is_old:
+            if carried.method == "server/discover":
+                # A server of 2024-11-05 cannot know it, and some do not survive what they do not know.
+                answer = error_response(carried.id, METHOD_NOT_FOUND, "HTTP+SSE servers are of the legacy era")
+                self._loop.call_soon(self._receiver.on_message, answer)
+                return
+            self._held = [(carried, body)]
+            self._start(self._open_old())
+            return
+        post = Post(self, carried, body, self._request_headers(carried))
+        self._posts[post.id] = post
+        if self.unsent_bytes + len(body) > MOST_UNSENT_BYTES:
+            self._loop.call_soon(self._fail, post, DownstreamError("the server does not read its requests"))
+        elif self._running >= MOST_POSTS and carried.method != _ENDLESS:
+            self._waiting.append(post)
+        else:
+            self._run(post)
+
+    def _run(self, post: Post) -> None:
+        if post.carried.method != _ENDLESS:
+            self._running += 1
+        self.unsent_bytes += len(post.body)
+        post.task = self._start(self._run_to_end(post))
+
+    async def _run_to_end(self, post: Post) -> None:
+        try:
+            await post.run()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._fail(post, explain(error, self.target.url, self.target.shown_proxy))
+        finally:
+            post.sent()
+            if self._posts.get(post.id) is post and not self.is_old:
+                del self._posts[post.id]
+            if post.carried.method != _ENDLESS:
+                self._running -= 1
+            while self._waiting and self._running < MOST_POSTS and not self._is_closed:
+                self._run(self._waiting.popleft())
+            if self._is_forgotten and not self._running:
+                self._close_forgotten()
+
+    def _request_headers(self, carried: Carried) -> dict[str, str]:
+        version = carried.version
+        if version is None:
+            headers = {**_JSON_HEADERS, **self.headers()}
+            if carried.method == "initialize":
+                # It negotiates the revision, so it names none; and it begins a session, so it has none.
+                headers.pop(words.PROTOCOL_VERSION, None)
+                headers.pop(words.SESSION_ID, None)
+            return headers
+        headers = {**_JSON_HEADERS, words.PROTOCOL_VERSION: version, words.METHOD: carried.method}
+        name = carried.name
+        if name is not None:
+            headers[words.NAME] = header_values.encode(name)
+            if carried.method == "tools/call" and self._parameters_of is not None:
+                headers |= headers_for(self._parameters_of(name) or {}, carried.arguments)
+        return headers
+
+    def _cancel(self, id: bytes, carried: Carried, body: bytes) -> None:
+        post = self._posts.get(id)
+        if post is not None and post in self._waiting:
+            self._waiting.remove(post)
+            del self._posts[id]
+        elif post is not None and post.is_modern:
+            # Closing the connection is how a modern server hears of it.
+            post.cancel()
+        elif post is not None or self._version is not None:
+            self._start(self._tell_cancelled(post, carried, body))
+
+    async def _tell_cancelled(self, post: Post | None, carried: Carried, body: bytes) -> None:
+        try:
+            await self._tell(carried, body)
+        finally:
+            # Nobody waits for the answer any more, and a server that obeys sends none.
+            if post is not None:
+                post.cancel()
+
+    async def _tell_initialized(self, carried: Carried, body: bytes) -> None:
+        try:
+            await self._tell(carried, body)
+        finally:
+            self._release()
+        if not self.is_old and not self._is_forgotten:
+            self._unasked = UnaskedStream(self)
+            self._unasked.task = self._start(self._unasked.run())
+
+    async def _tell(self, carried: Carried, body: bytes) -> None:
+        """A notification, or the answer to a question: nothing comes back for it."""
+        try:
+            response = await self.client.request("POST", self.target, {**_JSON_HEADERS, **self.headers()}, body)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            why = explain(error, self.target.url, self.target.shown_proxy)
+            log.info("%s did not get `%s`: %s", origin_of(self.target.url), carried.method or "an answer", why.message)
+            return
+        async with response:
+            if response.status == 404 and self.session_id is not None:
+                self.forgotten()
+            elif response.status >= 300:
+                log.info("%s did not take `%s`: status %d", origin_of(self.target.url), carried.method, response.status)
+
+    async def _open_old(self) -> None:
+        try:
+            await self.use_old_transport()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            why = explain(error, self.target.url, self.target.shown_proxy)
+            held, self._held = self._held or [], None
+            for carried, _ in held:
+                if carried.kind == "request" and carried.id is not None:
+                    self._receiver.on_request_failed(carried.id, why)
+            return
+        self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held or [], None
+        for carried, body in held:
+            if not self._is_closed:
+                self._take(carried, body)
+
+    # ── how things end ──
+
+    def _fail(self, post: Post, error: DownstreamError) -> None:
+        if self._posts.pop(post.id, None) is post and not post.is_answered and not self._is_closed:
+            post.is_answered = True
+            self._receiver.on_request_failed(post.id, error)
+
+    def _close_forgotten(self) -> None:
+        if self._is_closed:
+            return
+        for post in list(self._posts.values()):
+            self._fail(post, DownstreamError("the server has forgotten our session while it worked on the request"))
+            post.cancel()
+        self.close(SESSION_FORGOTTEN)
+
+    def _learn_version(self, message: bytes) -> None:
+        try:
+            self._version = _decode_initialized(message).result.protocolVersion
+        except (DecodeError, ValidationError):
+            self._version = None
+
+    def _deliver_quietly(self, message: bytes) -> None:
+        answered = self.deliver(message)
+        if answered is not None:
+            self._posts.pop(answered, None)
+
+    async def _say_goodbye(self) -> None:
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                response: aiohttp.ClientResponse = await self.client.request("DELETE", self.target, self.headers())
+                response.release()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.debug("%s: no goodbye: %s", origin_of(self.target.url), error)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+__all__ = ["SESSION_FORGOTTEN", "HttpLink", "HttpTransport", "NotAccepted", "ParametersOf"]

@@ -1,0 +1,112 @@
+"""HTTP+SSE of 2024-11-05, for servers that have nothing else: one event stream down, POSTs up.
+
+Owns the stream and the address that it names for POSTs. That address must be of the same origin: the headers hold
+secrets that are meant for this server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.transport.http.client.failures import explain, explain_status, origin_of
+from mcp_workbench.transport.http.client.pool import HttpClient, Target
+from mcp_workbench.transport.http.client.reading import read_error_text, read_events
+from mcp_workbench.transport.http.sse import Event, SseParser
+from mcp_workbench.transport.http.vocabulary import EVENT_STREAM
+
+if TYPE_CHECKING:
+    import aiohttp
+
+# The address is the first thing that a server says.
+ENDPOINT_SECONDS: Final = 10.0
+
+
+class OldTransport:
+    """A connection to such a server."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        target: Target,
+        limit: int,
+        deliver: Callable[[bytes], None],
+        closed: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._target = target
+        self._limit = limit
+        self._deliver = deliver
+        self._closed = closed
+        self._endpoint: asyncio.Future[Target] = asyncio.get_running_loop().create_future()
+        self._reader: asyncio.Task[None] | None = None
+
+    async def open(self) -> Target:
+        """Where to POST. Raises `DownstreamError` when it is not such a server."""
+        response = await self._client.request("GET", self._target, {"Accept": EVENT_STREAM})
+        try:
+            if response.status != 200 or response.content_type != EVENT_STREAM:
+                text = await read_error_text(response)
+                raise explain_status(response.status, response.headers, text, self._target.url, has_token=False)
+            self._reader = asyncio.create_task(self._read(response))
+            async with asyncio.timeout(ENDPOINT_SECONDS):
+                return await asyncio.shield(self._endpoint)
+        except TimeoutError:
+            raise DownstreamError(
+                f"{origin_of(self._target.url)} opened an event stream, but did not say where to send requests",
+                hint='if it is a streamable HTTP server, set `transport` to "http"',
+            ) from None
+        finally:
+            if self._reader is None:
+                response.close()
+
+    async def stop(self) -> None:
+        """Close the stream."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.cancel()
+            await asyncio.wait({reader})
+        self._endpoint.cancel()
+
+    async def _read(self, response: aiohttp.ClientResponse) -> None:
+        reason = "the server closed its event stream"
+        try:
+            await read_events(response, SseParser(self._limit), self._limit, self._on_event)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            reason = explain(error, self._target.url).message
+        finally:
+            response.close()
+        if self._endpoint.done() and not self._endpoint.cancelled() and self._endpoint.exception() is None:
+            self._closed(reason)
+        elif not self._endpoint.done():
+            self._endpoint.set_exception(DownstreamError(reason))
+
+    def _on_event(self, event: Event) -> bool:
+        if event.type == "endpoint" and not self._endpoint.done():
+            try:
+                self._endpoint.set_result(self._address(event.data.decode(errors="replace").strip()))
+            except DownstreamError as error:
+                self._endpoint.set_exception(error)
+        elif event.type == "message" and event.data:
+            self._deliver(event.data)
+        return False
+
+    def _address(self, text: str) -> Target:
+        from yarl import URL
+
+        try:
+            there = self._target.url.join(URL(text))
+            is_same = there.origin() == self._target.url.origin()
+        except ValueError:
+            raise DownstreamError("the server named no usable address for requests") from None
+        if not is_same:
+            raise DownstreamError(
+                f"{origin_of(self._target.url)} wants requests sent to another place, {origin_of(there)}; "
+                "your headers are not shown there",
+                hint="if that is the right server, use its own address as `url`",
+            )
+        return self._target.at(there)

@@ -1,0 +1,225 @@
+"""One request to a server, from its POST to its answer.
+
+Owns what the status says, which form the answer takes, and the resuming of a stream that broke. Raises whatever ends
+it without an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response
+from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http.carried import Carried
+from mcp_workbench.transport.http.client.failures import explain_status, origin_of, quoted
+from mcp_workbench.transport.http.client.pool import Target
+from mcp_workbench.transport.http.client.reading import error_in, read_error_text, read_events, read_whole
+from mcp_workbench.transport.http.sse import Event, SseParser
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from mcp_workbench.transport.http.client.link import HttpLink
+
+log = logging.getLogger(__name__)
+
+# Where a server does not say how long to wait before resuming, and where it asks for more than anybody waits.
+RESUME_SECONDS: Final = 1.0
+MOST_RESUME_SECONDS: Final = 30.0
+# Attempts in a row that bring nothing new.
+MOST_RESUMES: Final = 5
+# Statuses of a POST after which the specification lets us look for the old HTTP+SSE transport.
+_LOOK_FOR_OLD: Final = (400, 404, 405)
+# With these only somebody who signs in, waits, or mends a proxy gets on: no reason to ask in another way.
+_SAME_FOR_ALL: Final = (401, 407, 429)
+# An error that only a server which speaks MCP at this address gives.
+_FROM_MCP: Final = words.MODERN_CODES | {METHOD_NOT_FOUND}
+
+
+class Post:
+    """A request that is under way."""
+
+    __slots__ = ("_is_unsent", "_link", "body", "carried", "headers", "id", "is_answered", "is_modern", "task")
+
+    def __init__(self, link: HttpLink, carried: Carried, body: bytes, headers: dict[str, str]) -> None:
+        assert carried.id is not None
+        self.id: bytes = carried.id
+        self.carried = carried
+        self.body = body
+        self.headers = headers
+        self.is_modern = carried.version is not None
+        # An answer has been delivered, or the request has been failed; nothing more is to be said about it.
+        self.is_answered = False
+        self.task: asyncio.Task[None] | None = None
+        self._link = link
+        self._is_unsent = True
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        self.is_answered = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def sent(self) -> None:
+        """The server has all of it, or will never have it."""
+        if self._is_unsent:
+            self._is_unsent = False
+            self._link.unsent_bytes -= len(self.body)
+
+    async def run(self) -> None:
+        """Send it and see it answered."""
+        await self._send(self._link.target)
+
+    async def _send(self, target: Target) -> None:
+        response = await self._link.client.request("POST", target, self.headers, self.body)
+        self.sent()
+        try:
+            if self.carried.method == "initialize" and response.status < 300:
+                self._link.session_id = response.headers.get(words.SESSION_ID)
+            if response.status >= 300:
+                await self._on_refused(response, target)
+            elif self._link.is_old:
+                # The answer comes on the event stream.
+                await read_error_text(response)
+            elif response.status in (202, 204):
+                await self._nothing(f"accepted the request ({response.status}) without an answer")
+            else:
+                await self._on_body(response)
+        finally:
+            # Keeps a connection that has been read to its end; closes any other.
+            response.release()
+
+    async def _on_body(self, response: aiohttp.ClientResponse) -> None:
+        if response.content_type == words.EVENT_STREAM:
+            await self._on_stream(response)
+        elif response.content_type == words.JSON:
+            self._link.deliver(await read_whole(response, self._link.limit))
+            if not self.is_answered:
+                await self._nothing("answered with something that is not an answer to the request")
+        else:
+            text = quoted(await read_error_text(response))
+            await self._nothing(f"answered with {response.content_type}, which is not MCP: {text}")
+
+    # Streams
+
+    async def _on_stream(self, response: aiohttp.ClientResponse) -> None:
+        parser = SseParser(self._link.limit)
+        try:
+            if await read_events(response, parser, self._link.limit, self._on_event):
+                return
+        except DownstreamError:
+            raise
+        except Exception:
+            if self.is_modern or not parser.last_id:
+                raise
+        if self.is_modern or not parser.last_id:
+            raise DownstreamError(
+                f"{origin_of(self._link.target.url)} ended the event stream before the answer; whether it acted on the "
+                "request is not known",
+                hint="the call was not repeated; call again if that is safe",
+            )
+        await self._resume(parser)
+
+    def _on_event(self, event: Event) -> bool:
+        if event.type == "message" and event.data:
+            self._link.deliver(event.data)
+        return self.is_answered
+
+    async def _resume(self, parser: SseParser) -> None:
+        """The stream broke; a legacy server sends the rest to whoever names the last event."""
+        fruitless = 0
+        while fruitless < MOST_RESUMES:
+            await asyncio.sleep(pause(parser.retry))
+            seen, fruitless = parser.last_id, fruitless + 1
+            headers = {"Accept": words.EVENT_STREAM, **self._link.headers(), words.LAST_EVENT_ID: header_safe(seen)}
+            try:
+                response = await self._link.client.request("GET", self._link.target, headers)
+            except DownstreamError:
+                raise
+            except Exception as error:
+                log.debug("%s: not resumed: %s", origin_of(self._link.target.url), error)
+                continue
+            try:
+                if response.status == 404 and self._link.session_id is not None:
+                    break
+                if response.status != 200 or response.content_type != words.EVENT_STREAM:
+                    continue
+                again = SseParser(self._link.limit)
+                again.last_id, again.retry, parser = parser.last_id, parser.retry, again
+                if await read_events(response, parser, self._link.limit, self._on_event):
+                    return
+            except DownstreamError:
+                raise
+            except Exception as error:
+                log.debug("%s: broke again: %s", origin_of(self._link.target.url), error)
+            finally:
+                response.release()
+            if parser.last_id != seen:
+                fruitless = 0
+        raise DownstreamError(
+            f"{origin_of(self._link.target.url)} ended the event stream before the answer, and it could not be resumed",
+            hint="the call was not repeated; call again if that is safe",
+        )
+
+    # Refusals
+
+    async def _on_refused(self, response: aiohttp.ClientResponse, target: Target) -> None:
+        link, status, method = self._link, response.status, self.carried.method
+        text = await read_error_text(response)
+        if status == 404 and words.SESSION_ID in self.headers:
+            link.forgotten()
+            # Without an answer: it was certainly not accepted, and whoever meets the server anew may send it again.
+            self.is_answered = True
+            return
+        found = error_in(text) if status not in _SAME_FOR_ALL else None
+        is_mcp = found is not None and found[0] in _FROM_MCP
+        if method == "initialize" and status in _LOOK_FOR_OLD and not is_mcp and await self._goes_by_old():
+            return
+        if found is not None:
+            # The id may be null: the server did not look that far.
+            link.deliver(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (self.id, found[1]))
+            return
+        token = any(name.lower() == "authorization" for name in target.source.headers())
+        failure = explain_status(status, response.headers, text, target.url, has_token=token)
+        if method == "server/discover" and status not in _SAME_FOR_ALL:
+            # Not a modern server, or not a server at all; shaking hands will tell.
+            link.deliver(error_response(self.id, METHOD_NOT_FOUND, failure.message))
+            return
+        raise failure
+
+    async def _goes_by_old(self) -> bool:
+        """Whether the server has the transport of 2024-11-05; the request is then on its way there."""
+        link = self._link
+        if link.transport != "auto" or link.is_old:
+            return False
+        try:
+            target = await link.use_old_transport()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # What the POST said is the better explanation.
+            log.debug("%s: no HTTP+SSE either: %s", origin_of(link.target.url), error)
+            return False
+        log.info("%s has the old HTTP+SSE transport", origin_of(link.target.url))
+        await self._send(target)
+        return True
+
+    async def _nothing(self, what: str) -> None:
+        message = f"{origin_of(self._link.target.url)} {what}"
+        if self.carried.method == "server/discover":
+            self._link.deliver(error_response(self.id, INTERNAL_ERROR, message))
+            return
+        raise DownstreamError(message, hint="check `url`: is it the address of an MCP server?")
+
+
+def pause(retry: int | None) -> float:
+    """Seconds until a stream is opened again."""
+    return RESUME_SECONDS if retry is None else min(retry / 1000, MOST_RESUME_SECONDS)
+
+
+def header_safe(event_id: str) -> str:
+    """An event id as a header. One with characters that no header can hold is not sent, and so resumes nothing."""
+    return event_id if event_id.isprintable() and event_id.isascii() else ""

@@ -1,0 +1,86 @@
+"""Bodies of responses: whole ones up to a limit, event streams as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.jsonrpc.messages import read_error
+from mcp_workbench.transport.http.client.failures import too_large
+from mcp_workbench.transport.http.sse import Event, SseParser
+
+if TYPE_CHECKING:
+    import aiohttp
+
+# What is read of a page that says why something failed.
+MOST_OF_ERROR: Final = 16 * 1024
+ERROR_SECONDS: Final = 2.0
+# After the answer a server ends the stream at once; then the connection can be used again.
+END_SECONDS: Final = 0.5
+
+
+class _Failed(Struct, gc=False):
+    error: Raw
+
+
+_decode_failed: Final = Decoder(_Failed).decode
+
+
+async def read_whole(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body. Raises `DownstreamError` beyond the limit."""
+    if (response.content_length or 0) > limit:
+        raise too_large(limit)
+    parts: list[bytes] = []
+    size = 0
+    # What a compressed body says of its size is not what comes out of it, so it is counted here.
+    while chunk := await response.content.readany():
+        size += len(chunk)
+        if size > limit:
+            raise too_large(limit)
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+async def read_events(
+    response: aiohttp.ClientResponse, parser: SseParser, limit: int, on_event: Callable[[Event], bool]
+) -> bool:
+    """Hand over events until `on_event` says that it has what it wanted (true), or the stream ends (false)."""
+    while chunk := await response.content.readany():
+        for event in parser.feed(chunk):
+            if on_event(event):
+                await _read_to_end(response)
+                return True
+        if parser.overflowed:
+            raise too_large(limit)
+    return False
+
+
+async def read_error_text(response: aiohttp.ClientResponse) -> str:
+    """The beginning of a body that nobody may rely on."""
+    text = b""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(ERROR_SECONDS):
+            while len(text) < MOST_OF_ERROR and (chunk := await response.content.readany()):
+                text += chunk
+    return text[:MOST_OF_ERROR].decode(errors="replace")
+
+
+def error_in(text: str) -> tuple[int, bytes] | None:
+    """Code and whole of the JSON-RPC error that a body consists of; None where it is anything else."""
+    try:
+        raw = bytes(_decode_failed(text).error)
+    except (DecodeError, ValidationError, RecursionError):
+        return None
+    return (read_error(raw).code, raw) if raw.startswith(b"{") and b'"code"' in raw else None
+
+
+async def _read_to_end(response: aiohttp.ClientResponse) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_SECONDS):
+            while await response.content.readany():
+                pass

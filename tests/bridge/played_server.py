@@ -1,0 +1,165 @@
+"""A server that a test plays by hand (`ServerLink`): it introduces itself in its era, and leaves the rest to the test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from msgspec import Raw
+
+from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.downstream.traffic import Traffic
+from mcp_workbench.transport.link import Receiver
+
+Json = dict[str, Any]
+
+SERVER_INFO = {"name": "played-server", "version": "3"}
+META = "io.modelcontextprotocol/"
+CAPABILITIES = {
+    "tools": {"listChanged": True},
+    "prompts": {},
+    "resources": {"subscribe": True},
+    "completions": {},
+    "logging": {},
+}
+LISTS: dict[str, Json] = {
+    "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("work", "warm_up")]},
+    "prompts/list": {"prompts": [{"name": "write"}]},
+    "resources/list": {"resources": [{"uri": "test:///one", "name": "one"}]},
+    "resources/templates/list": {"resourceTemplates": []},
+}
+
+
+class PlayedServer:
+    """One start of a server."""
+
+    unsent_bytes = 0
+
+    def __init__(self, era: str, connection: Connection, receiver: Receiver) -> None:
+        self.era = era
+        self.connection = connection
+        assert isinstance(receiver, Traffic)
+        self.traffic = receiver
+        # Everything that came, and what the handshake or each modern request declared.
+        self.received: list[Json] = []
+        self.declared: Json = {}
+        self.listening = 0
+        self.is_stopped = False
+        self._answered: set[object] = set()
+        self._asked = 0
+        self._loop = asyncio.get_running_loop()
+
+    # what the connection does with it
+
+    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+        text = b"".join(bytes(part) for part in parts)
+        message = json.loads(text, object_pairs_hook=_without_repeats)
+        self.received.append(message)
+        if "method" in message and "id" in message:
+            # In a turn of its own, as over a pipe.
+            self._loop.call_soon(self._answer_by_itself, message)
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+    def last_words(self, count: int) -> list[str]:
+        return []
+
+    # what it says by itself
+
+    def _answer_by_itself(self, message: Json) -> None:
+        method, params = message["method"], message.get("params", {})
+        if method == "initialize" and self.era == "legacy":
+            self.declared = params
+            self.reply(
+                message,
+                {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": SERVER_INFO},
+            )
+        elif method == "server/discover" and self.era == "modern":
+            self.declared = params["_meta"]
+            meta = {META + "serverInfo": SERVER_INFO}
+            self.reply(
+                message,
+                {
+                    "resultType": "complete",
+                    "supportedVersions": ["2026-07-28"],
+                    "capabilities": CAPABILITIES,
+                    "_meta": meta,
+                },
+            )
+        elif method in ("initialize", "server/discover"):
+            self.fail(message, -32601, f"Method not found: {method}")
+        elif method in LISTS:
+            self.reply(message, LISTS[method])
+        elif method == "subscriptions/listen" and self.era == "modern":
+            self.listening = 1
+            meta = {META + "subscriptionId": message["id"]}
+            granted = params["notifications"]
+            self.tell("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": granted})
+        elif method == "logging/setLevel" and self.era == "legacy":
+            self.reply(message, {})
+
+    # what the test does with it
+
+    def say(self, message: Json) -> None:
+        assert not self.is_stopped
+        self.traffic.on_message(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def requests(self, method: str) -> list[Json]:
+        return [message for message in self.received if message.get("method") == method and "id" in message]
+
+    def open_calls(self) -> list[Json]:
+        """Requests about tools, prompts and resources that have no answer yet, oldest first."""
+        methods = ("tools/call", "prompts/get", "resources/read", "completion/complete")
+        return [
+            message
+            for message in self.received
+            if message.get("method") in methods and message["id"] not in self._answered
+        ]
+
+    @property
+    def call(self) -> Json:
+        """The only call under way."""
+        (only,) = self.open_calls()
+        return only
+
+    def reply(self, request: Json, result: object) -> None:
+        self._answered.add(request["id"])
+        self.say({"id": request["id"], "result": result})
+
+    def fail(self, request: Json, code: int, message: str, data: object = None) -> None:
+        self._answered.add(request["id"])
+        error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+        self.say({"id": request["id"], "error": error})
+
+    def ask(self, method: str, params: Json | None = None) -> str:
+        """A request to the client, in the legacy way; returns its id."""
+        self._asked += 1
+        id = f"ask-{self._asked}"
+        self.say({"id": id, "method": method, **({} if params is None else {"params": params})})
+        return id
+
+    def answer_to(self, id: str) -> Json | None:
+        """What came back for a question, None while nothing did. Two answers are never right."""
+        found = [message for message in self.received if message.get("id") == id and "method" not in message]
+        assert len(found) <= 1, found
+        return found[0] if found else None
+
+    def withdraw(self, id: str) -> None:
+        self.tell("notifications/cancelled", {"requestId": id, "reason": "the server changed its mind"})
+
+    def tell(self, method: str, params: Json | None = None) -> None:
+        self.say({"method": method, "params": params or {}})
+
+    def told(self, method: str) -> list[Json]:
+        return [m.get("params", {}) for m in self.received if m.get("method") == method and "id" not in m]
+
+    def crash(self) -> None:
+        self.traffic.on_closed("the server exited with status 9")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> Json:
+    names = [name for name, _ in pairs]
+    assert len(names) == len(set(names)), f"a member appears twice: {names}"
+    return dict(pairs)

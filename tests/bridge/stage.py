@@ -1,0 +1,246 @@
+"""A stage for the bridge: the real rooms between a client and a server that a test plays by hand, message by message.
+
+Owns the two ends. Between them lies everything that serves real clients, from session to traffic; there are no
+processes and no pipes, so a message has arrived when `send` returns, and nothing is left to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Raw
+
+from mcp_workbench.config.model import FaceName, ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.downstream.connection import Connection, ServerLink
+from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.transport.link import Receiver
+from tests.bridge.played_server import PlayedServer
+
+Json = dict[str, Any]
+
+ERAS = ("legacy", "modern")
+LEGACY_VERSION = "2025-11-25"
+MODERN_VERSION = "2026-07-28"
+META = "io.modelcontextprotocol/"
+# Everything that a server may ask for.
+EVERYTHING: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+# For what has to go through the event loop (the start of a server); nothing that works comes near it.
+PATIENCE = 20.0
+
+
+class Request:
+    """A request of the client, and its answer once there is one."""
+
+    def __init__(self, id: int, client: Client) -> None:
+        self.id = id
+        self._client = client
+
+    @property
+    def answer(self) -> Json | None:
+        """The whole message, None while it is under way. Two answers are never right."""
+        found = [
+            message for message in self._client.received if message.get("id") == self.id and "method" not in message
+        ]
+        assert len(found) <= 1, found
+        return found[0] if found else None
+
+    @property
+    def result(self) -> Json:
+        assert self.answer is not None, "not answered yet"
+        assert "result" in self.answer, self.answer
+        result: Json = self.answer["result"]
+        return result
+
+    @property
+    def error(self) -> Json:
+        assert self.answer is not None, "not answered yet"
+        assert "error" in self.answer, self.answer
+        error: Json = self.answer["error"]
+        return error
+
+    @property
+    def progress(self) -> list[Json]:
+        """What came as progress, in order."""
+        return self._client.told("notifications/progress")
+
+
+class Client:
+    """A client of one era (`Link`), played by the test."""
+
+    unsent_bytes = 0
+
+    def __init__(self, gateway: Gateway, era: str, capabilities: Json, principal: str, face: str) -> None:
+        self.era = era
+        self.face = face
+        self.capabilities = capabilities
+        self.principal = principal
+        self.received: list[Json] = []
+        self.session = gateway.make_session(self, principal, lambda reason: None)
+        self._ids = itertools.count(1)
+        if era == "legacy":
+            params = {"protocolVersion": LEGACY_VERSION, "capabilities": capabilities, "clientInfo": {"name": "played"}}
+            self.send_request("initialize", params)
+            self.tell("notifications/initialized")
+
+    # what the session does with it
+
+    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+        message = json.loads(b"".join(bytes(part) for part in parts))
+        assert message["jsonrpc"] == "2.0"
+        self.received.append(message)
+
+    # what the test does with it
+
+    def send_raw(self, message: Json) -> None:
+        self.session.on_message(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def send_request(self, method: str, params: Json | None = None, *, meta: Json | None = None) -> Request:
+        """A request in the way of the client's era; `meta` are further members of `_meta`."""
+        params = dict(params or {})
+        stamp = {**(self.stamp() if self.era == "modern" else {}), **(meta or {})}
+        if stamp:
+            params["_meta"] = stamp
+        request = Request(next(self._ids), self)
+        self.send_raw({"id": request.id, "method": method, "params": params})
+        return request
+
+    def stamp(self) -> Json:
+        return {
+            META + "protocolVersion": MODERN_VERSION,
+            META + "clientInfo": {"name": "played", "version": "1"},
+            META + "clientCapabilities": self.capabilities,
+        }
+
+    def tell(self, method: str, params: Json | None = None) -> None:
+        self.send_raw({"method": method, "params": params or {}})
+
+    def cancel(self, request: Request) -> None:
+        self.tell("notifications/cancelled", {"requestId": request.id, "reason": "the test cancels"})
+
+    def told(self, method: str) -> list[Json]:
+        """The parameters of the notifications of one kind, in order."""
+        return [message.get("params", {}) for message in self.received if message.get("method") == method]
+
+    def questions(self) -> list[Json]:
+        """What this client was asked in the legacy way, in order."""
+        return [message for message in self.received if "method" in message and "id" in message]
+
+    def answer(self, question: Json, result: object) -> None:
+        self.send_raw({"id": question["id"], "result": result})
+
+    def refuse(self, question: Json, code: int, message: str) -> None:
+        self.send_raw({"id": question["id"], "error": {"code": code, "message": message}})
+
+    def call(self, route: str = "tool", *, meta: Json | None = None, **fields: object) -> Request:
+        """One of the three requests that a server may ask questions about; `fields` go beside the usual ones."""
+        return self.send_request(*self.written(route, **fields), meta=meta)
+
+    def written(self, route: str, **fields: object) -> tuple[str, Json]:
+        """Method and parameters of a call, as the face wants them."""
+        if route == "resource":
+            return "resources/read", {"uri": "test:///one", **fields}
+        arguments = fields.pop("arguments", {"a": "1"})
+        name = "write" if route == "prompt" else "work"
+        if self.face == "flat":
+            named: Json = {"name": f"box:server:{name}", "arguments": arguments}
+        elif route == "prompt":
+            named = {"name": f"box/server/{name}", "arguments": arguments}
+        else:
+            path = {"toolbox": "box", "server": "server", "tool": name}
+            named = {"name": "use_tool", "arguments": {"tool": path, "arguments": arguments}}
+        return ("prompts/get" if route == "prompt" else "tools/call"), {**named, **fields}
+
+    def retry(self, asked: Request, responses: object, route: str = "tool", **fields: object) -> Request:
+        """Come back with answers to an `input_required`. `responses` None leaves the member out."""
+        more = {} if responses is None else {"inputResponses": responses}
+        return self.call(route, **{"requestState": asked.result["requestState"], **more, **fields})
+
+
+class Stage:
+    """The gateway, its clients and its servers."""
+
+    def __init__(self, gateway: PlayedGateway, face: str) -> None:
+        self.gateway = gateway
+        self.parking = gateway.parking
+        self._face = face
+
+    def client(self, era: str, capabilities: Json | None = None, principal: str = "") -> Client:
+        declared = EVERYTHING if capabilities is None else capabilities
+        return Client(self.gateway, era, declared, principal, self._face)
+
+    async def connect(self, client: Client, server: str = "server") -> PlayedServer:
+        """The server that this client's calls go to, started and listed."""
+        probe = client.send_request("tools/call", _warm_up(client.face, server))
+        await until(lambda: any(call["params"].get("name") == "warm_up" for call in self.unanswered()))
+        played, call = next(
+            (each, call)
+            for each in self.gateway.played
+            for call in each.open_calls()
+            if call["params"].get("name") == "warm_up"
+        )
+        played.reply(call, {"content": []})
+        assert probe.result["content"] == []
+        client.received.clear()
+        played.received.clear()
+        connection = played.connection
+        await until(lambda: connection.entry.is_live)
+        return played
+
+    def unanswered(self) -> list[Json]:
+        return [call for played in self.gateway.played for call in played.open_calls()]
+
+    def is_clean(self) -> bool:
+        """Whether nothing is kept for any call: neither here nor on the way to a server."""
+        return (
+            len(self.parking) == 0
+            and not self.parking._counts
+            and not any(len(played.traffic.pending) - played.listening for played in self.gateway.played)
+            and not any(played.traffic._questions for played in self.gateway.played)
+        )
+
+
+def _warm_up(face: str, server: str) -> Json:
+    if face == "flat":
+        return {"name": f"box:{server}:warm_up", "arguments": {}}
+    path = {"toolbox": "box", "server": server, "tool": "warm_up"}
+    return {"name": "use_tool", "arguments": {"tool": path, "arguments": {}}}
+
+
+class PlayedGateway(Gateway):
+    """Starts played servers instead of processes."""
+
+    def __init__(self, config: WorkbenchConfig, options: Options, eras: Mapping[str, str]) -> None:
+        super().__init__(config, options)
+        self.played: list[PlayedServer] = []
+        self._eras = eras
+
+    async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
+        played = PlayedServer(self._eras[connection.config.name], connection, receiver)
+        self.played.append(played)
+        return played
+
+
+@asynccontextmanager
+async def staged(
+    server_era: str, *, face: FaceName = "flat", servers: Mapping[str, str] | None = None, timeout: float = 60.0
+) -> AsyncIterator[Stage]:
+    """One server of this era, or those of `servers`, in one toolbox; `timeout` is that of their calls."""
+    eras = servers or {"server": server_era}
+    configs = {name: ServerConfig(name=name, command="played", timeout=timeout) for name in eras}
+    box = ToolboxConfig(name="box", description="The box.", servers=configs)
+    config = WorkbenchConfig(path="played.json", toolboxes={"box": box})
+    gateway = PlayedGateway(config, Options(face=face, use_cache=False), eras)
+    async with gateway.running():
+        yield Stage(gateway, face)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the event loop run until something holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0)

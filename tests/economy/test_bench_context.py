@@ -1,0 +1,94 @@
+"""The measurements of context economy, on a catalogue small enough to know the right numbers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.context.__main__ import BEGIN, END, Row, main, with_section
+from bench.context.data import Listed, Need, catalogue, needs
+from bench.context.finding import reach, share
+from bench.context.opening import open_each
+from mcp_workbench.economy.index import Index
+
+TOOLS = [
+    {"id": "fs/read", "server": "fs", "name": "read_file", "description": "Reads a file.", "inputSchema": {}},
+    {"id": "fs/write", "server": "fs", "name": "write_file", "description": "Writes a file.", "inputSchema": {}},
+    {"id": "sky/rain", "server": "sky", "name": "forecast", "description": "Tells the weather.", "inputSchema": {}},
+]
+NEEDS = [
+    {"set": "livemcp-step", "text": "read a file", "gold": [["fs/read"]]},
+    {"set": "livemcp-step", "text": "something else entirely", "gold": [["sky/rain"]]},
+    {"set": "livemcp-agent", "text": "weather", "gold": [["sky/rain"]]},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("livemcp", "real", "toucan"):
+        with gzip.open(tmp_path / f"{name}_tools.jsonl.gz", "wt") as file:
+            file.writelines(json.dumps({**tool, "id": f"{tool['id']}"}) + "\n" for tool in TOOLS)
+    (tmp_path / "livemcp_queries.jsonl").write_text("".join(json.dumps(need) + "\n" for need in NEEDS))
+    return tmp_path
+
+
+def length(text: str) -> int:
+    return len(text)
+
+
+def read(folder: Path) -> tuple[list[Listed], Index, list[Need]]:
+    listed = catalogue(folder, "livemcp")
+    return listed, Index.build([each.entry() for each in listed]), needs(folder, "step")
+
+
+def test_needs_are_read_by_set(folder: Path) -> None:
+    assert [len(needs(folder, name)) for name in ("step", "agent", "task")] == [2, 1, 0]
+
+
+def test_the_share_of_needs_that_find_their_tool(folder: Path) -> None:
+    _, index, asked = read(folder)
+    assert share(index, asked, among=1) == 50.0
+
+
+def test_a_need_that_finds_nothing_is_neither_shown_nor_in_front(folder: Path) -> None:
+    listed, index, asked = read(folder)
+    reached = reach(index, listed, asked, length)
+    assert (reached.needs, reached.shown, reached.in_front) == (2, 50.0, 50.0)
+    assert reached.tokens_when_found > reached.tokens
+
+
+def test_every_server_is_opened_as_a_toolbox(folder: Path) -> None:
+    opened = open_each(catalogue(folder, "real"), length)
+    assert opened.toolboxes == 2
+    assert opened.forms == {"full": 2}
+    assert opened.over == 0
+
+
+@pytest.mark.parametrize(("measured", "passed"), [(81.9, False), (82.0, True), (90.0, True)])
+def test_a_target_is_met_or_missed(measured: float, passed: bool) -> None:
+    assert Row("found", measured, "%", 82).passed is passed
+    assert Row("cost", measured, "tokens", 82, at_least=False).passed is (measured <= 82)
+
+
+def test_the_section_of_a_document_is_replaced_and_the_rest_kept() -> None:
+    document = with_section("# Performance\n\nBefore.\n", "one")
+    again = with_section(document + "\nAfter.\n", "two")
+    assert "Before." in again
+    assert "After." in again
+    assert f"{BEGIN}\n\ntwo\n\n{END}" in again
+    assert "one\n" not in again
+
+
+def test_the_command_writes_its_section(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = folder / "performance.md"
+    main([str(folder), "--write", str(target)])
+    assert "right tool in front of the agent" in capsys.readouterr().out
+    assert "| step needs: first of 3 | 50.0 % |" in target.read_text()
+
+
+def test_a_folder_without_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "livemcp_queries.jsonl" in capsys.readouterr().err

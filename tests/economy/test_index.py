@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_workbench.economy.index import Entry, Index
+
+CATALOGUE = [
+    Entry(key="fs/write_file", name="write_file", description="Create or overwrite a file.", server="filesystem"),
+    Entry(key="fs/read_file", name="read_file", description="Read the contents of a file.", server="filesystem"),
+    Entry(
+        key="fs/info", name="get_info", description="Tells file size, file date and file owner.", server="filesystem"
+    ),
+    Entry(key="gh/create_issue", name="create_issue", description="Open a new issue.", server="github"),
+    Entry(key="gh/list_repos", name="list_repositories", description="List repositories of a user.", server="github"),
+    Entry(
+        key="mail/send",
+        name="send",
+        description="Sends it.",
+        server="post",
+        schema={"properties": {"recipient_address": {"type": "string", "description": "who gets the letter"}}},
+    ),
+    Entry(key="cn/search", name="bing_search", description="使用必应搜索指定的关键词", server="bing"),
+    Entry(key="weather", name="getForecast", description="Weather for a city.", server="meteo", toolbox="outdoors"),
+]
+
+
+@pytest.fixture(scope="module")
+def index() -> Index:
+    return Index.build(CATALOGUE, stamp="one")
+
+
+def best(index: Index, query: str, limit: int = 10) -> list[str]:
+    return [hit.key for hit in index.search(query, limit=limit).hits]
+
+
+@pytest.mark.parametrize(
+    ("query", "key"),
+    [
+        ("write file", "fs/write_file"),
+        ("overwriting files", "fs/write_file"),
+        ("createIssue", "gh/create_issue"),
+        ("repository listing", "gh/list_repos"),
+        ("recipient address", "mail/send"),
+        ("outdoors", "weather"),
+        ("github user", "gh/list_repos"),
+        ("搜索关键词", "cn/search"),
+    ],
+)
+def test_a_need_finds_its_tool_by_name_text_argument_server_or_toolbox(index: Index, query: str, key: str) -> None:
+    assert best(index, query)[0] == key
+
+
+def test_a_name_that_the_query_spells_out_wins_over_a_text_that_repeats_a_word(index: Index) -> None:
+    assert best(index, "read file")[0] == "fs/read_file"
+
+
+def test_synonyms_find_what_the_words_do_not(index: Index) -> None:
+    assert best(index, "repo")[0] == "gh/list_repos"
+
+
+def test_a_synonym_counts_less_than_the_word() -> None:
+    index = Index.build([Entry(key="other", name="remove_note"), Entry(key="said", name="delete_note")])
+    assert best(index, "delete note") == ["said", "other"]
+
+
+@pytest.mark.parametrize("slip", ["repostiories", "repositoryes", "repossitory"])
+def test_a_slip_of_the_pen_is_forgiven(index: Index, slip: str) -> None:
+    assert "gh/list_repos" in best(index, slip)
+
+
+def test_nothing_is_found_for_words_nobody_uses(index: Index) -> None:
+    found = index.search("zyzzyva quux", limit=5)
+    assert found.hits == ()
+    assert found.matched == 0
+
+
+def test_matched_counts_beyond_the_limit(index: Index) -> None:
+    found = index.search("file", limit=1)
+    assert len(found.hits) == 1
+    assert found.matched == 3
+
+
+def test_only_tools_within_are_found(index: Index) -> None:
+    found = index.search("file", limit=10, within={"fs/read_file"})
+    assert [hit.key for hit in found.hits] == ["fs/read_file"]
+    assert found.matched == 1
+
+
+def test_equal_tools_come_in_the_order_of_the_catalogue() -> None:
+    index = Index.build([Entry(key=str(number), name="same") for number in range(5)])
+    assert best(index, "same") == ["0", "1", "2", "3", "4"]
+
+
+def test_a_hit_knows_its_place_in_the_catalogue(index: Index) -> None:
+    for hit in index.search("file issue forecast", limit=10).hits:
+        assert CATALOGUE[hit.position].key == hit.key
+
+
+def test_an_index_survives_being_written_down(index: Index) -> None:
+    again = Index.from_bytes(index.to_bytes())
+    assert again is not None
+    assert again.stamp == "one"
+    for query in ("write file", "repo", "搜索", "misspeling repositores"):
+        assert again.search(query) == index.search(query)
+
+
+def test_the_same_catalogue_gives_the_same_bytes() -> None:
+    assert Index.build(CATALOGUE).to_bytes() == Index.build(list(CATALOGUE)).to_bytes()
+
+
+def test_bytes_of_another_version_are_refused(index: Index) -> None:
+    assert Index.from_bytes(index.to_bytes().replace(b"economy-index/1", b"economy-index/0")) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"not msgpack", b"\x90", json.dumps({"tag": "x"}).encode()])
+def test_bytes_that_are_no_index_are_refused(data: bytes) -> None:
+    assert Index.from_bytes(data) is None
+
+
+@given(st.integers(min_value=0), st.binary(min_size=1, max_size=4))
+def test_damaged_bytes_are_refused_or_searched_without_a_crash(position: int, damage: bytes) -> None:
+    data = Index.build(CATALOGUE).to_bytes()
+    at = position % len(data)
+    index = Index.from_bytes(data[:at] + damage + data[at + len(damage) :])
+    if index is not None:
+        index.search("write file repositores 搜索", limit=3)
+
+
+def test_an_empty_catalogue_finds_nothing() -> None:
+    index = Index.build([])
+    assert index.search("anything").hits == ()
+    again = Index.from_bytes(index.to_bytes())
+    assert again is not None
+    assert again.keys == []
+
+
+ENTRIES = st.lists(
+    st.builds(
+        Entry,
+        key=st.text(max_size=5),
+        name=st.text(max_size=20),
+        description=st.text(max_size=80),
+        server=st.text(max_size=8),
+        schema=st.sampled_from([b"", b"{", b"[]", b'{"properties":7}', b'{"properties":{"a":{"enum":["x",1]},"b":3}}']),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=60)
+@given(ENTRIES, st.text(max_size=60), st.integers(min_value=0, max_value=12))
+def test_any_catalogue_and_query_give_ordered_hits(entries: Sequence[Entry], query: str, limit: int) -> None:
+    found = Index.build(entries).search(query, limit=limit)
+    scores = [hit.score for hit in found.hits]
+    assert scores == sorted(scores, reverse=True)
+    assert all(score > 0 for score in scores)
+    assert len(found.hits) == min(limit, found.matched)
+    assert len({hit.position for hit in found.hits}) == len(found.hits)
+
+
+def test_a_pasted_page_is_cut_to_a_query(index: Index) -> None:
+    assert best(index, "file " + "word " * 100_000)[0].startswith("fs/")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_workbench.economy.instructions import HOW, MOST_BYTES, Box, instructions, introduced, names
+
+DEV = Box("dev", "Code and reviews.", 12, ("pull", "issue"))
+
+
+def boxes(count: int, description: str = "About something. " * 3) -> list[Box]:
+    return [Box(f"toolbox-{number}", description, number, ("some", "words", "here")) for number in range(count)]
+
+
+def test_how_to_use_it_comes_first_then_every_toolbox() -> None:
+    assert instructions([DEV]) == f"{HOW}\n\nToolboxes:\n- dev (12 tools): Code and reviews. [pull, issue]"
+
+
+def test_a_toolbox_nobody_has_counted_has_no_number() -> None:
+    assert introduced([Box("dev", "Code.")], 500) == "Toolboxes:\n- dev: Code."
+
+
+@pytest.mark.parametrize(
+    ("count", "has", "has_not"),
+    [
+        (5, "About something. About something. About something.", "…"),
+        (20, "[some, words, here]", "About something. About something. About something."),
+        (60, "toolbox-59 (59 tools)", "[some"),
+        (110, "toolbox-109", "tools)"),
+        (500, "500 toolboxes. `open_toolbox` without arguments lists them.", "toolbox-1"),
+    ],
+)
+def test_more_toolboxes_get_fewer_words(count: int, has: str, has_not: str) -> None:
+    text = instructions(boxes(count))
+    assert has in text
+    assert has_not not in text.removeprefix(HOW)
+    assert len(text.encode()) <= MOST_BYTES
+
+
+def test_without_toolboxes_it_says_so() -> None:
+    assert instructions([]).endswith("No toolbox is configured.")
+
+
+def test_names_fit_the_room_and_tell_how_many_are_missing() -> None:
+    text = names(boxes(50), room=120)
+    assert len(text.encode()) <= 120
+    assert text.startswith("Toolboxes: toolbox-0, toolbox-1")
+    assert " more. `open_toolbox`" in text
+    assert names(boxes(2)) == "Toolboxes: toolbox-0, toolbox-1"
+
+
+BOXES = st.lists(
+    st.builds(
+        Box,
+        name=st.text(max_size=300),
+        description=st.text(max_size=3_000),
+        tools=st.none() | st.integers(0, 10**6),
+        words=st.lists(st.text(max_size=40), max_size=10).map(tuple),
+    ),
+    max_size=40,
+)
+
+
+@given(BOXES, st.integers(0, 3_000))
+def test_no_instructions_are_ever_over_the_limit(named: list[Box], most: int) -> None:
+    assert len(instructions(named).encode()) <= MOST_BYTES
+    assert len(instructions(named, most=most).encode()) <= most
+    assert len(names(named, room=most).encode()) <= most

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_workbench.economy.results import Reading, grep, lines, overview, page, reading
+
+POEM = "\n".join(f"line {number} of Many" for number in range(1, 101))
+
+
+def result(*content: dict[str, Any], **rest: Any) -> bytes:
+    return json.dumps({"content": list(content), **rest}).encode()
+
+
+def test_structured_content_is_the_value() -> None:
+    read = reading(result({"type": "text", "text": "see"}, structuredContent={"a": 1}))
+    assert read == Reading("see", {"a": 1}, True, ())
+
+
+def test_text_that_is_json_is_a_value_too() -> None:
+    assert reading(result({"type": "text", "text": ' {"a": [1]} '})).value == {"a": [1]}
+
+
+@pytest.mark.parametrize("text", ["plain", '{"a": ', "[1] and more", "12"])
+def test_other_text_is_only_text(text: str) -> None:
+    assert reading(result({"type": "text", "text": text})) == Reading(text, None, False, ())
+
+
+def test_blocks_that_are_not_text_are_counted_and_not_read() -> None:
+    read = reading(result({"type": "image", "data": "AAAA", "mimeType": "image/png"}, {"type": "text", "text": "a"}))
+    assert read == Reading("a", None, False, ("image",))
+
+
+@pytest.mark.parametrize("stored", [b"", b"not json", b"\xff\xfe", b"[]"])
+def test_a_result_that_cannot_be_read_is_text(stored: bytes) -> None:
+    assert not reading(stored).is_json
+
+
+def test_an_overview_has_size_shape_and_head() -> None:
+    value = {"items": [{"id": number} for number in range(500)]}
+    text = overview(reading(result({"type": "text", "text": json.dumps(value, indent=1)})), 600)
+    assert text.startswith("Whole result: ")
+    assert "Shape: {items: 500 × {id: integer}}" in text
+    assert '\n\n{\n "items": [\n' in text
+    assert len(text.encode()) <= 600
+
+
+@given(st.text(max_size=400), st.integers(0, 500))
+def test_an_overview_keeps_to_its_room(text: str, room: int) -> None:
+    for stored in (result({"type": "text", "text": text}), result({"type": "text", "text": json.dumps([text] * 3)})):
+        assert len(overview(reading(stored), room).encode()) <= room
+
+
+@given(st.text(max_size=300), st.integers(4, 100))
+def test_pages_put_together_are_the_text(text: str, room: int) -> None:
+    pieces, start = [], 0
+    while True:
+        part = page(text, start, room)
+        pieces.append(part.text)
+        assert len(part.text.encode()) <= room
+        if part.following is None:
+            break
+        assert part.following > start
+        start = part.following
+    assert "".join(pieces) == text
+
+
+def test_a_page_ends_with_a_line_where_it_can() -> None:
+    assert page(POEM, 0, 40).text == "line 1 of Many\nline 2 of Many\n"
+
+
+def test_lines_are_numbered_and_counted_from_one() -> None:
+    part = lines(POEM, 99, 200, 1_000)
+    assert part.text == "99: line 99 of Many\n100: line 100 of Many"
+    assert part.note == "lines 99 to 100 of 100"
+    assert part.following is None
+
+
+def test_lines_that_do_not_fit_are_read_on_from_the_next() -> None:
+    part = lines(POEM, 1, 100, 45)
+    assert part.text == "1: line 1 of Many\n2: line 2 of Many"
+    assert part.following == 3
+
+
+@pytest.mark.parametrize(
+    ("pattern", "numbers"),
+    [
+        ("line 42 ", [42]),
+        ("LINE 42", []),
+        ("many", list(range(1, 101))),
+        ("Many", list(range(1, 101))),
+        ("line*9 of", [9, 19, 29, 39, 49, 59, 69, 79, 89, 99]),
+        ("of*line", []),
+        ("line 7 |line 8 ", [7, 8]),
+        (".*", []),
+        ("*", []),
+        ("", []),
+    ],
+)
+def test_grep_finds_plain_text_with_gaps_and_alternatives(pattern: str, numbers: list[int]) -> None:
+    part = grep(POEM, pattern, room=10_000)
+    assert [int(line.partition(":")[0]) for line in part.text.split("\n") if line] == numbers
+
+
+def test_grep_shows_lines_around_and_reads_on() -> None:
+    part = grep(POEM, "line 5 ", room=1_000, around=1)
+    assert [line.partition(":")[0] for line in part.text.split("\n")] == ["4", "5", "6"]
+    first = grep(POEM, "many", room=40)
+    assert first.following == 3
+    assert grep(POEM, "many", room=40, first=3).text.startswith("3: ")
+
+
+def test_grep_cuts_a_long_line_to_what_was_found() -> None:
+    part = grep("x" * 100_000 + "NEEDLE" + "y" * 100_000, "needle", room=2_000)
+    assert "NEEDLE" in part.text
+    assert len(part.text) < 500
+
+
+def test_grep_is_not_slow_on_what_ruins_regular_expressions() -> None:
+    # A backtracking engine would need some 10**15 steps for this.
+    assert grep("a" * 100_000, "a*a*a*b", room=100).text == ""

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_workbench.economy.select import BadExpression, select
+
+DATA: dict[str, Any] = {
+    "items": [
+        {"id": 1, "title": "one", "tags": ["x", "y"], "open": True, "by": {"age": 5}},
+        {"id": 2, "title": "two", "tags": [], "open": False},
+        {"id": 3, "title": "three", "tags": ["z"], "open": True, "by": {"age": 1}},
+    ],
+    "total": 3,
+    "none": None,
+    "zero": 0,
+    "a b": {"k~/": "odd"},
+    "byName": {"p": {"n": 1}, "q": {"n": 2}},
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "selected"),
+    [
+        ("", DATA),
+        ("/items/0/title", "one"),
+        ("/a b/k~0~1", "odd"),
+        ("/items/9", None),
+        ("/items/-", None),
+        ("total", 3),
+        ("@.total", 3),
+        ('"a b"."k~/"', "odd"),
+        ("items[0].title", "one"),
+        ("items[-1].id", 3),
+        ("items[9].id", None),
+        ("items[*].id", [1, 2, 3]),
+        ("items[].tags", [["x", "y"], [], ["z"]]),
+        ("items[].tags[]", ["x", "y", "z"]),
+        ("items[*].tags[0]", ["x", "z"]),
+        ("items[*].by.age", [5, 1]),
+        ("items[0:2].id", [1, 2]),
+        ("items[::-1].id", [3, 2, 1]),
+        ("byName.*.n", [1, 2]),
+        ("items[?open].id", [1, 3]),
+        ("items[?!open].id", [2]),
+        ("items[?!!open].id", [1, 3]),
+        ("items[?id > `1`].id", [2, 3]),
+        ("items[?id >= `2` && open].title", ["three"]),
+        ("items[?id == `1` || title == 'two'].id", [1, 2]),
+        ("items[?contains(tags, 'z')].id", [3]),
+        ("items[?starts_with(title, 't')].id", [2, 3]),
+        ("items[?by.age < `3`].id", [3]),
+        ("items[?title < `3`].id", []),
+        ("items[0].{number: id, name: title}", {"number": 1, "name": "one"}),
+        ("items[*].[id, title]", [[1, "one"], [2, "two"], [3, "three"]]),
+        ("[total, zero]", [3, 0]),
+        ("items[*].id | [0]", 1),
+        ("items[*].id | sum(@)", 6),
+        ("length(items)", 3),
+        ("keys(byName)", ["p", "q"]),
+        ("sort_by(items, &title)[*].id", [1, 3, 2]),
+        ("max_by(items, &id).title", "three"),
+        ("map(&id, items)", [1, 2, 3]),
+        ("join(', ', items[*].title)", "one, two, three"),
+        ("not_null(none, total)", 3),
+        ("none.anything[0].at_all", None),
+        ("total.id", None),
+        ("zero || total", 0),
+        ("none || total", 3),
+        ("(none || byName).p.n", 1),
+        ("`[1, 2]`[1]", 2),
+        ("type(items)", "array"),
+        ("`true` == `1`", False),
+    ],
+)
+def test_an_expression_takes_out_what_it_names(expression: str, selected: object) -> None:
+    assert select(DATA, expression) == selected
+
+
+@pytest.mark.parametrize(
+    ("expression", "complaint"),
+    [
+        ("items[", "expected an index"),
+        ("a..b", "expected a field after `.` at character 3"),
+        ("items[?]", "expected a field at character 8"),
+        ("{a}", "expected `:`"),
+        ("total id", "expected end"),
+        ("#", "cannot read character 1"),
+        ("'unclosed", "cannot read character 1"),
+        ("items[1:2:0]", "step of 0"),
+        ("items[a]", "expected an index"),
+        ("length(total)", "cannot be applied"),
+        ("length(items, items)", "cannot be applied"),
+        ("nonsense(@)", "there is no function `nonsense`"),
+        ("sort_by(items, id)", "`&expression`"),
+        ("(" * 60 + "a" + ")" * 60, "too many levels"),
+        ("a" * 2_000, "longer than"),
+    ],
+)
+def test_a_bad_expression_says_what_is_wrong(expression: str, complaint: str) -> None:
+    with pytest.raises(BadExpression, match=complaint.replace("(", r"\(").replace("`.`", r"`\.`")):
+        select(DATA, expression)
+
+
+def test_a_selection_that_repeats_itself_without_end_is_refused() -> None:
+    with pytest.raises(BadExpression, match="too large"):
+        select(DATA, " | ".join(["[@, @]"] * 80))
+
+
+def test_too_much_work_is_refused() -> None:
+    with pytest.raises(BadExpression, match="too much work"):
+        select([[0] * 1_000] * 1_000, "[*][*].a")
+
+
+@settings(max_examples=300)
+@given(st.text(alphabet="ab.[]*?{}()|&!<>=@:,'`\"01- \\", max_size=30))
+def test_any_text_selects_something_or_is_a_bad_expression(expression: str) -> None:
+    with suppress(BadExpression):
+        select(DATA, expression)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_workbench.economy.terms import is_pair, runs, spelt, stem, terms
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["createPullRequest", "create_pull_request", "create-pull-request", "create.pull.request", "CREATE_PULL_REQUEST"],
+)
+def test_every_way_to_join_words_gives_the_same_terms(name: str) -> None:
+    assert terms(name) == terms("create pull request")
+
+
+def test_an_acronym_ends_where_the_next_word_begins() -> None:
+    assert terms("parseHTTPResponse2JSON") == [stem("parse"), "http", stem("response"), "2", "json"]
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        ["calculate", "calculates", "calculating", "calculated", "calculation", "calculator", "calculators"],
+        ["search", "searches", "searching", "searched"],
+        ["query", "queries", "querying"],
+        ["file", "files"],
+        ["convert", "converter", "conversion"][:2],
+        ["run", "running", "runs"],
+    ],
+)
+def test_inflections_of_one_word_meet(family: list[str]) -> None:
+    assert len({stem(word) for word in family}) == 1
+
+
+@pytest.mark.parametrize("word", ["css", "aws", "status", "access", "this", "bus", "sms", "k8s", "id"])
+def test_words_that_only_look_inflected_stay(word: str) -> None:
+    assert stem(word) in (word, word.removesuffix("s") if word in ("aws", "sms") else word)
+
+
+def test_words_that_say_nothing_are_dropped() -> None:
+    assert terms("Get the list of files in a folder") == terms("get list files folder")
+
+
+def test_chinese_becomes_pairs_of_characters() -> None:
+    assert terms("搜索文件") == ["搜索", "索文", "文件"]
+
+
+def test_a_single_ideograph_is_a_term() -> None:
+    assert terms("查 file") == ["查", "file"]
+
+
+def test_identifiers_inside_other_scripts_are_still_split() -> None:
+    assert terms("使用getUser查询") == ["使用", "get", "user", "查询"]
+
+
+def test_accents_do_not_matter() -> None:
+    assert terms("Résumé café") == terms("resume cafe")
+
+
+@pytest.mark.parametrize("text", ["найти файлы", "βρες αρχεία", "חפש קבצים", "ابحث عن ملفات", "फ़ाइल खोजें"])
+def test_words_of_other_scripts_stay_words(text: str) -> None:
+    assert len(terms(text)) == len(text.split())
+
+
+def test_keys_and_hashes_are_no_words() -> None:
+    assert terms("a" * 100) == []
+
+
+def test_spelt_gives_the_word_that_a_term_came_from() -> None:
+    assert spelt("listRepositories") == [("list", "list"), (stem("repositories"), "repositories")]
+
+
+def test_a_pair_is_told_from_a_word() -> None:
+    assert is_pair("搜索")
+    assert not is_pair("go")
+    assert not is_pair("查")
+
+
+@given(st.text())
+def test_any_text_gives_terms_without_spaces_or_upper_case(text: str) -> None:
+    for term in terms(text):
+        assert term
+        assert not any(character.isspace() for character in term)
+        assert term == term.lower() or not term.isascii()
+
+
+@given(st.text(), st.text())
+def test_terms_of_a_text_do_not_depend_on_what_stands_beside_it(one: str, other: str) -> None:
+    assert terms(f"{one} {other}") == terms(one) + terms(other)
+
+
+@given(st.text())
+def test_runs_lose_only_ascii_punctuation_and_space(text: str) -> None:
+    kept = "".join(runs(text))
+    assert kept == "".join(each for each in text if not each.isascii() or each.isalnum())

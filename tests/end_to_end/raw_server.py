@@ -1,0 +1,60 @@
+"""A legacy stdio server whose every answer to a call is exactly the bytes that the call asks for.
+
+The tool `raw` takes `latin1` (each character is a byte; `$ID` becomes the id of the request), `piecewise` (one byte per
+write), `end` (exit status after the bytes are out). The tool `count` counts its calls. Run as a script.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("raw", "count", "deaf")]
+
+
+def answer(id: Any, result: dict[str, Any]) -> None:
+    write(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}).encode() + b"\n")
+
+
+def write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def raw(id: Any, arguments: dict[str, Any]) -> None:
+    data = arguments["latin1"].replace("$ID", json.dumps(id)).encode("latin1")
+    for piece in [data[index : index + 1] for index in range(len(data))] if arguments.get("piecewise") else [data]:
+        write(piece)
+    if "end" in arguments:
+        os._exit(arguments["end"])
+
+
+def main() -> None:
+    count = 0
+    if "--mark" in sys.argv:
+        write(b"\xef\xbb\xbf")
+    for line in sys.stdin.buffer:
+        message = json.loads(line)
+        method, id = message.get("method"), message.get("id")
+        if method == "initialize":
+            answer(id, {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "raw"}})
+        elif method == "tools/list":
+            answer(id, {"tools": TOOLS})
+        elif method == "tools/call":
+            name, arguments = message["params"]["name"], message["params"].get("arguments", {})
+            if name == "count":
+                count += 1
+                answer(id, {"content": [], "structuredContent": {"count": count}})
+            elif name == "deaf":
+                # Never reads again.
+                signal.pause()
+            else:
+                raw(id, arguments)
+
+
+if __name__ == "__main__":
+    main()

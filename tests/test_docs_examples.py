@@ -1,0 +1,188 @@
+"""Every example in the documents works: configurations load, JSON is JSON, commands run.
+
+A line of a shell example must be of a kind that is known here (`CHECKS`); a new kind needs a way to check it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from msgspec import Raw
+
+from mcp_workbench.cli.commands import SUMMARIES, find
+from mcp_workbench.cli.flags import parse
+from mcp_workbench.cli.serve import FLAGS
+from mcp_workbench.config.load import parse as parse_config
+from mcp_workbench.face.identifier import read_use_tool
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+class Example(NamedTuple):
+    """A fenced block of a document."""
+
+    document: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.document.name}:{self.line}"
+
+
+def examples(*languages: str) -> list[Example]:
+    return [example for document in DOCUMENTS for example in blocks(document) if example.language in languages]
+
+
+def blocks(document: Path) -> Iterator[Example]:
+    content = document.read_text(encoding="utf-8")
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", content, re.MULTILINE | re.DOTALL):
+        yield Example(document, content.count("\n", 0, found.start()) + 1, found[1], found[2])
+
+
+def commands() -> list[tuple[Example, str]]:
+    """Each command of each shell example, without its comment."""
+    lines = [
+        (example, line.partition(" #")[0].strip()) for example in examples("sh") for line in example.text.splitlines()
+    ]
+    return [(example, line) for example, line in lines if line and not line.startswith("#")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the README's first configuration, and `mcp-workbench` on the path."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "mcp-workbench"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m mcp_workbench "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    first = next(example for example in blocks(ROOT / "README.md") if example.language == "jsonc")
+    (tmp_path / "workbench-config.json").write_text(first.text)
+    return tmp_path
+
+
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = ["bash", "-o", "pipefail", "-c", line]
+    return subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+
+
+# JSON
+
+
+@pytest.mark.parametrize("example", examples("json", "jsonc"), ids=str)
+def test_an_example_in_json_is_a_configuration_that_loads_or_a_call(example: Example) -> None:
+    if re.search(r'^  "(toolboxes|mcpServers|servers)":', example.text, re.MULTILINE):
+        assert parse_config(example.text.encode(), "example.json", {}).toolboxes
+    else:
+        assert read_use_tool(Raw(example.text.encode())).tool.toolbox
+
+
+def test_what_clients_are_told_to_start_is_a_command_line_of_ours() -> None:
+    started = []
+    for example in examples("json"):
+        value = json.loads(example.text)
+        entry = {**value.get("mcpServers", {}), **value.get("servers", {})}.get("workbench")
+        if entry is not None:
+            words = [entry["command"], *entry["args"]]
+            started.append(words[words.index("mcp-workbench") + 1 :])
+    assert started
+    for words in started:
+        assert words[0] == "serve"
+        assert parse(words[1:], FLAGS, positionals=1).value("config") == "/home/me/workbench-config.json"
+
+
+# shells
+
+
+def runs(line: str, folder: Path) -> None:
+    done = shell(line, folder)
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert "error" not in done.stderr, done.stderr
+
+
+def is_a_target_of_make(line: str, folder: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(rf"^{shlex.split(line)[1]}:", makefile, re.MULTILINE), line
+
+
+def installs_this_package(line: str, folder: Path) -> None:
+    name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
+    assert shlex.split(line)[-1] == name
+
+
+def tells_a_client_to_start_us(line: str, folder: Path) -> None:
+    own = line.partition(" -- ")[2]
+    assert own, f"{line} starts nothing"
+    runs(own.replace("/home/me/", f"{folder}/"), folder)
+
+
+def sets_a_variable(line: str, folder: Path) -> None:
+    assert re.fullmatch(r"export [A-Z_]+=\S+", line)
+
+
+CHECKS: dict[str, Callable[[str, Path], None]] = {
+    "mcp-workbench": runs,
+    "echo": runs,
+    "make": is_a_target_of_make,
+    "pip install": installs_this_package,
+    "pipx install": installs_this_package,
+    "uv tool install": installs_this_package,
+    "claude mcp add": tells_a_client_to_start_us,
+    "export": sets_a_variable,
+}
+
+
+@pytest.mark.parametrize(("example", "line"), commands(), ids=lambda value: str(value)[:50])
+def test_every_command_of_a_shell_example_works(example: Example, line: str, folder: Path) -> None:
+    kinds = [kind for kind in CHECKS if line == kind or line.startswith(f"{kind} ")]
+    assert kinds, f"{example}: nobody knows how to check `{line}`"
+    CHECKS[kinds[0]](line, folder)
+
+
+def test_the_readme_shows_what_check_says(folder: Path) -> None:
+    shown = next(example.text for example in blocks(ROOT / "README.md") if example.language == "text")
+    done = shell("mcp-workbench check --connect 2>&1", folder)
+
+    def words(text: str) -> list[list[str]]:
+        return [re.sub(r"\d+\.\d\d s", "T s", line).split() for line in text.splitlines()]
+
+    assert words(done.stdout) == words(shown)
+
+
+# commands in the running text
+
+
+def mentioned() -> list[tuple[str, str]]:
+    found = []
+    for document in DOCUMENTS:
+        text = re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        spans = re.findall(r"`mcp-workbench ([^`]+)`", text.replace("\n", " "))
+        found += [(document.name, span.replace("\\|", "|")) for span in spans]
+    return found
+
+
+@pytest.mark.parametrize(("document", "span"), mentioned())
+def test_commands_that_the_text_mentions_exist_with_their_options(document: str, span: str) -> None:
+    first = span.split()[0]
+    if first.startswith("-"):
+        first = "serve"
+    if first in ("COMMAND", "help"):
+        return
+    assert first in SUMMARIES, f"{document}: there is no command `{first}`"
+    known = {flag.name for flag in (FLAGS if first == "serve" else find(first).flags)} | {"help"}
+    own = re.split(r"[;|]", span)[0]
+    options = re.findall(r"(?<= )--([a-z-]+)", f" {own}")
+    unknown = [option for option in options if option not in known] if first != "demo" else []
+    assert not unknown, f"{document}: `{first}` has no option {unknown}"
