@@ -14,7 +14,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test lint format format-check types check bench build constraints clean
+.PHONY: help demo install dev test lint format format-check types check bench bench-context build constraints clean
 
 help:
 	@echo 'make demo         install into $(VENV) and show the main job on the servers inside the package'
@@ -24,6 +24,7 @@ help:
 	@echo 'make format       ruff format, and what ruff can mend by itself'
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
+	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues'
 	@echo 'make build        sdist and wheel into dist/'
 	@echo 'make constraints  resolve the dependencies anew and write the constraints files'
 	@echo 'make clean        remove $(VENV) and everything that tools left behind'
@@ -55,6 +56,11 @@ check: lint format-check types test
 
 bench: $(DEV)
 	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+# DATA is a folder of tool catalogues and labelled needs; docs/performance.md says what is in it.
+bench-context: $(DEV)
+	@test -n "$(DATA)" || { echo 'make bench-context DATA=<folder with tool catalogues>' >&2; exit 2; }
+	@$(BIN)/python -m bench.context $(DATA) $(BENCH_ARGS)
 
 build: $(DEV)
 	@rm -rf dist

@@ -18,14 +18,14 @@ from typing import Any, Final, Literal
 
 import anyio
 from mcp.server.caching import CacheableMethod, CacheHint
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
-from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.types import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, EmptyResult, SetLevelRequestParams
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -110,13 +110,11 @@ async def serve_stdio(server: EverythingServer, era: Era) -> None:
             await server.run(read, write, server.create_initialization_options())
 
 
-async def _refuse_handshake(context: ServerRequestContext[Any, Any], call_next: Any) -> Any:
-    if context.method == "initialize":
-        from mcp.shared.exceptions import MCPError
-
-        data = {"supported": list(MODERN_PROTOCOL_VERSIONS), "requested": (context.params or {}).get("protocolVersion")}
+async def _refuse_handshake(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    if ctx.method == "initialize":
+        data = {"supported": list(MODERN_PROTOCOL_VERSIONS), "requested": (ctx.params or {}).get("protocolVersion")}
         raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, "there is no handshake in this era", data)
-    return await call_next(context)
+    return await call_next(ctx)
 
 
 class OneEra:

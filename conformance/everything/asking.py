@@ -15,7 +15,6 @@ import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from mcp.types import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CreateMessageRequest,
@@ -28,6 +27,7 @@ from mcp.types import (
     ListRootsRequest,
     ListRootsResult,
 )
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 # Under this member of `_meta` a legacy server may name its question. The bridge shows it to modern clients under that
 # name, where a modern server would have chosen the key itself.

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from mcp.types import (
     INVALID_PARAMS,
     BlobResourceContents,
@@ -27,6 +26,7 @@ from mcp.types import (
     TextResourceContents,
     UnsubscribeRequestParams,
 )
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from conformance.everything.media import PNG
 

@@ -110,7 +110,11 @@ class Gateway:
     def start_task(self, work: Awaitable[None]) -> asyncio.Task[None]:
         """A task of the house. What goes wrong inside is logged and ends that task alone."""
         assert self._tasks is not None
-        return self._tasks.create_task(_contained(work))
+        task = self._tasks.create_task(_contained(work))
+        if asyncio.iscoroutine(work):
+            # One that is cancelled before its first step would leave `work` behind, and Python complain about that.
+            task.add_done_callback(lambda _: work.close())
+        return task
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
         config = connection.config

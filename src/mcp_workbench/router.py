@@ -34,9 +34,7 @@ log = logging.getLogger(__name__)
 STARTS_AT_ONCE: Final = 8
 # A server that failed is started again for a list at most this often.
 ASK_AGAIN_AFTER: Final = 30.0
-NOBODY_ASKED: Final = (
-    "`requestState` and `inputResponses` belong to no question that was asked here; send the request anew, without them"
-)
+NOBODY_ASKED: Final = "`requestState` belongs to no question that was asked here; send the request anew, without it"
 
 
 class RoutedCall(ForwardedExchange):
@@ -47,7 +45,7 @@ class RoutedCall(ForwardedExchange):
     view: View
     capabilities: bytes
     from_modern: bool
-    # Brings answers to questions that are not ours: a modern server has asked them.
+    # Carries a `requestState` that is not ours: a modern server has given it out.
     is_retry: bool
     meta: Raw | None
     # Where it went, as far as it got.
@@ -235,11 +233,9 @@ class Router:
 
     def list_when_possible(self, call: RoutedCall, answer: Callable[[], None]) -> None:
         """Call `answer` when the list can be given: at once, unless the face shows servers that nobody knows yet."""
-        if not self.face.lists_everything:
-            answer()
-            return
-        self.face.recalled(self._catalog.entries())
-        unheard = [entry for entry in self._catalog.entries() if not entry.is_live]
+        awaited = self.face.awaited()
+        self.face.recalled(awaited)
+        unheard = [entry for entry in awaited if not entry.is_live]
         if not unheard:
             answer()
             return

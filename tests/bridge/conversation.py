@@ -6,7 +6,7 @@ Owns what the same conversation looks like in each era; what a test says once th
 from __future__ import annotations
 
 from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import Client, Json, Request
+from tests.bridge.stage import Client, Json, Request, until
 
 FORM: Json = {
     "message": "Who are you?",
@@ -54,13 +54,13 @@ class Conversation:
         self.request: Request = client.call(route, **call)  # type: ignore[arg-type]
         self._rounds = 0
 
-    def ask(self, *kinds: str) -> list[Json]:
+    async def ask(self, *kinds: str) -> list[Json]:
         """One round of questions, asked at once, answered, and brought back to the server. Returns what was asked."""
         self._rounds += 1
         wanted = {f"{number} {kind}": KINDS[kind] for number, kind in enumerate(kinds)}
         if self.server.era == "legacy":
             ids = {key: self.server.ask(method, params) for key, (method, params, _) in wanted.items()}
-            asked = self._let_the_client_answer(wanted)
+            asked = await self._let_the_client_answer(wanted)
             for key, (_, _, answer) in wanted.items():
                 got = self.server.answer_to(ids[key])
                 assert got is not None and got["result"] == answer
@@ -68,7 +68,7 @@ class Conversation:
             state = f"state {self._rounds}"
             questions = {key: (method, params) for key, (method, params, _) in wanted.items()}
             self.server.reply(self.server.call, input_required(questions, state))
-            asked = self._let_the_client_answer(wanted)
+            asked = await self._let_the_client_answer(wanted)
             retried = self.server.call["params"]
             assert retried["inputResponses"] == {key: answer for key, (_, _, answer) in wanted.items()}
             assert retried["requestState"] == state
@@ -83,14 +83,15 @@ class Conversation:
         assert {key: result[key] for key in final} == final, "nothing is lost or changed"
         return result
 
-    def _let_the_client_answer(self, wanted: dict[str, tuple[str, Json, Json]]) -> list[Json]:
+    async def _let_the_client_answer(self, wanted: dict[str, tuple[str, Json, Json]]) -> list[Json]:
         asked: list[Json] = []
         if self.client.era == "legacy":
             for question in self.client.questions()[-len(wanted) :]:
                 asked.append({"method": question["method"], "params": question.get("params", {})})
                 self.client.answer(question, _fitting(asked[-1], wanted))
             return asked
-        while self.request.answer is not None:
+        while len(asked) < len(wanted):
+            await until(lambda: self.request.answer is not None)
             assert self.request.result["resultType"] == "input_required"
             questions: Json = self.request.result["inputRequests"]
             asked += questions.values()

@@ -1,4 +1,4 @@
-"""A server that a test plays by hand (`ServerLink`): it introduces itself in its era, and leaves the rest to the test."""
+"""A server that a test plays by hand (`ServerLink`): it introduces itself in its era, the rest is the test's."""
 
 from __future__ import annotations
 
@@ -23,12 +23,28 @@ CAPABILITIES = {
     "completions": {},
     "logging": {},
 }
+WELCOME = {"capabilities": CAPABILITIES, "instructions": "Played."}
 LISTS: dict[str, Json] = {
     "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("work", "warm_up")]},
     "prompts/list": {"prompts": [{"name": "write"}]},
     "resources/list": {"resources": [{"uri": "test:///one", "name": "one"}]},
     "resources/templates/list": {"resourceTemplates": []},
 }
+
+
+class Clock:
+    """An event loop that is ahead of its time."""
+
+    def __init__(self, loop: Any, ahead: float) -> None:
+        self._loop = loop
+        self._ahead = ahead
+
+    def time(self) -> float:
+        now: float = self._loop.time() + self._ahead
+        return now
+
+    def call_later(self, delay: float, function: Any) -> Any:
+        return self._loop.call_later(delay, function)
 
 
 class PlayedServer:
@@ -44,7 +60,6 @@ class PlayedServer:
         # Everything that came, and what the handshake or each modern request declared.
         self.received: list[Json] = []
         self.declared: Json = {}
-        self.listening = 0
         self.is_stopped = False
         self._answered: set[object] = set()
         self._asked = 0
@@ -72,10 +87,7 @@ class PlayedServer:
         method, params = message["method"], message.get("params", {})
         if method == "initialize" and self.era == "legacy":
             self.declared = params
-            self.reply(
-                message,
-                {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": SERVER_INFO},
-            )
+            self.reply(message, {"protocolVersion": "2025-11-25", "serverInfo": SERVER_INFO, **WELCOME})
         elif method == "server/discover" and self.era == "modern":
             self.declared = params["_meta"]
             meta = {META + "serverInfo": SERVER_INFO}
@@ -93,7 +105,6 @@ class PlayedServer:
         elif method in LISTS:
             self.reply(message, LISTS[method])
         elif method == "subscriptions/listen" and self.era == "modern":
-            self.listening = 1
             meta = {META + "subscriptionId": message["id"]}
             granted = params["notifications"]
             self.tell("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": granted})
@@ -154,6 +165,12 @@ class PlayedServer:
 
     def told(self, method: str) -> list[Json]:
         return [m.get("params", {}) for m in self.received if m.get("method") == method and "id" not in m]
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass on this link, and deadlines with it."""
+        loop = self.traffic._loop
+        self.traffic._loop = Clock(loop, seconds)  # type: ignore[assignment]
+        self.traffic._sweep()
 
     def crash(self) -> None:
         self.traffic.on_closed("the server exited with status 9")

@@ -167,11 +167,13 @@ class Stage:
     def __init__(self, gateway: PlayedGateway, face: str) -> None:
         self.gateway = gateway
         self.parking = gateway.parking
+        self.clients: list[Client] = []
         self._face = face
 
     def client(self, era: str, capabilities: Json | None = None, principal: str = "") -> Client:
         declared = EVERYTHING if capabilities is None else capabilities
-        return Client(self.gateway, era, declared, principal, self._face)
+        self.clients.append(Client(self.gateway, era, declared, principal, self._face))
+        return self.clients[-1]
 
     async def connect(self, client: Client, server: str = "server") -> PlayedServer:
         """The server that this client's calls go to, started and listed."""
@@ -199,8 +201,9 @@ class Stage:
         return (
             len(self.parking) == 0
             and not self.parking._counts
-            and not any(len(played.traffic.pending) - played.listening for played in self.gateway.played)
+            and not any(played.traffic.call_count for played in self.gateway.played)
             and not any(played.traffic._questions for played in self.gateway.played)
+            and not any(client.session.calls or len(client.session.questions) for client in self.clients)
         )
 
 

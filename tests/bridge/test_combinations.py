@@ -6,7 +6,7 @@ import pytest
 
 from mcp_workbench.config.model import FaceName
 from tests.bridge.conversation import KINDS, METHODS, Conversation
-from tests.bridge.stage import ERAS, META, staged
+from tests.bridge.stage import ERAS, staged
 
 # A call of a tool, in the face that shows it and through `use_tool`; a prompt; a resource.
 ROUTES: list[tuple[FaceName, str]] = [("flat", "tool"), ("proxy", "tool"), ("flat", "prompt"), ("flat", "resource")]
@@ -17,6 +17,7 @@ every_combination = pytest.mark.parametrize(
 every_route = pytest.mark.parametrize(("face", "route"), ROUTES, ids=[f"{face}-{route}" for face, route in ROUTES])
 
 
+@pytest.mark.bridge("call", "result-type")
 @every_combination
 @every_route
 async def test_a_plain_call_arrives_as_it_was_sent_and_is_answered_as_the_server_said(
@@ -33,22 +34,25 @@ async def test_a_plain_call_arrives_as_it_was_sent_and_is_answered_as_the_server
         assert stage.is_clean()
 
 
+@pytest.mark.bridge("question", "parking", "rounds", "page-to-visit")
 @every_combination
 @every_route
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_question_reaches_the_client_and_its_answer_the_server(
-    client_era: str, server_era: str, face: FaceName, route: str, kind: str
+async def test_a_question_of_any_kind_reaches_the_client_and_its_answer_the_server(
+    client_era: str, server_era: str, face: FaceName, route: str
 ) -> None:
     async with staged(server_era, face=face) as stage:
         client = stage.client(client_era)
         server = await stage.connect(client)
-        talk = Conversation(client, server, route)
-        (asked,) = talk.ask(kind)
-        assert asked["method"] == KINDS[kind][0]
-        talk.finish()
-        assert stage.is_clean()
+        for kind, (method, params, _) in KINDS.items():
+            talk = Conversation(client, server, route)
+            (asked,) = await talk.ask(kind)
+            assert asked["method"] == method
+            assert asked["params"] == params, "as the server wrote it"
+            talk.finish()
+            assert stage.is_clean()
 
 
+@pytest.mark.bridge("question", "parking", "rounds")
 @every_combination
 @every_route
 async def test_questions_may_follow_each_other_and_come_at_once(
@@ -58,9 +62,93 @@ async def test_questions_may_follow_each_other_and_come_at_once(
         client = stage.client(client_era)
         server = await stage.connect(client)
         talk = Conversation(client, server, route)
-        assert len(talk.ask("form")) == 1
-        assert len(talk.ask("sampling", "roots", "url")) == 3
-        assert len(talk.ask("roots")) == 1
-        assert len(talk.ask("declined form", "sampling")) == 2
+        assert len(await talk.ask("form")) == 1
+        assert len(await talk.ask("sampling", "roots", "url")) == 3
+        assert len(await talk.ask("roots")) == 1
+        assert len(await talk.ask("declined form", "sampling")) == 2
         talk.finish()
         assert stage.is_clean()
+
+
+@pytest.mark.bridge("progress")
+@every_combination
+async def test_progress_comes_under_the_token_that_the_client_chose(client_era: str, server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        request = client.call(meta={"progressToken": "mine", "example.test/kept": 1})
+        meta = server.call["params"]["_meta"]
+        assert meta["progressToken"] == server.call["id"], "two clients may use the same token, so it is ours"
+        assert meta["example.test/kept"] == 1
+        for step in (1, 2):
+            server.tell(
+                "notifications/progress", {"progressToken": meta["progressToken"], "progress": step, "total": 2}
+            )
+        server.reply(server.call, {"content": []})
+        server.tell("notifications/progress", {"progressToken": meta["progressToken"], "progress": 3})
+        assert [(each["progressToken"], each["progress"]) for each in request.progress] == [("mine", 1), ("mine", 2)]
+
+
+@pytest.mark.bridge("progress")
+@every_combination
+async def test_a_client_that_wants_no_progress_gets_none(client_era: str, server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        request = client.call()
+        assert "progressToken" not in server.call["params"].get("_meta", {})
+        server.tell("notifications/progress", {"progressToken": server.call["id"], "progress": 1})
+        assert request.progress == []
+
+
+@pytest.mark.bridge("cancellation")
+@every_combination
+@every_route
+async def test_a_call_that_the_client_gives_up_is_given_up_at_the_server(
+    client_era: str, server_era: str, face: FaceName, route: str
+) -> None:
+    async with staged(server_era, face=face) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        request = client.call(route)
+        call = server.call
+        client.cancel(request)
+        assert server.told("notifications/cancelled") == [{"requestId": call["id"], "reason": "the test cancels"}]
+        server.reply(call, {"content": []})
+        assert request.answer is None, "a call that was given up is not answered"
+        assert stage.is_clean()
+
+
+@pytest.mark.bridge("cancellation")
+@every_combination
+async def test_a_call_that_is_given_up_before_its_server_is_there_is_never_sent(
+    client_era: str, server_era: str
+) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        server.crash()
+        request = client.call()
+        client.cancel(request)
+        await stage.connect(client)
+        again = stage.gateway.played[-1]
+        assert again is not server
+        assert [call["params"]["name"] for call in again.requests("tools/call")] == []
+        assert request.answer is None
+        assert stage.is_clean()
+
+
+@pytest.mark.bridge("cancellation")
+@every_combination
+async def test_what_cannot_be_given_up_is_ignored(client_era: str, server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        request = client.call()
+        for id in (request.id + 1, str(request.id), None, {"a": 1}):
+            client.tell("notifications/cancelled", {"requestId": id})
+        client.tell("notifications/cancelled")
+        server.reply(server.call, {"content": []})
+        assert request.result["content"] == []
+        client.cancel(request)
+        assert server.told("notifications/cancelled") == []

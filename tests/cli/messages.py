@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "mcp_workbench"
@@ -17,11 +17,7 @@ FOREIGN = ("demo",)
 
 # callable: the position of the text among its arguments, its name as a keyword, and what is put around it
 BIRTHPLACES: dict[str, tuple[int, str, str]] = {
-    # errors.py and what derives from it
-    "ConfigError": (0, "message", "{}"),
-    "DownstreamError": (0, "message", "{}"),
-    "DownstreamTimeout": (0, "message", "{}"),
-    "ServerGone": (0, "message", "{}"),
+    # what derives from these is found by itself
     "WorkbenchError": (0, "message", "{}"),
     "ClientError": (1, "message", "{}"),
     "_quoting": (0, "what", "{}"),
@@ -34,7 +30,6 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "_fault": (0, "found", "found {}"),
     # command lines
     "UsageError": (0, "message", "{}"),
-    "DemoFailed": (0, "message", "{}"),
     "complain": (0, "message", "{}"),
     # what agents and clients get
     "BadIdentifier": (0, "message", "{}"),
@@ -44,6 +39,8 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "error_response": (2, "message", "{}"),
     "_refuse": (2, "message", "{}"),
     "BadState": (0, "message", "{}"),
+    "BadRequest": (0, "message", "{}"),
+    "BadExpression": (0, "message", "{}"),
     "refused": (0, "reason", "{}"),
     # how a connection to a server ends
     "_close": (0, "reason", "{}"),
@@ -53,7 +50,7 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "_complain": (3, "message", "{}"),
 }
 # Functions that return a text.
-MAKERS = ("describe_exit", "_unknown")
+MAKERS = ("describe_exit", "_unknown", "_thorough")
 
 # Texts that are put together from parts; a test of its own brings each of them out.
 COMPOSED = (
@@ -65,33 +62,52 @@ COMPOSED = (
 
 def error_texts() -> dict[str, str]:
     """Every error text with its values written `…`, and where it was found."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    trees = {path: tree for path, tree in trees.items() if path.relative_to(PACKAGE).parts[0] not in FOREIGN}
+    places = _with_derived(trees.values())
     found: dict[str, str] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        room = path.relative_to(PACKAGE).parts[0]
-        if room in FOREIGN:
-            continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for path, tree in trees.items():
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                for line, text in _texts_in(function):
+                for line, text in _texts_in(function, tree, places):
                     found.setdefault(text, f"{path.relative_to(PACKAGE.parent)}:{line}")
     return found
 
 
-def _texts_in(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:
+def _with_derived(trees: Iterable[ast.Module]) -> dict[str, tuple[int, str, str]]:
+    """The birthplaces, and every class that derives from one of them."""
+    places = dict(BIRTHPLACES)
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    while True:
+        derived = {
+            each.name: places[base.id]
+            for each in classes
+            for base in each.bases
+            if isinstance(base, ast.Name) and base.id in places and each.name not in places
+        }
+        if not derived:
+            return places
+        places |= derived
+
+
+def _texts_in(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, module: ast.Module, places: dict[str, tuple[int, str, str]]
+) -> Iterator[tuple[int, str]]:
     for node in ast.walk(function):
         if function.name in MAKERS and isinstance(node, ast.Return) and node.value is not None:
-            yield from ((node.lineno, text) for text in spelled(node.value, function))
+            texts = spelled(node.value, function, module)
+            yield from ((node.lineno, text) for text in texts if _says_something(text))
         if not isinstance(node, ast.Call):
             continue
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-        if name not in BIRTHPLACES:
+        if name not in places:
             continue
-        position, keyword, frame = BIRTHPLACES[name]
+        position, keyword, frame = places[name]
         for argument in _arguments(node, position, keyword):
-            for text in spelled(argument, function):
+            for text in spelled(argument, function, module):
                 if _says_something(text):
-                    yield node.lineno, frame.format(text)
+                    # Not `format`: the text may hold braces of its own.
+                    yield node.lineno, frame.replace("{}", text)
 
 
 def _arguments(call: ast.Call, position: int, keyword: str) -> list[ast.expr]:
@@ -100,35 +116,40 @@ def _arguments(call: ast.Call, position: int, keyword: str) -> list[ast.expr]:
     return [given.value for given in call.keywords if given.arg == keyword]
 
 
-def spelled(node: ast.expr, function: ast.AST) -> list[str]:
+def spelled(node: ast.expr, function: ast.AST, module: ast.Module) -> list[str]:
     """The texts that an expression can be, as far as the source says so."""
     match node:
         case ast.Constant(value=str(text)):
             return [" ".join(text.split("\n"))]
         case ast.JoinedStr(values=parts):
-            return ["".join(choice) for choice in itertools.product(*(_part(part, function) for part in parts))]
+            return ["".join(choice) for choice in itertools.product(*(_part(part, function, module) for part in parts))]
         case ast.IfExp(body=body, orelse=other):
-            return spelled(body, function) + spelled(other, function)
+            return spelled(body, function, module) + spelled(other, function, module)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            pairs = itertools.product(spelled(left, function), spelled(right, function))
+            pairs = itertools.product(spelled(left, function, module), spelled(right, function, module))
             return ["".join(pair) for pair in pairs]
         case ast.Name(id=name):
-            return _assigned(name, function) or ["…"]
+            return _assigned(name, ast.walk(function)) or _assigned(name, module.body) or ["…"]
     return ["…"]
 
 
-def _part(node: ast.expr, function: ast.AST) -> list[str]:
+def _part(node: ast.expr, function: ast.AST, module: ast.Module) -> list[str]:
     # Only what is written out at the place itself: a value from elsewhere is a value.
     if isinstance(node, ast.FormattedValue):
-        return spelled(node.value, function) if isinstance(node.value, ast.IfExp) else ["…"]
-    return spelled(node, function)
+        return spelled(node.value, function, module) if isinstance(node.value, ast.IfExp) else ["…"]
+    return spelled(node, function, module)
 
 
-def _assigned(name: str, function: ast.AST) -> list[str]:
+def _assigned(name: str, nodes: Iterable[ast.AST]) -> list[str]:
+    nothing = ast.Module([], [])
     found: list[str] = []
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and any(isinstance(at, ast.Name) and at.id == name for at in node.targets):
-            found += [text for text in spelled(node.value, ast.Module([], [])) if _says_something(text)]
+    for node in nodes:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if value is not None and any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            found += [text for text in spelled(value, nothing, nothing) if _says_something(text)]
     return found
 
 

@@ -24,7 +24,7 @@ A client, a workbench and five servers, for real, in a temporary folder.
 
 3. The agent opens a toolbox; its servers start side by side
    → open_toolbox desk  7 tools of clock and notes  T ms
-     add_note, list_notes, search_notes, delete_note, now, convert_time, wait
+     convert_time, now, wait, add_note, delete_note, list_notes, search_notes
 
 4. The agent uses tools; answers pass through untouched
    → use_tool desk/clock/now  {"zone": "UTC"}  T ms

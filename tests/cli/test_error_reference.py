@@ -47,19 +47,23 @@ def test_texts_that_are_put_together_read_as_documented(name: str, known: list[s
 
 def test_texts_are_found_however_they_are_written() -> None:
     source = """
+CONSTANT: Final = "said above"
+
 def function(fast):
     found = f"it is {value}"
     other = "never used"
-    return (found, f"a {b}" + " and c", "x" if fast else f"y{z}", f"{'on' if fast else 'off'} it", call())
+    return (found, f"a {b}" + " and c", "x" if fast else f"y{z}", f"{'on' if fast else 'off'} it", call(), CONSTANT)
 """
-    function = ast.parse(source).body[0]
+    module = ast.parse(source)
+    function = module.body[1]
     assert isinstance(function, ast.FunctionDef)
     [values] = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
     assert isinstance(values, ast.Tuple)
-    assert [spelled(value, function) for value in values.elts] == [
+    assert [spelled(value, function, module) for value in values.elts] == [
         ["it is …"],
         ["a … and c"],
         ["x", "y…"],
         ["on it", "off it"],
         ["…"],
+        ["said above"],
     ]

@@ -55,7 +55,7 @@ def test_json_is_the_structured_content_that_an_agent_gets(tmp_path: Path) -> No
     assert (content["toolbox"], content["description"], content["unavailable"]) == ("box", "Toolbox box.", [])
     [tool] = content["tools"]
     assert (tool["toolbox_name"], tool["source_server"], tool["name"]) == ("box", "one", "echo")
-    assert tool["x-unknown"] == {"kept": [1, None]}
+    assert tool["inputSchema"]["properties"] == {"node": {"$ref": "#/$defs/node"}}
 
 
 def test_known_servers_are_not_started_unless_asked_to(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from tests.support.client import LEGACY_VERSION, Json, RawClient
 from tests.support.workbench import scripted_entry, workbench_command, write_config
 
+RAW_SERVER = str(Path(__file__).with_name("raw_server.py"))
 ERAS = ("legacy", "modern")
 # Where a downstream JSON-RPC error is kept whole in a result.
 ERROR_META = "mcp-workbench/error"
@@ -64,6 +66,11 @@ class Workbench:
         touch = f"touch {shlex.quote(str(arrived))}; " if arrived else ""
         wait = f"while [ ! -e {shlex.quote(str(gate))} ]; do sleep 0.01; done"
         return {**entry, "command": "/bin/sh", "args": ["-c", f"{touch}{wait}; exec {command}"]}
+
+
+def raw_entry(*flags: str, **settings: Any) -> Json:
+    """A server whose answers are the very bytes that a call asks for; see `raw_server`."""
+    return {"command": sys.executable, "args": [RAW_SERVER, *flags], "protocol": "legacy", **settings}
 
 
 def opened(result: Json) -> Json:

@@ -1,7 +1,8 @@
 """A legacy stdio server whose every answer to a call is exactly the bytes that the call asks for.
 
 The tool `raw` takes `latin1` (each character is a byte; `$ID` becomes the id of the request), `piecewise` (one byte per
-write), `end` (exit status after the bytes are out). The tool `count` counts its calls. Run as a script.
+write), `end` (exit status after the bytes are out). `count` counts its calls, `large` answers with so many `bytes`, `deaf`
+never reads again. Run as a script.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import signal
 import sys
 from typing import Any
 
-TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("raw", "count", "deaf")]
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("raw", "count", "deaf", "large")]
 
 
 def answer(id: Any, result: dict[str, Any]) -> None:
@@ -49,8 +50,10 @@ def main() -> None:
             if name == "count":
                 count += 1
                 answer(id, {"content": [], "structuredContent": {"count": count}})
+            elif name == "large":
+                text = b"x" * arguments["bytes"]
+                write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"%b"}]}}\n' % (id, text))
             elif name == "deaf":
-                # Never reads again.
                 signal.pause()
             else:
                 raw(id, arguments)

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.end_to_end.harness import ERAS, Workbench, error_text, open_toolbox, tool_names
+from tests.end_to_end.harness import ERAS, Workbench, error_text, open_toolbox, raw_entry, tool_names
 from tests.support.client import Json, RawClient
 from tests.support.scripted_tools import TOOLS
 from tests.support.workbench import scripted_entry
 
-RAW_SERVER = str(Path(__file__).with_name("raw_server.py"))
 ANSWER = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[],"structuredContent":{"ok":1}}}'
-
-
-def raw_entry(*flags: str, **settings: Any) -> Json:
-    return {"command": sys.executable, "args": [RAW_SERVER, *flags], "protocol": "legacy", **settings}
 
 
 async def raw(client: RawClient, latin1: str, **arguments: Any) -> Json:

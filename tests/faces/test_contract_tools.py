@@ -37,8 +37,10 @@ async def directly(server_era: str, tool: str, arguments: Json) -> Json:
 
 async def tools_by_own_name(seen: Seen) -> dict[str, Json]:
     """What a client is shown of each tool of `box/server`."""
-    opened = await seen.open()
+    await seen.open()
     if seen.face == "proxy":
+        asked = {"toolbox_name": "box", "detail": "full"}
+        opened = await seen.client.call_tool("open_toolbox", asked)
         return {tool["name"]: tool for tool in opened["structuredContent"]["tools"]}
     tools = {tool["name"]: tool for tool in (await seen.client.request("tools/list"))["tools"]}
     prefix = seen.name("")
@@ -74,7 +76,7 @@ async def test_a_definition_keeps_everything_but_what_the_face_says_itself(
         own = {tool["name"]: tool for tool in (await direct.request("tools/list"))["tools"]}
     async with bench.within({"box": {"server": ("--era", server_era)}}, face, era) as seen:
         shown = await tools_by_own_name(seen)
-        assert list(shown) == list(own)
+        assert list(shown) == (sorted(own) if face == "proxy" else list(own))
         for name, tool in own.items():
             expected = {**tool, "name": name if face == "proxy" else seen.name(name)}
             if face == "dynamic":
@@ -110,7 +112,8 @@ async def test_a_json_rpc_error_of_a_server_keeps_its_code_message_and_data(
 async def test_an_error_that_a_client_acts_upon_stays_an_error(bench: Bench, face: str, era: str) -> None:
     async with bench.within({"box": {"server": ()}}, face, era) as seen:
         await seen.open()
-        for code in (-32042, -32020, -32021, -32022):
+        # A modern client knows nothing of -32042: what becomes of that is the bridge's business.
+        for code in (-32020, -32021, -32022, *((-32042,) if era == "legacy" else ())):
             error = {"code": code, "message": "act", "data": {"elicitations": [{"url": "https://example.test"}]}}
             with pytest.raises(RpcError) as caught:
                 await seen.call("fail", error)

@@ -93,7 +93,8 @@ class ServerEntry:
     def _show(self, offer: Offer) -> None:
         filters = self.config.tool_filters
         self.offer = offer
-        self.tools = {name: tool for name, tool in offer.tools.items() if is_shown(name, filters)}
+        shown = {name: tool for name, tool in offer.tools.items() if is_shown(name, filters)} if filters else None
+        self.tools = offer.tools if filters is None else shown or {}
         self.hidden = frozenset(offer.tools.keys() - self.tools.keys())
 
 

@@ -20,7 +20,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.offer import KINDS, Offer, by_identity
 from mcp_workbench.config.model import ServerConfig
-from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.jsonrpc.messages import decode_object, encode
 from mcp_workbench.protocol.handshake import ServerProfile
 
 FORMAT: Final = 2
@@ -75,6 +75,7 @@ class ManifestStore:
             with open(self._path(key), "rb") as file:
                 data = file.read(LARGEST_MANIFEST + 1)
             found = _decode(data)
+            decode_object(found.profile.capabilities)
         except (OSError, DecodeError, ValidationError, RecursionError, UnicodeDecodeError):
             return None
         if found.format != FORMAT or found.key != key:
@@ -140,6 +141,8 @@ def default_folder() -> str | None:
     import platformdirs
 
     try:
-        return os.path.join(platformdirs.user_cache_dir("mcp-workbench", appauthor=False), "manifests")
+        folder = platformdirs.user_cache_dir("mcp-workbench", appauthor=False)
     except (RuntimeError, KeyError, OSError):
         return None
+    # A user without HOME who is in no user database, as in many containers, gets an unexpanded `~`.
+    return os.path.join(folder, "manifests") if os.path.isabs(folder) else None

@@ -15,8 +15,8 @@ from mcp_workbench.economy.prose import split_first_sentence
 
 # Bounds, so that one hostile or merely verbose definition costs no more than a few ordinary ones. The longest
 # descriptions of real servers repeat a whole manual; what tells the tool apart stands at their beginning.
-_MOST_CHARACTERS = 600
-_MOST_DETAILS = 300
+_MOST_CHARACTERS = 400
+_MOST_DETAILS = 200
 _MOST_ARGUMENTS = 200
 _DEEPEST_ARGUMENT = 3
 _MOST_CHOICES = 40

@@ -51,7 +51,9 @@ def introduced(boxes: Sequence[Box], room: int) -> str:
 
 
 def _attempts(boxes: Sequence[Box]) -> Iterable[str]:
-    for longest, words in ((400, 8), (160, 8), (100, 6), (60, 5), (40, 3), (0, 4)):
+    for longest, words in ((400, 8), (160, 8)):
+        yield "Toolboxes:\n" + "\n".join(_line(box, longest, words) + _served(box) for box in boxes)
+    for longest, words in ((160, 8), (100, 6), (60, 5), (40, 3), (0, 4)):
         yield "Toolboxes:\n" + "\n".join(_line(box, longest, words) for box in boxes)
     yield "Toolboxes: " + ", ".join(f"{box.name}{_counted(box)}" for box in boxes)
     yield names(boxes)
@@ -62,6 +64,10 @@ def _line(box: Box, longest: int, words: int) -> str:
     if box.words and words:
         said.append(f"[{', '.join(box.words[:words])}]")
     return f"- {box.name}{_counted(box)}" + (": " + " ".join(said) if said else "")
+
+
+def _served(box: Box) -> str:
+    return f" (servers: {', '.join(box.servers)})" if box.servers else ""
 
 
 def _counted(box: Box) -> str:

@@ -53,6 +53,10 @@ class Face:
         """The servers whose prompts and resources are in view."""
         raise NotImplementedError
 
+    def awaited(self) -> list[ServerEntry]:
+        """The servers that lists are not given without, as far as that is possible in time."""
+        return list(self.catalog.entries()) if self.lists_everything else []
+
     def shows(self, view: View, entry: ServerEntry) -> bool:
         """Whether this server's lists are in view once they are known."""
         return True
@@ -156,9 +160,12 @@ class Face:
             log.warning("%s", text)
 
     def _prompt_table(self, view: View) -> NameTable:
-        found = self.kept("prompt table", view, lambda: self.table("prompts", self.entries(view), self.exposed))
+        found = self.kept("prompt table", view, lambda: self._build_prompt_table(self.entries(view)))
         assert isinstance(found, NameTable)
         return found
+
+    def _build_prompt_table(self, entries: Sequence[ServerEntry]) -> NameTable:
+        return self.table("prompts", entries, self.exposed)
 
     def _named(self, table: NameTable) -> list[bytes]:
         return [renamed(target.definition, exposed) for exposed, target in table.targets.items()]

@@ -7,7 +7,7 @@ that contain the separator are routed right.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
@@ -79,18 +79,26 @@ class FlatFace(Face):
     def _build_tool_table(self) -> NameTable:
         self.recalled(self.catalog.entries())
         known = [entry for entry in self.catalog.entries() if entry.offer is not None]
-        if self._prefix:
-            table = self.table("tools", known, lambda entry, name: self.exposed(entry, _own_name(entry, name)))
-        else:
-            uses = Counter(_own_name(entry, name) for entry in known for name in entry.tools)
-
-            def expose(entry: ServerEntry, name: str) -> str:
-                own = _own_name(entry, name)
-                return own if uses[own] == 1 else self.exposed(entry, own)
-
-            table = self.table("tools", known, expose)
+        table = self._table("tools", known, _own_name)
         self._report_names(table)
         return table
+
+    def _build_prompt_table(self, entries: Sequence[ServerEntry]) -> NameTable:
+        return self._table("prompts", entries, lambda entry, name: name)
+
+    def _table(
+        self, kind: str, entries: Sequence[ServerEntry], own_name: Callable[[ServerEntry, str], str]
+    ) -> NameTable:
+        """Names with their prefix; without prefixes, those that several servers use have one all the same."""
+        uses: Counter[str] = Counter()
+        if not self._prefix:
+            uses.update(own_name(entry, name) for entry in entries for name in entry.definitions(kind))
+
+        def expose(entry: ServerEntry, name: str) -> str:
+            own = own_name(entry, name)
+            return own if uses[own] == 1 else self.exposed(entry, own)
+
+        return self.table(kind, entries, expose)
 
     def _report_names(self, table: NameTable) -> None:
         refused = self.names_clients_refuse(table)

@@ -14,8 +14,9 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.names import Target
 from mcp_workbench.economy.instructions import Box, instructions, names
-from mcp_workbench.face.base import Face, Params
+from mcp_workbench.face.base import Face, Params, renamed
 from mcp_workbench.face.checking import ArgumentChecker
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
 from mcp_workbench.face.identifier import BadIdentifier, UseTool, read_use_tool
@@ -50,6 +51,7 @@ class ProxyFace(Face):
     def __init__(self, catalog: Catalog, shelves: Shelves) -> None:
         super().__init__(catalog)
         self.shelves = shelves
+        self.tools_change = bool(catalog.config.pin)
         self._checker = ArgumentChecker()
         self.results = Results()
 
@@ -62,8 +64,29 @@ class ProxyFace(Face):
         return f"{entry.toolbox}/{entry.name}/{name}"
 
     def tools(self, view: View) -> Sequence[bytes]:
-        """The two tools."""
-        return self._two_tools
+        """The two tools, and those that the user pinned."""
+        return self.keep("tools", view, self._shown_tools) if self.catalog.config.pin else self._two_tools
+
+    def awaited(self) -> list[ServerEntry]:
+        """The servers of pinned tools."""
+        return [entry for path in self.catalog.config.pin for entry, _ in list(candidates(self.catalog, path))[:1]]
+
+    def _shown_tools(self) -> list[bytes]:
+        pinned = self._pinned().items()
+        return [*self._two_tools, *(renamed(target.definition, exposed) for exposed, target in pinned)]
+
+    def _pinned(self) -> dict[str, Target]:
+        """Pinned tools by the name they are shown under, as far as their servers are known."""
+        found: dict[str, Target] = {}
+        for path in self.catalog.config.pin:
+            for entry, tool in candidates(self.catalog, path):
+                if tool in entry.tools and entry.failure is None:
+                    found[f"{entry.toolbox}__{entry.name}_{tool}"] = Target(entry, tool, entry.tools[tool])
+                    break
+            else:
+                if all(entry.is_live for entry, _ in candidates(self.catalog, path)):
+                    self.report(f"pinned tool `{path}` does not exist; correct `pin` in the configuration")
+        return found
 
     @cached_property
     def _two_tools(self) -> list[bytes]:
@@ -90,7 +113,12 @@ class ProxyFace(Face):
             return self._use_tool(view, params, fresh)
         if name == "open_toolbox":
             return self._open_toolbox(params.get("arguments"))
-        return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", "use_tool"]))
+        pinned = self._pinned()
+        if name in pinned:
+            target = pinned[name]
+            body = call_body(target.name, params.get("arguments"), params)
+            return Forward(target.entry, target.name, CALL, body, True, target.entry.config.result_budget)
+        return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", "use_tool", *pinned]))
 
     def _open_toolbox(self, arguments: Raw | None) -> Decision:
         try:

@@ -10,7 +10,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.face.decisions import Reject
+from mcp_workbench.face.decisions import Decision, Reject
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.logging_levels import LEVELS
@@ -69,7 +69,7 @@ def _ping(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _get_prompt(session: Session, call: ClientCall, params: Params) -> None:
-    session.router.act(call, session.router.face.resolve_prompt(call.view, params))
+    _resolve(session, call, lambda: session.router.face.resolve_prompt(call.view, params))
 
 
 def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
@@ -78,11 +78,20 @@ def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
         if own is not None:
             call.finish_result(own)
             return
-    session.router.act(call, session.router.face.resolve_resource(call.view, params, call.from_modern))
+    _resolve(session, call, lambda: session.router.face.resolve_resource(call.view, params, call.from_modern))
 
 
 def _complete(session: Session, call: ClientCall, params: Params) -> None:
-    session.router.act(call, session.router.face.resolve_completion(call.view, params, call.from_modern))
+    _resolve(session, call, lambda: session.router.face.resolve_completion(call.view, params, call.from_modern))
+
+
+def _resolve(session: Session, call: ClientCall, decide: Callable[[], Decision]) -> None:
+    """Act on a decision. What nobody is known to have is looked for again when every server has been heard."""
+    decision = decide()
+    if isinstance(decision, Reject):
+        session.router.list_when_possible(call, lambda: session.router.act(call, decide()))
+    else:
+        session.router.act(call, decision)
 
 
 def _task(session: Session, call: ClientCall, params: Params) -> None:
@@ -106,6 +115,13 @@ def _set_level(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _subscribe(session: Session, call: ClientCall, params: Params) -> None:
+    if isinstance(session.router.face.resource_owner(call.view, params, call.from_modern), Reject):
+        session.router.list_when_possible(call, lambda: _subscribe_now(session, call, params))
+    else:
+        _subscribe_now(session, call, params)
+
+
+def _subscribe_now(session: Session, call: ClientCall, params: Params) -> None:
     found = session.router.face.resource_owner(call.view, params, call.from_modern)
     if isinstance(found, Reject):
         session.router.act(call, found)

@@ -28,7 +28,7 @@ from mcp_workbench.jsonrpc.messages import (
     decode_object,
 )
 from mcp_workbench.protocol.meta import RequestMeta, read_request_meta
-from mcp_workbench.protocol.sealing import RETRY_MEMBERS, BadState
+from mcp_workbench.protocol.sealing import BadState
 from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
 from mcp_workbench.session import methods
 from mcp_workbench.session.call import ClientCall
@@ -153,10 +153,12 @@ class Session:
         if call is None:
             return
         call.params = params
-        if call.from_modern and not RETRY_MEMBERS.isdisjoint(params):
-            if "requestState" in params and self._comes_back(call, params):
+        if call.from_modern and "requestState" in params:
+            if self._comes_back(call, params):
                 return
-            call.is_retry = True
+            # Answers alone are no retry of anything that we asked: we always hand out a state. They may be meant for a
+            # server that keeps none.
+            call.is_retry = "requestState" in params
         self.dispatch(call, params)
 
     def dispatch(self, call: ClientCall, params: dict[str, Raw]) -> None:
@@ -194,6 +196,7 @@ class Session:
                 self._refuse(id, INVALID_PARAMS, UNSTAMPED)
                 return None
             call = ClientCall(self, id, method, self.capabilities, False)
+            call.log_level = self.log_level
         else:
             try:
                 read = read_request_meta(meta)

@@ -90,6 +90,7 @@ class HttpLink:
         self._parameters_of = parameters_of
         # The revision that a legacy server agreed to.
         self._version: str | None = None
+        self._is_modern = False
         self._posts: dict[bytes, Post] = {}
         self._waiting: deque[Post] = deque()
         self._running = 0
@@ -171,6 +172,7 @@ class HttpLink:
         self._is_forgotten = True
         for post in self._waiting:
             self._posts.pop(post.id, None)
+            post.sent()
         self._waiting.clear()
         if self._unasked is not None:
             self._unasked.stop()
@@ -211,6 +213,8 @@ class HttpLink:
         elif carried.method == "notifications/initialized":
             self._held = []
             self._start(self._tell_initialized(carried, body))
+        elif self._is_modern and carried.kind == "notification":
+            log.debug("%s: the modern era has no `%s` over HTTP", origin_of(self.target.url), carried.method)
         else:
             self._start(self._tell(carried, body))
 
@@ -227,7 +231,10 @@ class HttpLink:
             return
         post = Post(self, carried, body, self._request_headers(carried))
         self._posts[post.id] = post
-        if self.unsent_bytes + len(body) > MOST_UNSENT_BYTES:
+        self._is_modern = post.is_modern
+        self.unsent_bytes += len(body)
+        if self.unsent_bytes > MOST_UNSENT_BYTES:
+            post.sent()
             self._loop.call_soon(self._fail, post, DownstreamError("the server does not read its requests"))
         elif self._running >= MOST_POSTS and carried.method != _ENDLESS:
             self._waiting.append(post)
@@ -237,8 +244,7 @@ class HttpLink:
     def _run(self, post: Post) -> None:
         if post.carried.method != _ENDLESS:
             self._running += 1
-        self.unsent_bytes += len(post.body)
-        post.task = self._start(self._run_to_end(post))
+        post.task = self._task(self._run_to_end(post))
 
     async def _run_to_end(self, post: Post) -> None:
         try:
@@ -279,20 +285,21 @@ class HttpLink:
         post = self._posts.get(id)
         if post is not None and post in self._waiting:
             self._waiting.remove(post)
-            del self._posts[id]
+            self._posts.pop(id)
+            post.sent()
         elif post is not None and post.is_modern:
             # Closing the connection is how a modern server hears of it.
             post.cancel()
-        elif post is not None or self._version is not None:
+        elif post is not None:
             self._start(self._tell_cancelled(post, carried, body))
 
-    async def _tell_cancelled(self, post: Post | None, carried: Carried, body: bytes) -> None:
+    async def _tell_cancelled(self, post: Post, carried: Carried, body: bytes) -> None:
         try:
             await self._tell(carried, body)
         finally:
             # Nobody waits for the answer any more, and a server that obeys sends none.
-            if post is not None:
-                post.cancel()
+            self._posts.pop(post.id, None)
+            post.cancel()
 
     async def _tell_initialized(self, carried: Carried, body: bytes) -> None:
         try:
@@ -301,7 +308,7 @@ class HttpLink:
             self._release()
         if not self.is_old and not self._is_forgotten:
             self._unasked = UnaskedStream(self)
-            self._unasked.task = self._start(self._unasked.run())
+            self._unasked.task = self._task(self._unasked.run())
 
     async def _tell(self, carried: Carried, body: bytes) -> None:
         """A notification, or the answer to a question: nothing comes back for it."""
@@ -375,7 +382,11 @@ class HttpLink:
         except Exception as error:
             log.debug("%s: no goodbye: %s", origin_of(self.target.url), error)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        # The set keeps it alive until it is done.
+        _ = self._task(work)
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,92 @@
+"""`python -m conformance`: run everything, print the tables of the README, fail when a scenario does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from conformance.runs import (
+    COMBINATIONS,
+    Combination,
+    client_scenarios,
+    run_client_scenario,
+    run_combinations,
+    run_direct,
+)
+from conformance.stage import Trouble
+from conformance.suite import PACKAGE, REVISIONS, VERSION, Outcome, Score, Suite, Unavailable, cache_folder, install
+
+PARTS = ("direct", "server", "client")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m conformance", description=f"{PACKAGE} {VERSION}")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
+    parser.add_argument(
+        "--only", metavar="WORD", default="", help="combinations with this in their name: 2026, stdio-modern"
+    )
+    parsed = parser.parse_args(arguments)
+    parts = parsed.parts or PARTS
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"unknown part: {', '.join(unknown)}")
+    try:
+        suite = install(cache_folder())
+        return _run(suite, parts, parsed.only)
+    except (Unavailable, Trouble) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(suite: Suite, parts: Sequence[str], only: str) -> int:
+    began = time.monotonic()
+    failed: dict[str, list[Outcome]] = {}
+    if "direct" in parts:
+        direct = {revision: run_direct(suite, revision) for revision in REVISIONS}
+        print("| the everything-server alone | " + " | ".join(f"`{revision}`" for revision in REVISIONS) + " |")
+        print("|---|---|---|")
+        print("| over HTTP | " + " | ".join(map(str, direct.values())) + " |\n", flush=True)
+        failed |= {f"direct-{revision}": score.failures for revision, score in direct.items()}
+    if "server" in parts:
+        scores = run_combinations(suite, [each for each in COMBINATIONS if only in str(each)])
+        print("\n".join(table(scores)) + "\n", flush=True)
+        failed |= {str(combination): score.failures for combination, score in scores.items()}
+    if "client" in parts:
+        failed |= _run_client(suite)
+    for name, outcomes in failed.items():
+        for outcome in outcomes:
+            print(f"{name}: {outcome.scenario}", *outcome.remarks, sep="\n    ", file=sys.stderr)
+    print(f"{PACKAGE} {VERSION}, {time.monotonic() - began:.0f} s")
+    return 1 if any(failed.values()) else 0
+
+
+def _run_client(suite: Suite) -> dict[str, list[Outcome]]:
+    failed: dict[str, list[Outcome]] = {}
+    print("| scenario | revision | result |\n|---|---|---|")
+    for revision, scenario in client_scenarios(suite):
+        # One at a time: some of them measure how long a client waits.
+        outcome = run_client_scenario(suite, revision, scenario)
+        print(f"| `{scenario}` | `{revision}` | {'passed' if outcome.passed else 'FAILED'} |", flush=True)
+        if not outcome.passed:
+            failed[f"client-{revision}"] = [*failed.get(f"client-{revision}", []), outcome]
+    print()
+    return failed
+
+
+def table(scores: dict[Combination, Score]) -> list[str]:
+    """Servers in rows, clients in columns."""
+    lines = [
+        "| the server behind the workbench | " + " | ".join(f"client `{revision}`" for revision in REVISIONS) + " |",
+        "|---|---|---|",
+    ]
+    for transport in ("stdio", "http"):
+        for era in ("legacy", "modern"):
+            found = [scores.get(Combination(revision, transport, era)) for revision in REVISIONS]
+            shown = " | ".join("not run" if score is None else str(score) for score in found)
+            lines.append(f"| {transport}, {era} | {shown} |")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

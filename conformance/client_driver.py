@@ -1,0 +1,156 @@
+"""What the suite starts as the client under test: a small legacy client in front of the workbench.
+
+`python -m conformance.client_driver URL`. The suite plays the server at `URL`; the workbench is the client that is
+looked at. The driver speaks the handshake era over stdio, so that everything that a modern server wants of its clients
+(`_meta`, headers, retries with `requestState`) has to come from the workbench. It uses all that is listed, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+LEGACY: Final = "2025-11-25"
+# The suite ends a client after 30 s.
+ANSWER_TIMEOUT: Final = 20.0
+GOODBYE_TIMEOUT: Final = 5.0
+LINE_LIMIT: Final = 16 * 1024 * 1024
+EXAMPLES: Final[dict[str, Any]] = {"string": "text", "number": 2.5, "integer": 3, "boolean": True}
+
+
+class Refused(Exception):
+    """The workbench answered with an error."""
+
+
+class Client:
+    """A legacy client on the workbench's stdin and stdout."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask, and wait for the result. Raises `Refused`."""
+        id = len(self._waiting) + 1
+        self._waiting[id] = asyncio.get_running_loop().create_future()
+        self.send({"id": id, "method": method, "params": params})
+        async with asyncio.timeout(ANSWER_TIMEOUT):
+            answer = await self._waiting[id]
+        if "error" in answer:
+            raise Refused(f"{method}: {answer['error']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def read(self) -> None:
+        """Take answers in and answer questions, until the workbench goes."""
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            message = json.loads(line)
+            if "method" not in message:
+                self._waiting[message["id"]].set_result(message)
+            elif "id" in message:
+                self.send({"id": message["id"], "result": answer_to(message["method"], message.get("params", {}))})
+
+
+def answer_to(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """What a user, a model or a folder says to a question of a server."""
+    if method == "elicitation/create":
+        properties: Mapping[str, Any] = params.get("requestedSchema", {}).get("properties", {})
+        content = {name: schema.get("default", example(schema)) for name, schema in properties.items()}
+        return {"action": "accept", "content": content}
+    if method == "sampling/createMessage":
+        return {"role": "assistant", "model": "none", "content": {"type": "text", "text": "An answer."}}
+    if method == "roots/list":
+        return {"roots": [{"uri": "file:///work", "name": "work"}]}
+    return {}
+
+
+def example(schema: Mapping[str, Any]) -> object:
+    """Some value that fits a property."""
+    return EXAMPLES.get(schema.get("type", ""), {})
+
+
+def calls_of(tools: list[dict[str, Any]], context: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Which calls to make: those that the scenario asks for, else every tool once."""
+    if "toolCalls" in context:
+        asked: list[dict[str, Any]] = context["toolCalls"]
+        return asked
+    schemas = {tool["name"]: tool["inputSchema"] for tool in tools}
+    calls = []
+    for name, schema in schemas.items():
+        wanted = schema.get("required", [])
+        arguments = {key: example(schema["properties"].get(key, {})) for key in wanted}
+        if name == "json_schema_echo":
+            # It shows whether the schema of its neighbour came through as it was.
+            arguments = {"schema": schemas.get("json_schema_2020_12_tool")}
+        calls.append({"name": name, "arguments": arguments})
+    return calls
+
+
+async def use_everything(client: Client, context: Mapping[str, Any]) -> None:
+    """Shake hands, list everything, use everything. What is refused is said; only the first list has to work."""
+    capabilities: dict[str, Any] = {"elicitation": {}, "sampling": {}, "roots": {}}
+    information = {"name": "conformance-driver", "version": "1"}
+    await client.request(
+        "initialize", {"protocolVersion": LEGACY, "capabilities": capabilities, "clientInfo": information}
+    )
+    client.send({"method": "notifications/initialized"})
+    tools = (await client.request("tools/list", {}))["tools"]
+    uses = [("tools/call", call) for call in calls_of(tools, context)]
+    with contextlib.suppress(Refused):
+        prompts = (await client.request("prompts/list", {}))["prompts"]
+        uses += [("prompts/get", {"name": prompt["name"]}) for prompt in prompts]
+    with contextlib.suppress(Refused):
+        resources = (await client.request("resources/list", {}))["resources"]
+        uses += [("resources/read", {"uri": resource["uri"]}) for resource in resources]
+    for method, params in uses:
+        try:
+            shown = json.dumps(await client.request(method, params))
+        except Refused as refusal:
+            shown = str(refusal)
+        print(f"{method} {json.dumps(params)}: {shown}")
+
+
+async def drive(url: str) -> None:
+    """The whole scenario."""
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "plain.json"
+        config.write_text(json.dumps({"mcpServers": {"suite": {"url": url}}}))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config)),
+            *("--face", "flat", "--no-prefix", "--no-cache"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=LINE_LIMIT,
+        )
+        client = Client(process)
+        reading = asyncio.create_task(client.read())
+        try:
+            await use_everything(client, context)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                async with asyncio.timeout(GOODBYE_TIMEOUT):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+            await reading
+
+
+if __name__ == "__main__":
+    asyncio.run(drive(sys.argv[1]))

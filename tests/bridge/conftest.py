@@ -1,0 +1,20 @@
+"""What the tests of the bridge get beyond what every test gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench import gateway
+from mcp_workbench.session import parking, rounds
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "bridge(row, ...): the rows of the table in docs/eras.md that this test shows")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses that gather or spare something are one turn of the event loop here."""
+    monkeypatch.setattr(parking, "GATHER_PAUSE", 0.0)
+    monkeypatch.setattr(rounds, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)

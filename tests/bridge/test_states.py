@@ -1,0 +1,177 @@
+"""A `requestState` opens exactly what it was given out for: once, to the same principal, with the same request."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.config.model import FaceName
+from mcp_workbench.protocol.sealing import PREFIX, Sealed, Sealer
+from tests.bridge.conversation import FORM, input_required
+from tests.bridge.scene import DONE, answered, scene
+from tests.bridge.stage import staged, until
+
+pytestmark = pytest.mark.bridge("request-state")
+
+
+async def test_a_state_is_used_once() -> None:
+    async with scene() as on:
+        request, (id,) = await on.ask()
+        first = on.client.retry(request, answered(request))
+        again = on.client.retry(request, answered(request))
+        assert again.error["code"] == -32602
+        assert "used already" in again.error["message"]
+        assert first.answer is None, "the one that came first is not disturbed"
+        on.server.reply(on.server.call, DONE)
+        assert first.result["content"] == DONE["content"]
+        assert on.client.retry(request, answered(request)).error["code"] == -32602
+        assert on.server.answer_to(id) is not None
+        assert len(on.server.requests("tools/call")) == 1, "however often it is tried, the call is made once"
+        assert on.stage.is_clean()
+
+
+async def test_the_state_of_an_earlier_question_does_not_answer_a_later_one() -> None:
+    async with scene() as on:
+        first, _ = await on.ask()
+        retry = on.client.retry(first, answered(first))
+        second, (id,) = await on.ask(request=retry)
+        assert on.client.retry(first, answered(second)).error["code"] == -32602
+        assert on.server.answer_to(id) is None
+        on.client.retry(second, answered(second))
+        assert on.server.answer_to(id) is not None
+
+
+@pytest.mark.parametrize("face", ["flat", "proxy"])
+async def test_a_state_belongs_to_its_parameters(face: FaceName) -> None:
+    async with scene(face) as on:
+        request, (id,) = await on.ask()
+        for changed in ({"arguments": {"a": "2"}}, {"arguments": {}}, {"extra": 1}):
+            refused = on.client.retry(request, answered(request), **changed)
+            assert refused.error["code"] == -32602
+            assert "another request" in refused.error["message"]
+        assert on.server.answer_to(id) is None
+        on.client.retry(request, answered(request))
+        assert on.server.answer_to(id) is not None, "and remains good for them"
+
+
+@pytest.mark.parametrize("route", ["prompt", "resource"])
+async def test_a_state_belongs_to_its_method(route: str) -> None:
+    async with scene() as on:
+        request, (id,) = await on.ask()
+        assert on.client.retry(request, answered(request), route).error["code"] == -32602
+        params = {"requestState": request.result["requestState"]}
+        assert on.client.send_request("tools/list", params).error["code"] == -32602
+        assert on.server.answer_to(id) is None
+        assert len(on.server.open_calls()) == 1
+
+
+async def test_a_state_belongs_to_its_principal() -> None:
+    async with scene() as on:
+        request, (id,) = await on.ask()
+        stranger = on.stage.client("modern", principal="somebody else")
+        refused = stranger.retry(request, answered(request))
+        assert refused.error["code"] == -32602
+        assert "somebody else" in refused.error["message"]
+        assert on.server.answer_to(id) is None
+        assert len(on.stage.gateway.played) == 1, "no server is started for it either"
+        on.client.retry(request, answered(request))
+        assert on.server.answer_to(id) is not None
+
+
+async def test_the_same_principal_may_return_on_another_connection() -> None:
+    """Modern clients have no connection that would have to be the same."""
+    async with scene() as on:
+        request, (id,) = await on.ask()
+        elsewhere = on.stage.client("modern")
+        retry = elsewhere.retry(request, answered(request))
+        assert on.server.answer_to(id) is not None
+        on.server.tell("notifications/progress", {"progressToken": on.server.call["id"], "progress": 1})
+        on.server.reply(on.server.call, DONE)
+        assert retry.result["content"] == DONE["content"]
+        assert on.stage.is_clean()
+
+
+def spoiled(state: str) -> dict[str, object]:
+    head, name, sealed = state.split(".")
+    return {
+        "nothing sealed": f"{head}.{name}.",
+        "garbage": f"{head}.{name}.garbage",
+        "not base64": f"{head}.{name}.***",
+        "not ASCII": f"{head}.{name}.ü",
+        "too short": f"{head}.{name}.{sealed[:40]}",
+        "cut off": state[:-4],
+        "longer": state + "AAAA",
+        "other letters": f"{head}.{name}.{sealed.swapcase()}",
+        "another spelling": state.rstrip("=") + "=" * 8,
+        "the name of another process": f"{head}.AAAAAAAA.{sealed}",
+        "our prefix alone": PREFIX,
+        "somebody else's": "state of another server",
+        "empty": "",
+        "a number": 5,
+        "null": None,
+        "an object": {"state": state},
+    }
+
+
+@pytest.mark.parametrize("how", spoiled("a.b.c"))
+async def test_anything_but_a_state_of_ours_is_refused_for_a_legacy_server_and_reaches_nobody(how: str) -> None:
+    """To a legacy server it would be a new call: what has been done before would silently be done once more."""
+    async with scene() as on:
+        request, (id,) = await on.ask()
+        fields = {"requestState": spoiled(request.result["requestState"])[how], "inputResponses": answered(request)}
+        assert on.client.call(**fields).error["code"] == -32602  # type: ignore[arg-type]
+        assert on.server.answer_to(id) is None
+        assert len(on.server.requests("tools/call")) == 1
+        on.client.retry(request, answered(request))
+        assert on.server.answer_to(id) is not None, "the real one is still good"
+
+
+@pytest.mark.parametrize("state", ["state of a server", "", f"{PREFIX}AAAAAAAA.garbage", PREFIX])
+async def test_states_of_modern_servers_pass_through_unread(state: str) -> None:
+    """Also those of another workbench, which look like ours."""
+    async with staged("modern") as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        request = client.call()
+        questions = {"any key": ("elicitation/create", FORM)}
+        server.reply(server.call, {**input_required(questions, state), "x-unknown": 1})
+        assert request.result == {**input_required(questions, state), "x-unknown": 1}, "as the server wrote it"
+        retry = client.retry(request, {"any key": {"action": "decline"}, "more": {}})
+        assert server.call["params"]["requestState"] == state
+        assert server.call["params"]["inputResponses"] == {"any key": {"action": "decline"}, "more": {}}
+        server.reply(server.call, {"resultType": "complete", **DONE})
+        assert retry.result["content"] == DONE["content"]
+
+
+async def test_a_workbench_behind_a_workbench_opens_its_own_states() -> None:
+    """The state is that of the inner one; the outer one hands it through, though it looks like its own."""
+    async with scene() as inner, staged("modern") as outer:
+        asked, _ = await inner.ask()
+        client = outer.client("modern")
+        server = await outer.connect(client)
+        request = client.call()
+        server.reply(server.call, asked.result)
+        client.retry(request, answered(asked))
+        inner.client.retry(asked, server.call["params"]["inputResponses"])
+        assert inner.server.answer_to("ask-1") is not None
+        assert server.call["params"]["requestState"] == asked.result["requestState"]
+
+
+def test_a_process_knows_its_own_states_only() -> None:
+    one, other = Sealer(), Sealer()
+    state = one.seal(Sealed("key", 1, "", "digest", 1.0))
+    assert one.gave_out(state)
+    assert not other.gave_out(state)
+
+
+async def test_a_modern_server_that_has_become_a_legacy_one_does_not_get_the_call_twice() -> None:
+    async with staged("modern") as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        request = client.call()
+        server.reply(server.call, input_required({"q": ("elicitation/create", FORM)}))
+        stage.gateway._eras = {"server": "legacy"}
+        server.crash()
+        refused = client.retry(request, {"q": {"action": "accept"}})
+        await until(lambda: refused.answer is not None)
+        assert refused.error["code"] == -32602
+        assert stage.gateway.played[-1].requests("tools/call") == []

@@ -1,0 +1,128 @@
+"""Every request ends: deadlines for start, list and call, and an end for servers that nobody uses."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.end_to_end.harness import ERAS, Workbench, error_text, open_toolbox, start_use, tool_names, unavailable
+from tests.support.processes import alive, eventually
+from tests.support.scripted_tools import TOOLS
+from tests.support.workbench import logged, scripted_entry
+
+
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_a_call_that_takes_too_long_ends_with_an_error_and_is_cancelled_at_its_server(
+    workbench: Workbench, client_era: str, server_era: str
+) -> None:
+    box = {"server": scripted_entry("--era", server_era, timeout=0.5), "sibling": scripted_entry()}
+    async with workbench.serving({"box": box}, era=client_era) as client:
+        await open_toolbox(client, "box")
+        hanging = await client.start_tool("use_tool", start_use("box", "server", "hang"))
+        assert (await client.use_tool("box", "sibling", "count"))["structuredContent"] == {"count": 1}
+        assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": 1}
+        text = error_text(await hanging.result())
+        assert text.startswith("[box/server/hang] ") and "did not answer within 0.5 s" in text
+        assert "`timeout`" in text
+        seen = await client.use_tool("box", "server", "cancelled", {"wait": 1})
+        (cancelled,) = seen["structuredContent"]["cancelled"]
+        assert cancelled["reason"] == "timeout"
+
+
+async def test_an_answer_after_the_deadline_is_dropped(workbench: Workbench) -> None:
+    log = workbench.path("log")
+    async with workbench.serving({"box": {"server": scripted_entry("--log", log, timeout=0.5)}}) as client:
+        await client.use_tool("box", "server", "count")
+        assert "did not answer" in error_text(await client.use_tool("box", "server", "hang"))
+        late = logged(log, "tools/call")[-1]["id"]
+        answer = f'{{"jsonrpc":"2.0","id":{late},"result":{{"content":[],"structuredContent":{{"late":1}}}}}}\n'
+        assert (await client.use_tool("box", "server", "write", {"text": answer}))["content"][0]["text"] == "written"
+        assert client.unmatched == []
+
+
+async def test_progress_extends_the_deadline_and_its_absence_does_not(workbench: Workbench) -> None:
+    async with workbench.serving({"box": {"server": scripted_entry(timeout=0.6)}}) as client:
+        await client.use_tool("box", "server", "count")
+        patient = await client.start_tool(
+            "use_tool", start_use("box", "server", "slow", {"seconds": 2}), _meta={"progressToken": 1}
+        )
+        silent = await client.start_tool("use_tool", start_use("box", "server", "slow", {"seconds": 2}))
+        assert "did not answer within 0.6 s" in error_text(await silent.result())
+        assert (await patient.result())["structuredContent"] == {"slept": 2.0}
+        assert len(client.received("notifications/progress")) == 20
+
+
+async def test_progress_cannot_extend_a_call_for_ever(workbench: Workbench) -> None:
+    async with workbench.serving({"box": {"server": scripted_entry(timeout=0.2)}}) as client:
+        await client.use_tool("box", "server", "count")
+        call = start_use("box", "server", "slow", {"seconds": 300})
+        result = await client.call_tool("use_tool", call, _meta={"progressToken": 1})
+        assert "did not answer" in error_text(result)
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (("--hang-on", "server/discover", "--hang-on", "initialize"), "did not answer the handshake within 1 s"),
+        (("--era", "legacy", "--hang-on", "initialize"), "did not answer the handshake within 1 s"),
+        (("--hang-on", "tools/list"), "its tools cannot be listed"),
+    ],
+)
+async def test_a_server_that_hangs_at_its_start_or_in_a_list_is_unavailable_in_time(
+    workbench: Workbench, flags: tuple[str, ...], reason: str
+) -> None:
+    box = {
+        "slow": scripted_entry("--starts", workbench.path("starts"), *flags, startupTimeout=1),
+        "good": scripted_entry(),
+    }
+    async with workbench.serving({"box": box}) as client:
+        opening = await client.start_tool("open_toolbox", {"toolbox_name": "box"})
+        assert (await client.use_tool("box", "good", "count"))["structuredContent"] == {"count": 1}
+        result = await opening.result()
+        assert reason in unavailable(result)["slow"]["reason"]
+        assert tool_names(result) == list(TOOLS)
+        if "handshake" in reason:
+            await eventually(lambda: not alive(workbench.starts()[0]), what="the end of the server")
+
+
+# Idle servers
+
+
+async def test_a_server_that_nobody_uses_is_stopped_and_started_again_when_needed(workbench: Workbench) -> None:
+    box = {"idle": scripted_entry("--starts", workbench.path("starts"), idleTimeout=0.4), "busy": scripted_entry()}
+    async with workbench.serving({"box": box}) as client:
+        opened = await open_toolbox(client, "box")
+        assert (await client.use_tool("box", "idle", "count"))["structuredContent"] == {"count": 1}
+        (first,) = workbench.starts()
+        await eventually(lambda: not alive(first), what="the end of the idle server")
+        assert await open_toolbox(client, "box") == opened, "what it offers is still known"
+        assert (await client.use_tool("box", "idle", "count"))["structuredContent"] == {"count": 1}
+        assert len(workbench.starts()) == 2
+        assert (await client.use_tool("box", "busy", "count"))["structuredContent"] == {"count": 1}
+
+
+async def test_a_server_with_a_call_under_way_is_not_idle(workbench: Workbench) -> None:
+    box = {
+        "idle": scripted_entry("--starts", workbench.path("starts"), idleTimeout=0.2),
+        "clock": scripted_entry(timeout=1),
+    }
+    async with workbench.serving({"box": box}) as client:
+        await open_toolbox(client, "box")
+        hanging = await client.start_tool("use_tool", start_use("box", "idle", "hang"))
+        # Several times the idle timeout, by the clock of the workbench.
+        await client.use_tool("box", "clock", "hang")
+        assert not hanging.answered
+        assert len(workbench.starts()) == 1 and alive(workbench.starts()[0])
+        await client.cancel(hanging)
+        await eventually(lambda: not alive(workbench.starts()[0]), what="the end of the idle server")
+
+
+async def test_an_idle_timeout_of_zero_means_never(workbench: Workbench) -> None:
+    box = {
+        "server": scripted_entry("--starts", workbench.path("starts"), idleTimeout=0),
+        "clock": scripted_entry(timeout=0.5),
+    }
+    async with workbench.serving({"box": box}) as client:
+        await client.use_tool("box", "server", "count")
+        await client.use_tool("box", "clock", "hang")
+        assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": 2}

@@ -1,0 +1,97 @@
+"""Large messages pass, too large ones are refused, and neither costs more memory than a few times itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.end_to_end.harness import ERAS, Workbench, error_text, open_toolbox, opened, raw_entry, start_use
+from tests.support.client import RpcError
+from tests.support.workbench import scripted_entry
+
+MEBIBYTE = 1024 * 1024
+PATIENCE = 60.0
+
+
+def peak_bytes(pid: int) -> int:
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+
+async def test_64_mebibytes_pass_in_both_directions(workbench: Workbench) -> None:
+    size = 64 * MEBIBYTE
+    async with workbench.serving({"box": {"server": raw_entry()}}) as client:
+        await open_toolbox(client, "box")
+        before = peak_bytes(client.pid)
+        params = {"name": "use_tool", "arguments": start_use("box", "server", "large", {"bytes": size})}
+        result = await client.request("tools/call", params, timeout=PATIENCE)
+        assert len(result["content"][0]["text"]) == size
+        assert peak_bytes(client.pid) - before < 4 * size
+        del result
+        params = {"name": "use_tool", "arguments": start_use("box", "server", "count", {"text": "y" * size})}
+        result = await client.request("tools/call", params, timeout=PATIENCE)
+        assert result["structuredContent"] == {"count": 1}
+        assert peak_bytes(client.pid) - before < 4 * size
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_answer_beyond_the_limit_fails_its_call_clearly_and_no_other(workbench: Workbench, era: str) -> None:
+    box = {"box": {"server": scripted_entry()}}
+    async with workbench.serving(box, era=era, maxMessageBytes=MEBIBYTE) as client:
+        await open_toolbox(client, "box")
+        waiting = await client.start_tool("use_tool", start_use("box", "server", "slow", {"seconds": 0.3}))
+        for size in (MEBIBYTE, 3 * MEBIBYTE):
+            text = error_text(await client.use_tool("box", "server", "big", {"bytes": size}))
+            assert text.startswith("[box/server/big] ") and "more than the limit" in text
+            assert "maxMessageBytes" in text
+        fitting = await client.use_tool("box", "server", "big", {"bytes": MEBIBYTE - 1000})
+        assert len(fitting["content"][0]["text"]) == MEBIBYTE - 1000
+        assert (await waiting.result())["structuredContent"] == {"slept": 0.3}
+        assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": 1}
+
+
+async def test_a_request_beyond_the_limit_is_refused_clearly_and_the_connection_lives(workbench: Workbench) -> None:
+    async with workbench.serving({"box": {"server": scripted_entry()}}, maxMessageBytes=MEBIBYTE) as client:
+        with pytest.raises(RpcError, match="larger than the limit") as caught:
+            await client.use_tool("box", "server", "echo", {"text": "x" * MEBIBYTE})
+        assert caught.value.code == -32600
+        result = await client.use_tool("box", "server", "echo", {"text": "x" * (MEBIBYTE // 4)})
+        assert len(result["structuredContent"]["text"]) == MEBIBYTE // 4
+
+
+async def test_a_large_answer_does_not_hold_up_small_ones_for_ever(workbench: Workbench) -> None:
+    box = {"large": scripted_entry(), "small": scripted_entry()}
+    async with workbench.serving({"box": box}) as client:
+        await open_toolbox(client, "box")
+        large = await client.start_tool("use_tool", start_use("box", "large", "big", {"bytes": 16 * MEBIBYTE}))
+        for number in range(20):
+            result = await client.use_tool("box", "small", "echo", {"n": number})
+            assert result["structuredContent"] == {"n": number}
+        assert len((await large.result())["content"][0]["text"]) == 16 * MEBIBYTE
+
+
+async def test_ten_thousand_tools_are_listed_and_each_costs_little_more_than_its_definition(
+    workbench: Workbench,
+) -> None:
+    boxes = {"small": {"server": scripted_entry("--tools", 1)}, "large": {"server": scripted_entry("--tools", 10_000)}}
+    async with workbench.serving(boxes) as client:
+        await open_toolbox(client, "small")
+        before = peak_bytes(client.pid)
+        call = await client.start_tool("use_tool", start_use("large", "server", "tool_9999"))
+        assert not (await call.result()).get("isError")
+        assert "does not exist" in error_text(await client.use_tool("large", "server", "tool_99999"))
+        tool_bytes = 700 * 10_000
+        assert peak_bytes(client.pid) - before < 6 * tool_bytes
+        result = opened(await open_toolbox(client, "large"))
+        assert len(result["tools"]) == 10_000
+
+
+async def test_floods_on_stderr_hold_up_nothing(workbench: Workbench) -> None:
+    async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
+        await open_toolbox(client, "box")
+        before = peak_bytes(client.pid)
+        for text, times in (("x" * 1000, 10_000), ("a line\n", 200_000)):
+            result = await client.use_tool("box", "server", "stderr", {"text": text, "times": times})
+            assert result["content"][0]["text"] == "written"
+        text = error_text(await client.use_tool("box", "server", "crash", {"stderr": "x" * 50_000 + "\nthe end\n"}))
+        assert text.endswith("the end") and len(text) < 10_000
+        assert peak_bytes(client.pid) - before < 8 * MEBIBYTE
