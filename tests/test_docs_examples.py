@@ -23,7 +23,7 @@ from mcp_workbench.cli.commands import SUMMARIES, find
 from mcp_workbench.cli.flags import parse
 from mcp_workbench.cli.serve import FLAGS
 from mcp_workbench.config.load import parse as parse_config
-from mcp_workbench.face.identifier import read_use_tool
+from mcp_workbench.face.identifier import ToolIdentifier, read_use_tool
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -86,7 +86,7 @@ def test_an_example_in_json_is_a_configuration_that_loads_or_a_call(example: Exa
     if re.search(r'^  "(toolboxes|mcpServers|servers)":', example.text, re.MULTILINE):
         assert parse_config(example.text.encode(), "example.json", {}).toolboxes
     else:
-        assert read_use_tool(Raw(example.text.encode())).tool.toolbox
+        assert isinstance(read_use_tool(Raw(example.text.encode())).tool, ToolIdentifier)
 
 
 def test_what_clients_are_told_to_start_is_a_command_line_of_ours() -> None:

@@ -85,12 +85,18 @@ class Router:
         # Resources of ours, by URI: how we are doing.
         self.own_resources: dict[str, Callable[[], bytes]] = {}
         self._views: dict[str, View] = {}
+        catalog.subscribe(self._take_note)
         # Servers that a list has waited for once; it does not wait for them again.
         self._waited_for: set[tuple[str, str]] = set()
 
     def view(self, principal: str) -> View:
         """What this principal has before it."""
         return self._views.setdefault(principal, View(principal))
+
+    def _take_note(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+        # For views, not for sessions: a modern client that does not listen has none that is told of changes.
+        for view in self._views.values():
+            self.face.take_note(view, entry, kinds)
 
     def in_background(self, work: Awaitable[None]) -> None:
         """Work that nobody waits for; the task group owns it."""

@@ -32,6 +32,9 @@ LISTS: dict[str, Json] = {
 }
 
 
+LEGACY_REQUESTS = ("logging/setLevel", "resources/subscribe", "resources/unsubscribe")
+
+
 class Clock:
     """An event loop that is ahead of its time."""
 
@@ -60,6 +63,7 @@ class PlayedServer:
         # Everything that came, and what the handshake or each modern request declared.
         self.received: list[Json] = []
         self.declared: Json = {}
+        self.offers: dict[str, Json] = json.loads(json.dumps(LISTS))
         self.is_stopped = False
         self._answered: set[object] = set()
         self._asked = 0
@@ -102,13 +106,13 @@ class PlayedServer:
             )
         elif method in ("initialize", "server/discover"):
             self.fail(message, -32601, f"Method not found: {method}")
-        elif method in LISTS:
-            self.reply(message, LISTS[method])
+        elif method in self.offers:
+            self.reply(message, self.offers[method])
         elif method == "subscriptions/listen" and self.era == "modern":
             meta = {META + "subscriptionId": message["id"]}
             granted = params["notifications"]
             self.tell("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": granted})
-        elif method == "logging/setLevel" and self.era == "legacy":
+        elif method in LEGACY_REQUESTS and self.era == "legacy":
             self.reply(message, {})
 
     # what the test does with it
@@ -165,6 +169,13 @@ class PlayedServer:
 
     def told(self, method: str) -> list[Json]:
         return [m.get("params", {}) for m in self.received if m.get("method") == method and "id" not in m]
+
+    def listening_to(self) -> Json:
+        """The filter of the newest stream that has not been given up."""
+        over = {each["requestId"] for each in self.told("notifications/cancelled")}
+        streams = [each for each in self.requests("subscriptions/listen") if each["id"] not in over]
+        filter: Json = streams[-1]["params"]["notifications"] if streams else {}
+        return filter
 
     def advance(self, seconds: float) -> None:
         """Let time pass on this link, and deadlines with it."""

@@ -247,3 +247,9 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0)
+
+
+async def settled() -> None:
+    """Let the event loop do what it has to do anyway."""
+    for _ in range(10):
+        await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A legacy server asks, a modern client is away: whatever happens meanwhile, the call has one end and leaves nothing."""
+"""A legacy server asks, a modern client is away: whatever happens meanwhile, the call ends once and leaves nothing."""
 
 from __future__ import annotations
 

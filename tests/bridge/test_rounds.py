@@ -13,7 +13,7 @@ from mcp_workbench.session.rounds import MOST_ROUNDS
 from tests.bridge.conversation import FORM, SAMPLE, URL, input_required
 from tests.bridge.played_server import PlayedServer
 from tests.bridge.scene import DONE, YES
-from tests.bridge.stage import EVERYTHING, Client, Json, Request, Stage, staged, until
+from tests.bridge.stage import EVERYTHING, Client, Json, Request, Stage, settled, staged, until
 
 pytestmark = pytest.mark.bridge("rounds")
 
@@ -258,7 +258,7 @@ async def test_shutting_down_ends_a_round() -> None:
         assert "shutting down" in failure(asked)
         assert "shutting down" in failure(waiting)
         assert len(on.client.told("notifications/cancelled")) == 1
-        await stage_settles()
+        await settled()
         assert len(on.server.requests("tools/call")) == 2
         assert on.stage.is_clean()
 
@@ -268,7 +268,7 @@ async def test_a_client_that_leaves_ends_a_round() -> None:
         on.asked(input_required(ASK_FORM))
         on.asked(input_required({}, "later"))
         on.client.session.leave()
-        await stage_settles()
+        await settled()
         assert len(on.server.requests("tools/call")) == 2
         assert on.stage.is_clean()
 
@@ -282,10 +282,3 @@ async def test_a_page_to_visit_gets_the_id_that_legacy_clients_expect() -> None:
         assert {key: value for key, value in first.items() if key != "elicitationId"} == page
         assert isinstance(first["elicitationId"], str)
         assert first["elicitationId"] != second["elicitationId"]
-
-
-async def stage_settles() -> None:
-    import asyncio
-
-    for _ in range(10):
-        await asyncio.sleep(0)

@@ -40,8 +40,11 @@ class Workbench:
         expect_exit: bool = True,
         **settings: Any,
     ) -> AsyncIterator[RawClient]:
-        """A client that has introduced itself. `settings` are keys at the top of the configuration."""
-        config = write_config(self.folder, toolboxes, **settings)
+        """A client that has introduced itself. `settings` are keys at the top of the configuration.
+
+        Without a budget, opening a toolbox shows every tool in full: how it is shortened is not the subject here.
+        """
+        config = write_config(self.folder, toolboxes, **{"budget": None, **settings})
         spawned = RawClient.spawn(workbench_command(config, *flags), env=env, expect_exit=expect_exit)
         async with spawned as client:
             if era == "modern":
@@ -81,7 +84,8 @@ def opened(result: Json) -> Json:
 
 
 def tool_names(result: Json) -> list[str]:
-    return [tool["name"] for tool in opened(result)["tools"]]
+    """Sorted: in which order a toolbox shows its tools is its own affair."""
+    return sorted(tool["name"] for tool in opened(result)["tools"])
 
 
 def unavailable(result: Json) -> dict[str, Json]:

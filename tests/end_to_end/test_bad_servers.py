@@ -27,7 +27,7 @@ async def test_noise_before_every_message_is_skipped(workbench: Workbench) -> No
     boxes = {era: {"server": scripted_entry("--era", era, "--noise")} for era in ("legacy", "modern")}
     async with workbench.serving(boxes) as client:
         for era in boxes:
-            assert tool_names(await open_toolbox(client, era)) == list(TOOLS)
+            assert tool_names(await open_toolbox(client, era)) == sorted(TOOLS)
             for number in range(20):
                 result = await client.use_tool(era, "server", "echo", {"n": number})
                 assert result["structuredContent"] == {"n": number}

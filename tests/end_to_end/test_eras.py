@@ -35,7 +35,7 @@ async def test_a_server_of_either_era_is_met_in_its_own_way(
 ) -> None:
     log = workbench.path("log")
     async with workbench.serving({"box": {"server": scripted_entry(*flags, "--log", log)}}, era=era) as client:
-        assert tool_names(await open_toolbox(client, "box")) == list(TOOLS)
+        assert tool_names(await open_toolbox(client, "box")) == sorted(TOOLS)
         assert (await client.use_tool("box", "server", "echo", {"a": 1}))["structuredContent"] == {"a": 1}
     assert [method for method in methods(log) if method != "subscriptions/listen"] == asked
 
@@ -51,7 +51,7 @@ async def test_a_server_that_never_answers_the_probe_is_met_with_a_handshake(wor
     log = workbench.path("log")
     boxes = {"box": {"server": scripted_entry("--era", "silent", "--log", log)}}
     async with workbench.serving(boxes) as client:
-        assert tool_names(await open_toolbox(client, "box")) == list(TOOLS)
+        assert tool_names(await open_toolbox(client, "box")) == sorted(TOOLS)
     assert methods(log)[:2] == ["server/discover", "initialize"]
     log.unlink()
     async with workbench.serving(boxes) as client:
@@ -66,7 +66,7 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_without_it(workb
     for starts in (2, 3):
         async with workbench.serving(boxes) as client:
             result = await open_toolbox(client, "box")
-            assert (tool_names(result), unavailable(result)) == (list(TOOLS), {})
+            assert (tool_names(result), unavailable(result)) == (sorted(TOOLS), {})
             assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": 1}
         assert len(workbench.starts()) == starts, "the second time it is remembered"
     assert len(logged(log, "server/discover")) == 1

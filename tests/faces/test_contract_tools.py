@@ -39,8 +39,10 @@ async def tools_by_own_name(seen: Seen) -> dict[str, Json]:
     """What a client is shown of each tool of `box/server`."""
     await seen.open()
     if seen.face == "proxy":
-        asked = {"toolbox_name": "box", "detail": "full"}
-        opened = await seen.client.call_tool("open_toolbox", asked)
+        opened = await seen.client.call_tool("open_toolbox", {"toolbox_name": "box", "detail": "full"})
+        paths = [seen.name(tool["name"]) for tool in opened["structuredContent"]["tools"]]
+        # What an agent needs first is not all that a server wrote; that is shown for tools that are named.
+        opened = await seen.client.call_tool("open_toolbox", {"tools": paths})
         return {tool["name"]: tool for tool in opened["structuredContent"]["tools"]}
     tools = {tool["name"]: tool for tool in (await seen.client.request("tools/list"))["tools"]}
     prefix = seen.name("")

@@ -100,6 +100,9 @@ class Face:
         lists = {"resources" if kind == "resourceTemplates" else kind for kind in kinds}
         return frozenset(lists if self.tools_change else lists - {"tools"})
 
+    def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
+        """These lists of a server changed: keep in mind what this view is to be told about it with a later answer."""
+
     def announces_opening(self, view: View, toolbox: str) -> frozenset[str]:
         """Which lists of this view change when a toolbox is opened."""
         return frozenset()
@@ -153,10 +156,11 @@ class Face:
             self.report(describe_collision(exposed, rivals))
         return table
 
-    def report(self, text: str) -> None:
-        """Say something to the user, once."""
-        if text not in self._reported:
-            self._reported.add(text)
+    def report(self, text: str, subject: str | None = None) -> None:
+        """Say something to the user, once; of a `subject`, where one is given, only the first that is to be said."""
+        said = subject or text
+        if said not in self._reported:
+            self._reported.add(said)
             log.warning("%s", text)
 
     def _prompt_table(self, view: View) -> NameTable:

@@ -107,7 +107,8 @@ class FlatFace(Face):
             more = "" if len(refused) <= MOST_EXAMPLES else f" and {len(refused) - MOST_EXAMPLES} more"
             self.report(
                 f"some clients refuse tool names like {shown}{more} (they want letters, digits, `_` and `-`, at most "
-                f"64); {self._remedy(refused)}"
+                f"64); {self._remedy(refused)}",
+                "names that clients refuse",
             )
 
     def names_clients_refuse(self, table: NameTable | None = None) -> list[str]:

@@ -97,11 +97,10 @@ class ProxyFace(Face):
         """How to call, and what there is."""
         return instructions(self.shelves.boxes())
 
-    def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
+    def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """The list of tools never changes. A changed toolbox is told with the next result instead."""
         if "tools" in kinds and entry.toolbox in view.opened:
             view.changed[entry.toolbox] = None
-        return super().announces(view, entry, kinds)
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """One of the two tools, or none."""

@@ -79,7 +79,7 @@ async def meet(asker: Asker, choice: str, remembered: Era | None, identity: Clie
     `choice` is the user's setting: `auto`, an era, or a revision. `remembered` is the era found last time.
     """
     if choice == "modern" or choice in MODERN_VERSIONS:
-        return _modern_or_refuse(await asker.ask("server/discover", discover_params(identity)))
+        return _modern_or_refuse(await _discover(asker, identity))
     if choice == "legacy" or choice in LEGACY_VERSIONS:
         return await _initialize(asker, identity, choice if choice in LEGACY_VERSIONS else LATEST_LEGACY)
     if remembered == "legacy":
@@ -92,7 +92,7 @@ async def meet(asker: Asker, choice: str, remembered: Era | None, identity: Clie
 
 
 async def _probe(asker: Asker, identity: ClientIdentity) -> ServerProfile:
-    probe = asyncio.ensure_future(asker.ask("server/discover", discover_params(identity)))
+    probe = asyncio.ensure_future(_discover(asker, identity))
     try:
         await asyncio.wait({probe}, timeout=PROBE_TIMEOUT)
         answered = probe.done()
@@ -112,6 +112,16 @@ async def _probe(asker: Asker, identity: ClientIdentity) -> ServerProfile:
             return profile
     finally:
         probe.cancel()
+
+
+async def _discover(asker: Asker, identity: ClientIdentity) -> Raw:
+    """Ask what the server is; once more where it refuses the revision and then names one that we speak."""
+    try:
+        return await asker.ask("server/discover", discover_params(identity))
+    except RemoteError as error:
+        if error.code != UNSUPPORTED_PROTOCOL_VERSION or not set(_supported_versions(error) or ()) & {*MODERN_VERSIONS}:
+            raise
+    return await asker.ask("server/discover", discover_params(identity))
 
 
 def _read_probe(probe: asyncio.Future[Raw]) -> ServerProfile | None:

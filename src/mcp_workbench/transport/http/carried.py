@@ -54,7 +54,7 @@ _NO_PARAMS: Final = _Params()
 class Carried:
     """One message, looked at from outside."""
 
-    __slots__ = ("_params", "id", "kind", "method", "raw_params")
+    __slots__ = ("_params", "_version", "id", "kind", "method", "raw_params")
 
     def __init__(self, kind: Kind, id: bytes | None, method: str, raw_params: Raw | None) -> None:
         self.kind = kind
@@ -62,10 +62,16 @@ class Carried:
         self.method = method
         self.raw_params = raw_params
         self._params: _Params | None = None
+        self._version: str | UnsetType | None = UNSET
 
     @property
     def version(self) -> str | None:
         """The revision that a modern request is stamped with; empty where the stamp is not a string."""
+        if self._version is UNSET:
+            self._version = self._read_version()
+        return self._version
+
+    def _read_version(self) -> str | None:
         meta = self._read_params().meta
         if isinstance(meta, UnsetType):
             return None

@@ -16,15 +16,23 @@ from msgspec import Struct
 
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.server.arrival import Arrival
-
-Headers = tuple[tuple[bytes, bytes], ...]
+from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, header
 
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 ANY: Final = "*"
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?)(?::([0-9]{1,5}))?")
 _ORIGIN: Final = re.compile(r"https?://([^/?#@]+)")
-_CORS_METHODS: Final = b"POST, GET, DELETE, OPTIONS"
-_CORS_EXPOSED: Final = f"{words.SESSION_ID}, {words.PROTOCOL_VERSION}, www-authenticate".encode()
+_CORS_EXPOSED: Final[Headers] = (
+    header(b"access-control-expose-headers", f"{words.SESSION_ID}, www-authenticate".encode()) + b"vary: origin\r\n"
+)
+_CORS_ALLOWED: Final[Headers] = (
+    header(b"access-control-allow-methods", b"POST, GET, DELETE, OPTIONS")
+    # `*` does not cover `Authorization`.
+    + header(b"access-control-allow-headers", b"*, authorization")
+    + header(b"access-control-max-age", b"600")
+)
+# Hosts that were found to be ours. Bounded: a stranger may try many.
+MOST_KNOWN_HOSTS: Final = 64
 
 
 class Refusal(Struct, frozen=True):
@@ -32,7 +40,12 @@ class Refusal(Struct, frozen=True):
 
     status: int
     message: str
-    headers: Headers = ()
+    headers: Headers = NO_HEADERS
+
+    @classmethod
+    def too_large(cls, limit: int) -> Refusal:
+        """More than we take."""
+        return cls(413, f"the body is larger than {limit} bytes; see `maxMessageBytes`")
 
 
 class Authenticator(Protocol):
@@ -87,6 +100,7 @@ class Admission:
         self._any_origin = ANY in origins
         self._origins = frozenset(origins)
         self._authenticator = authenticator
+        self._known_hosts: set[str] = set()
 
     def check_sender(self, arrival: Arrival) -> Refusal | None:
         """Whether the request was meant for us and comes from where it may."""
@@ -109,34 +123,28 @@ class Admission:
         if authorization is not None:
             challenge += b', error="invalid_token"'
         text = "a bearer token is needed" if authorization is None else "this token is not valid"
-        return Refusal(401, text, ((b"www-authenticate", challenge),))
+        return Refusal(401, text, header(b"www-authenticate", challenge))
 
     def cors_headers(self, arrival: Arrival) -> Headers:
         """What a browser needs to hear before a page of an allowed origin may read our answers."""
         origin = arrival.get("origin")
         if origin is None:
-            return ()
-        return (
-            (b"access-control-allow-origin", origin.encode("latin-1")),
-            (b"access-control-expose-headers", _CORS_EXPOSED),
-            (b"vary", b"origin"),
-        )
+            return NO_HEADERS
+        return header(b"access-control-allow-origin", origin.encode("latin-1")) + _CORS_EXPOSED
 
     def preflight_headers(self, arrival: Arrival) -> Headers:
         """The same for the question that a browser asks beforehand."""
-        return (
-            *self.cors_headers(arrival),
-            (b"access-control-allow-methods", _CORS_METHODS),
-            # `*` does not cover `Authorization`.
-            (b"access-control-allow-headers", b"*, authorization"),
-            (b"access-control-max-age", b"600"),
-        )
+        return self.cors_headers(arrival) + _CORS_ALLOWED
 
     def _is_own_host(self, host: str | None) -> bool:
-        if self._any_host:
+        if self._any_host or host in self._known_hosts:
             return True
         found = None if host is None else _HOST.fullmatch(host.lower())
-        return found is not None and self._is_own_name(found)
+        if host is None or found is None or not self._is_own_name(found):
+            return False
+        if len(self._known_hosts) < MOST_KNOWN_HOSTS:
+            self._known_hosts.add(host)
+        return True
 
     def _is_own_name(self, found: re.Match[str]) -> bool:
         name = found[1]

@@ -1,21 +1,24 @@
-"""The head of an HTTP request: the headers that we look at, read in one pass."""
+"""The head of an HTTP request: the headers that we look at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http.server.limits import SMALL_BODY
 
-_PARAMETER_PREFIX: Final = words.PARAMETER_PREFIX.encode()
-_WANTED: Final = {
-    name.encode(): name
-    for name in (
-        *("host", "origin", "authorization", "content-type", "content-length", "transfer-encoding", "accept"),
-        *("access-control-request-method", words.SESSION_ID, words.LAST_EVENT_ID),
-        *(words.PROTOCOL_VERSION, words.METHOD, words.NAME),
-    )
-}
+if TYPE_CHECKING:
+    from mcp_workbench.transport.http.server.admission import Refusal
+
+PARAMETER_PREFIX: Final = words.PARAMETER_PREFIX.encode()
+_WANTED: Final = (
+    *("host", "origin", "authorization", "content-type", "content-length", "transfer-encoding", "accept", "expect"),
+    *("access-control-request-method", words.SESSION_ID, words.LAST_EVENT_ID),
+    *(words.PROTOCOL_VERSION, words.METHOD, words.NAME),
+)
+# In the spellings that clients use; any other is found in lower case.
+NAMES: Final = {spelling.encode(): name for name in _WANTED for spelling in (name, name.title())}
 # Two readers of a repeated header may take different copies of it, so what we decide by must be there once.
 _SINGLE: Final = frozenset(
     ("host", "origin", "authorization", words.PROTOCOL_VERSION, words.METHOD, words.NAME, words.SESSION_ID)
@@ -23,35 +26,35 @@ _SINGLE: Final = frozenset(
 
 
 class Arrival:
-    """A request that has arrived, before its body."""
+    """A request that is arriving."""
 
-    __slots__ = ("headers", "method", "parameters", "path", "repeated")
+    __slots__ = ("headers", "method", "parameters", "path", "principal", "refusal", "repeated")
 
-    def __init__(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def __init__(self, method: str = "", path: str = "") -> None:
         self.method = method
         self.path = path
         self.headers: dict[str, str] = {}
-        # `mcp-param-…` with every value given.
+        # `mcp-param-…` in lower case, with every value given.
         self.parameters: dict[str, list[str]] = {}
         self.repeated: str | None = None
-        for raw_name, raw_value in headers:
-            name = _WANTED.get(raw_name)
-            if name is not None:
-                value = raw_value.decode("latin-1").strip(" \t")
-                if name not in self.headers:
-                    self.headers[name] = value
-                elif name == "accept":
-                    self.headers[name] += f", {value}"
-                elif name in _SINGLE:
-                    self.repeated = name
-            elif raw_name.startswith(_PARAMETER_PREFIX):
-                value = raw_value.decode("latin-1").strip(" \t")
-                self.parameters.setdefault(raw_name.decode("latin-1"), []).append(value)
+        # Who it is from, and why it does not come in; known when its head is.
+        self.principal = ""
+        self.refusal: Refusal | None = None
 
-    @classmethod
-    def of(cls, scope: Mapping[str, Any]) -> Arrival:
-        """The head of an ASGI request."""
-        return cls(scope["method"], scope["path"], scope["headers"])
+    def add(self, name: str, value: bytes) -> None:
+        """A header that we look at."""
+        text = value.decode("latin-1").strip(" \t")
+        if name not in self.headers:
+            self.headers[name] = text
+        elif name == "accept":
+            self.headers[name] += f", {text}"
+        elif name in _SINGLE:
+            self.repeated = name
+
+    def add_parameter(self, name: bytes, value: bytes) -> None:
+        """A parameter of a tool."""
+        text = value.decode("latin-1").strip(" \t")
+        self.parameters.setdefault(name.decode("latin-1").lower(), []).append(text)
 
     def get(self, name: str) -> str | None:
         """A header that we look at."""
@@ -59,25 +62,41 @@ class Arrival:
 
     @property
     def declared_bytes(self) -> int | None:
-        """The size of the body; None when it comes in chunks, or says something that is no size."""
-        declared = self.headers.get("content-length")
-        if declared is None:
-            return None if "transfer-encoding" in self.headers else 0
+        """The size of the body; None when it comes in chunks."""
+        if "transfer-encoding" in self.headers:
+            return None
+        declared = self.headers.get("content-length", "0")
         return int(declared) if declared.isdecimal() and len(declared) < 20 else None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the body may be more than what is in the kernel's buffer already."""
+        declared = self.declared_bytes
+        return declared is None or declared > SMALL_BODY
+
+    @property
+    def expects_continue(self) -> bool:
+        """Whether the client waits with the body until it is told to go on."""
+        return self.headers.get("expect", "").lower() == "100-continue"
 
     def accepts(self, content_type: str) -> bool:
         """Whether the client takes this type. Without the header it takes anything (RFC 9110, 12.5.1)."""
         accept = self.headers.get("accept")
-        if accept is None:
-            return True
-        kind = content_type.partition("/")[0] + "/*"
-        for item in accept.lower().split(","):
-            name, _, options = item.partition(";")
-            if name.strip() in (content_type, kind, "*/*") and "q=0" not in options.replace(" ", "").split(";"):
-                return True
-        return False
+        return accept is None or _accepts(accept, content_type)
 
     @property
     def is_json(self) -> bool:
         """Whether the body says that it is JSON."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower() == words.JSON
+        content_type = self.headers.get("content-type", "")
+        return content_type == words.JSON or content_type.partition(";")[0].strip().lower() == words.JSON
+
+
+# Clients send the same few lines each time.
+@lru_cache(maxsize=64)
+def _accepts(accept: str, content_type: str) -> bool:
+    kind = content_type.partition("/")[0] + "/*"
+    for item in accept.lower().split(","):
+        name, _, options = item.partition(";")
+        if name.strip() in (content_type, kind, "*/*") and "q=0" not in options.replace(" ", "").split(";"):
+            return True
+    return False

@@ -1,32 +1,25 @@
-"""The ASGI application: from the head of a request to the one who answers it.
+"""What is served: from the head of a request to the one who answers it.
 
-Owns the order of the checks: sender, token, method, types, size, then the body. Both eras at one address.
+Owns the order of the checks: sender, token, method, types, size, then the body. Both eras at one address, and beside
+it two pages for operators.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Malformed
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import Carried, is_batch, look_at, single_line, split_batch
-from mcp_workbench.transport.http.server.admission import Admission, Headers, Refusal, check_post
+from mcp_workbench.transport.http.server.admission import Admission, Refusal, check_post
 from mcp_workbench.transport.http.server.arrival import Arrival
-from mcp_workbench.transport.http.server.body import (
-    BodyTooLarge,
-    ClientGone,
-    linger,
-    must_close,
-    read_body,
-    wait_for_disconnect,
-)
 from mcp_workbench.transport.http.server.exchange import JSON_HEADERS, Exchange
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
-from mcp_workbench.transport.http.server.outlet import Outlet, Receive, Send, StartTask
+from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, Outlet
 from mcp_workbench.transport.http.server.sessions import LegacySession, SessionTable
 from mcp_workbench.transport.http.server.sides import MakeSession
 from mcp_workbench.transport.http.server.statuses import STATUS_OF_CODE
@@ -38,11 +31,10 @@ log = logging.getLogger(__name__)
 MCP_PATH: Final = "/mcp"
 HEALTH_PATH: Final = "/healthz"
 READY_PATH: Final = "/readyz"
-# Where the connection of a request is found in its ASGI scope.
-CONNECTION: Final = "mcp_workbench.connection"
-ALLOWED: Final[Headers] = ((b"allow", b"POST, GET, DELETE"),)
-CLOSE: Final[Headers] = ((b"connection", b"close"),)
-_TEXT: Final[Headers] = ((b"content-type", b"text/plain"),)
+_TEXT: Final[Headers] = b"content-type: text/plain\r\n"
+_ALLOW_ALL: Final[Headers] = b"allow: POST, GET, DELETE\r\n"
+_ALLOW_POST: Final[Headers] = b"allow: POST\r\n"
+_ALLOW_GET: Final[Headers] = b"allow: GET, HEAD\r\n"
 
 # Whether clients may be sent to us, and what an operator should see of it, as JSON.
 Readiness = Callable[[], tuple[bool, bytes]]
@@ -55,7 +47,6 @@ class Endpoint:
         self,
         admission: Admission,
         make_session: MakeSession,
-        start_task: StartTask,
         limits: Limits,
         *,
         readiness: Readiness | None = None,
@@ -64,7 +55,6 @@ class Endpoint:
         self.is_draining = False
         self._admission = admission
         self._make_session = make_session
-        self._start_task = start_task
         self._limits = limits
         self._readiness = readiness
         self._parameters_of = parameters_of
@@ -73,111 +63,131 @@ class Endpoint:
         # Modern requests under way.
         self.exchanges: Sweep[Exchange] = Sweep(limits.comment_seconds / 3)
 
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] != "http":
-            return
-        arrival = Arrival.of(scope)
-        outlet = Outlet(send, self._start_task, scope.get(CONNECTION))
-        try:
-            await self._serve(arrival, receive, outlet)
-        except ClientGone:
-            outlet.abandon()
-        except Exception:
-            log.exception("a defect of ours; please report it")
-            raise
+    # ── the head (`Site`) ──
 
-    async def _serve(self, arrival: Arrival, receive: Receive, outlet: Outlet) -> None:
+    def admit(self, arrival: Arrival) -> Refusal | None:
+        """Whether a request comes in, decided on its head alone."""
         refusal = self._admission.check_sender(arrival)
         if refusal is not None:
-            await _refuse(arrival, receive, outlet, refusal)
-            return
-        if "origin" in arrival.headers:
-            outlet.add_headers(self._admission.cors_headers(arrival))
-        if arrival.path == MCP_PATH:
-            await self._serve_mcp(arrival, receive, outlet)
-        elif arrival.path == HEALTH_PATH:
-            outlet.answer(200, _TEXT, b"ok\n")
-        elif arrival.path == READY_PATH:
-            is_ready, report = (True, b"{}") if self._readiness is None else self._readiness()
-            outlet.answer(200 if is_ready and not self.is_draining else 503, JSON_HEADERS, report)
-        else:
-            await _refuse(arrival, receive, outlet, Refusal(404, f"nothing is here; the MCP endpoint is {MCP_PATH}"))
-
-    async def _serve_mcp(self, arrival: Arrival, receive: Receive, outlet: Outlet) -> None:
+            return refusal
+        if arrival.path != MCP_PATH:
+            return self._admit_beside(arrival)
         if arrival.method == "OPTIONS" and "access-control-request-method" in arrival.headers:
-            outlet.answer(204, self._admission.preflight_headers(arrival))
-            return
+            # A browser asks without credentials whether it may come with them.
+            return None
         principal = self._admission.principal(arrival)
-        refusal = principal if isinstance(principal, Refusal) else self._check_head(arrival)
-        if refusal is not None:
-            await _refuse(arrival, receive, outlet, refusal)
-            return
-        assert isinstance(principal, str)
-        if arrival.method == "POST":
-            await self._serve_post(arrival, principal, receive, outlet)
-            return
-        session = self._find_session(arrival, principal)
-        if isinstance(session, Refusal):
-            await _refuse(arrival, receive, outlet, session)
-        elif arrival.method == "GET":
-            await self._serve_get(arrival, session, receive, outlet)
-        else:
-            session.end("the client ended it")
-            outlet.answer(204, ())
-
-    def _check_head(self, arrival: Arrival) -> Refusal | None:
+        if isinstance(principal, Refusal):
+            return principal
+        arrival.principal = principal
         if arrival.method == "POST":
             declared = arrival.declared_bytes
             if declared is not None and declared > self._limits.message_bytes:
-                return self._too_large()
+                return Refusal.too_large(self._limits.message_bytes)
             return check_post(arrival)
+        return self._admit_without_body(arrival)
+
+    def _admit_without_body(self, arrival: Arrival) -> Refusal | None:
         if arrival.method not in ("GET", "DELETE"):
-            return Refusal(405, "the MCP endpoint takes POST, GET and DELETE", ALLOWED)
+            return Refusal(405, "the MCP endpoint takes POST, GET and DELETE", _ALLOW_ALL)
         version = arrival.get(words.PROTOCOL_VERSION)
         if version is not None and version not in words.LEGACY_VERSIONS:
-            return Refusal(405, f"MCP {version} has no {arrival.method}", ((b"allow", b"POST"),))
+            return Refusal(405, f"this revision of MCP has no {arrival.method}", _ALLOW_POST)
         if arrival.method == "GET" and not arrival.accepts(words.EVENT_STREAM):
             return Refusal(406, "`Accept` must list text/event-stream")
         return None
 
+    def _admit_beside(self, arrival: Arrival) -> Refusal | None:
+        if arrival.path not in (HEALTH_PATH, READY_PATH):
+            return Refusal(404, f"nothing is here; the MCP endpoint is {MCP_PATH}")
+        if arrival.method not in ("GET", "HEAD"):
+            return Refusal(405, "this page is for reading", _ALLOW_GET)
+        return None
+
+    def refuse(self, arrival: Arrival, refusal: Refusal, outlet: Outlet) -> None:
+        """Answer a request that does not come in."""
+        body = messages.error_response(None, INVALID_REQUEST, refusal.message)
+        outlet.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
+
+    # ── the whole (`Site`) ──
+
+    def serve(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
+        """Answer a request, now or later."""
+        if "origin" in arrival.headers:
+            outlet.add_headers(self._admission.cors_headers(arrival))
+        try:
+            self._serve(arrival, body, outlet)
+        except Exception:
+            log.exception("a defect of ours; please report it")
+            _complain(outlet, None, INTERNAL_ERROR, "a defect of the workbench; its log says more", status=500)
+
+    def _serve(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
+        if arrival.path == HEALTH_PATH:
+            outlet.answer(200, _TEXT, b"ok\n")
+        elif arrival.path == READY_PATH:
+            self._serve_readiness(arrival, outlet)
+        elif arrival.method == "POST":
+            self._serve_post(arrival, single_line(body), outlet)
+        elif arrival.method == "OPTIONS":
+            outlet.answer(204, self._admission.preflight_headers(arrival))
+        else:
+            self._serve_session(arrival, outlet)
+
+    def _serve_readiness(self, arrival: Arrival, outlet: Outlet) -> None:
+        is_ready, report = (True, b"{}") if self._readiness is None else self._readiness()
+        if isinstance(self._admission.principal(arrival), Refusal):
+            # Whether we are ready is everybody's to know; which servers are behind us is not.
+            report = b"{}"
+        outlet.answer(200 if is_ready and not self.is_draining else 503, JSON_HEADERS, report)
+
+    def _serve_session(self, arrival: Arrival, outlet: Outlet) -> None:
+        session = self._find_session(arrival)
+        if isinstance(session, Refusal):
+            self.refuse(arrival, session, outlet)
+        elif arrival.method == "DELETE":
+            session.end("the client ended it")
+            outlet.answer(204, NO_HEADERS)
+        else:
+            last_event_id = arrival.get(words.LAST_EVENT_ID)
+            if not last_event_id:
+                session.listen(outlet)
+            elif not session.resume(outlet, last_event_id):
+                self.refuse(arrival, Refusal(400, "there is nothing to resume from this event"), outlet)
+
     # ── POST ──
 
-    async def _serve_post(self, arrival: Arrival, principal: str, receive: Receive, outlet: Outlet) -> None:
-        try:
-            body = single_line(await read_body(receive, self._limits.message_bytes))
-        except BodyTooLarge:
-            await _refuse(arrival, receive, outlet, self._too_large())
-            return
+    def _serve_post(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
         if is_batch(body):
-            await self._serve_batch(arrival, principal, body, receive, outlet)
+            self._serve_batch(arrival, body, outlet)
             return
         try:
             carried = look_at(body)
         except Malformed as error:
             _complain(outlet, error.id, PARSE_ERROR, f"cannot be read: {error}")
             return
-        if carried.kind == "request" and not messages.is_valid_id(carried.id or b"null"):
-            _complain(outlet, None, INVALID_REQUEST, "`id` must be a string or a number")
-        elif carried.kind == "request" and self.is_draining:
-            _complain(outlet, carried.id, INTERNAL_ERROR, "the workbench is shutting down", status=503)
-        elif era_of(arrival, carried) == "modern":
-            await self._serve_modern(arrival, principal, carried, body, receive, outlet)
+        if carried.kind == "request":
+            if not messages.is_valid_id(carried.id or b"null"):
+                _complain(outlet, None, INVALID_REQUEST, "`id` must be a string or a number")
+                return
+            if self.is_draining:
+                _complain(outlet, carried.id, INTERNAL_ERROR, "the workbench is shutting down", status=503)
+                return
+        if era_of(arrival, carried) == "modern":
+            self._serve_modern(arrival, carried, body, outlet)
         elif carried.method == "initialize" and carried.kind == "request":
-            await self._serve_initialize(principal, carried, body, receive, outlet)
+            if not self.sessions.open(arrival.principal, carried, body, outlet):
+                text = "there is no room for another session; try again later"
+                _complain(outlet, carried.id, INTERNAL_ERROR, text, status=503)
         else:
-            session = self._find_session(arrival, principal)
+            session = self._find_session(arrival)
             if isinstance(session, Refusal):
                 _complain(outlet, carried.id, INVALID_REQUEST, session.message, status=session.status)
             else:
-                await self._serve_legacy(session, [(body, carried)], receive, outlet)
+                _serve_legacy(session, [(body, carried)], outlet)
 
-    async def _serve_modern(
-        self, arrival: Arrival, principal: str, carried: Carried, body: bytes, receive: Receive, outlet: Outlet
-    ) -> None:
+    def _serve_modern(self, arrival: Arrival, carried: Carried, body: bytes, outlet: Outlet) -> None:
         if carried.kind == "notification":
             # The revision defines none over HTTP; to cancel is to disconnect.
-            outlet.answer(202, ())
+            outlet.answer(202, NO_HEADERS)
             return
         if carried.kind != "request":
             _complain(outlet, None, INVALID_REQUEST, "clients of this revision send requests only")
@@ -185,47 +195,14 @@ class Endpoint:
         wrong = mismatch(arrival, carried, self._parameters_of)
         if wrong is not None:
             _complain(outlet, carried.id, words.HEADER_MISMATCH, f"Header mismatch: {wrong}")
-            return
-        if carried.method == "initialize":
+        elif carried.method == "initialize":
             _complain(outlet, carried.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
-            return
-        exchange = Exchange(carried, outlet, self.exchanges, self._now(), self._limits)
-        exchange.start(self._make_session(exchange, principal, exchange.closed), body)
-        # Also after the answer: a client that does not read makes it wait to be written.
-        await wait_for_disconnect(receive)
-        exchange.disconnected()
+        else:
+            exchange = Exchange(carried, outlet, self.exchanges, self._now(), self._limits)
+            exchange.start(self._make_session(exchange, arrival.principal, exchange.closed), body)
 
-    async def _serve_initialize(
-        self, principal: str, carried: Carried, body: bytes, receive: Receive, outlet: Outlet
-    ) -> None:
-        opened = self.sessions.open(principal, carried, body, outlet)
-        if opened is None:
-            _complain(outlet, carried.id, INTERNAL_ERROR, "no room for another session; try again later", status=503)
-            return
-        await wait_for_disconnect(receive)
-        opened[1].leave()
-
-    async def _serve_legacy(
-        self, session: LegacySession, posted: list[tuple[bytes, Carried]], receive: Receive, outlet: Outlet
-    ) -> None:
-        ids = {carried.id for _, carried in posted if carried.kind == "request" and carried.id is not None}
-        for id in ids:
-            if session.is_under_way(id):
-                _complain(outlet, id, INVALID_REQUEST, "a request with this id is still under way")
-                return
-        if not ids:
-            for message, carried in posted:
-                session.tell(message, carried)
-            outlet.answer(202, ())
-            return
-        reply = session.request([message for message, _ in posted], ids, outlet)
-        await wait_for_disconnect(receive)
-        reply.leave()
-
-    async def _serve_batch(
-        self, arrival: Arrival, principal: str, body: bytes, receive: Receive, outlet: Outlet
-    ) -> None:
-        session = self._find_session(arrival, principal)
+    def _serve_batch(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
+        session = self._find_session(arrival)
         if isinstance(session, Refusal):
             _complain(outlet, None, INVALID_REQUEST, session.message, status=session.status)
             return
@@ -245,20 +222,9 @@ class Endpoint:
         elif any(carried.method == "initialize" for _, carried in posted):
             _complain(outlet, None, INVALID_REQUEST, "`initialize` cannot be part of a batch")
         else:
-            await self._serve_legacy(session, posted, receive, outlet)
+            _serve_legacy(session, posted, outlet)
 
-    # ── GET, and what it has in common with DELETE and legacy POSTs ──
-
-    async def _serve_get(self, arrival: Arrival, session: LegacySession, receive: Receive, outlet: Outlet) -> None:
-        last_event_id = arrival.get(words.LAST_EVENT_ID)
-        stream = session.resume(outlet, last_event_id) if last_event_id else session.listen(outlet)
-        if stream is None:
-            await _refuse(arrival, receive, outlet, Refusal(400, "there is nothing to resume from this event"))
-            return
-        await wait_for_disconnect(receive)
-        stream.leave(outlet)
-
-    def _find_session(self, arrival: Arrival, principal: str) -> LegacySession | Refusal:
+    def _find_session(self, arrival: Arrival) -> LegacySession | Refusal:
         id = arrival.get(words.SESSION_ID)
         if id is None:
             return Refusal(400, "no session: send `initialize` first, or stamp each request (MCP 2026-07-28)")
@@ -267,27 +233,25 @@ class Endpoint:
         version = arrival.get(words.PROTOCOL_VERSION)
         if version is not None and version not in words.LEGACY_VERSIONS:
             return Refusal(400, f"`{words.PROTOCOL_VERSION}` names no revision that has sessions")
-        found = self.sessions.find(id, principal)
+        found = self.sessions.find(id, arrival.principal)
         return Refusal(404, "there is no such session; send `initialize` again") if found is None else found
 
-    def _too_large(self) -> Refusal:
-        return Refusal(413, f"the body is larger than {self._limits.message_bytes} bytes; see `maxMessageBytes`")
+
+def _serve_legacy(session: LegacySession, posted: list[tuple[bytes, Carried]], outlet: Outlet) -> None:
+    ids = {carried.id for _, carried in posted if carried.kind == "request" and carried.id is not None}
+    for id in ids:
+        if session.is_under_way(id):
+            _complain(outlet, id, INVALID_REQUEST, "a request with this id is still under way")
+            return
+    if ids:
+        session.request([message for message, _ in posted], ids, outlet)
+        return
+    for message, carried in posted:
+        session.tell(message, carried)
+    outlet.answer(202, NO_HEADERS)
 
 
 def _complain(outlet: Outlet, id: bytes | None, code: int, message: str, *, status: int | None = None) -> None:
     """A JSON-RPC error of ours, instead of a session's."""
     body = messages.error_response(id, code, message)
     outlet.answer(status or STATUS_OF_CODE.get(code, 400), JSON_HEADERS, body)
-
-
-async def _refuse(arrival: Arrival, receive: Receive, outlet: Outlet, refusal: Refusal) -> None:
-    """Answer without having read the body."""
-    body = messages.error_response(None, INVALID_REQUEST, refusal.message)
-    headers = (*JSON_HEADERS, *refusal.headers)
-    if not must_close(arrival):
-        outlet.answer(refusal.status, headers, body)
-        return
-    outlet.begin(refusal.status, (*headers, *CLOSE, (b"content-length", b"%d" % len(body))))
-    outlet.write(body)
-    await linger(receive)
-    outlet.finish()

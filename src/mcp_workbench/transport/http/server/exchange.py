@@ -7,23 +7,22 @@ that is how a client says so.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Raw
 
 from mcp_workbench.transport.http.carried import Carried, heading
-from mcp_workbench.transport.http.server.admission import Headers
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.outlet import Outlet
+from mcp_workbench.transport.http.server.outlet import Headers, Outlet
 from mcp_workbench.transport.http.server.sides import ServedSession, cancellation
 from mcp_workbench.transport.http.server.statuses import status_of_error
 from mcp_workbench.transport.http.server.sweeps import Sweep
 from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
 
-JSON_HEADERS: Headers = ((b"content-type", b"application/json"),)
+JSON_HEADERS: Final[Headers] = b"content-type: application/json\r\n"
 # No buffering: nginx otherwise holds events back until it has a page full of them.
-STREAM_HEADERS: Headers = (
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
+STREAM_HEADERS: Final[Headers] = (
+    b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
 )
 
 
@@ -51,6 +50,7 @@ class Exchange:
         self.session = session
         session.on_message(body)
         if not self.is_over:
+            self._outlet.gone = self.disconnected
             self._sweep.add(self)
 
     # The link

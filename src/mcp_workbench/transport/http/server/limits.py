@@ -17,6 +17,8 @@ MOST_IN_BATCH: Final = 100
 # A refused upload is read on for a moment, so that the client gets to see why; a closed socket would hide it.
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 8 * 1024 * 1024
+# Requests that a client sends ahead before it has its answers. Nobody who does means more than a few.
+MOST_PIPELINED: Final = 16
 # A body up to this size is in the kernel's buffer already; reading it past a refusal keeps the connection usable.
 SMALL_BODY: Final = 64 * 1024
 

@@ -1,69 +1,79 @@
-"""One HTTP response, written from callbacks.
+"""One HTTP response, written from wherever its answer arrives.
 
-ASGI's `send` is a coroutine, but one that waits only when the client does not read. So it is run to its end right
-where an answer arrives, and a task is started only for the rest of a write that has to wait: an answer then costs no
-switch to another task.
+Owns status lines, headers and the framing of a body that is written in pieces. Nothing here waits: what the client does
+not read piles up, and whoever writes looks at `unsent_bytes`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from http.client import responses  # noqa: TID253 (a table of words; loaded only where HTTP is served)
+from typing import Final, Protocol
 
-log = logging.getLogger(__name__)
+# Headers are kept as they are written, line by line.
+Headers = bytes
 
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Coroutine[Any, Any, None]]
-Receive = Callable[[], Awaitable[Message]]
-StartTask = Callable[[Awaitable[None]], "asyncio.Task[None]"]
-Headers = tuple[tuple[bytes, bytes], ...]
+NO_HEADERS: Final[Headers] = b""
+CLOSE: Final[Headers] = b"connection: close\r\n"
+CHUNKED: Final[Headers] = b"transfer-encoding: chunked\r\n"
+LAST_CHUNK: Final = b"0\r\n\r\n"
+_STATUS_LINES: Final = {
+    status: b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode()) for status, phrase in responses.items() if status >= 200
+}
+# Beyond this, pieces are written one by one: joining them would copy a large message once more.
+JOIN_BELOW: Final = 128 * 1024
 
 
-class ClientConnection(Protocol):
+class Wire(Protocol):
     """What a response has to know of the connection that it leaves on."""
+
+    # Whether the client understands bodies of unknown length that do not end with the connection (HTTP/1.1).
+    is_chunking: bool
+    # Whether the connection is to be used again.
+    is_kept: bool
 
     @property
     def unsent_bytes(self) -> int:
         """What the client has not taken yet."""
+
+    def date(self) -> Headers:
+        """The `Date` header of this second."""
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+
+    def responded(self) -> None:
+        """The response is whole."""
 
     def abort(self) -> None:
         """Close at once; what is unsent is dropped."""
 
 
+def header(name: bytes, value: bytes) -> Headers:
+    """One header."""
+    return b"%b: %b\r\n" % (name, value)
+
+
 class Outlet:
     """The response to one request."""
 
-    __slots__ = (
-        "_connection",
-        "_extra",
-        "_is_waiting",
-        "_queue",
-        "_queued_bytes",
-        "_rest",
-        "_send",
-        "_start_task",
-        "is_over",
-    )
+    __slots__ = ("_extra", "_is_chunked", "_wire", "_without_body", "gone", "is_over")
 
-    def __init__(self, send: Send, start_task: StartTask, connection: ClientConnection | None) -> None:
-        self._send = send
-        self._start_task = start_task
-        self._connection = connection
-        self._queue: deque[Message] = deque()
-        self._queued_bytes = 0
-        self._is_waiting = False
-        self._rest: asyncio.Task[None] | None = None
-        self._extra: Headers = ()
+    def __init__(self, wire: Wire, *, without_body: bool = False) -> None:
+        self._wire = wire
+        # The answer to `HEAD`.
+        self._without_body = without_body
+        self._extra = NO_HEADERS
+        self._is_chunked = False
         # Nothing more will be written: it is whole, or the client is gone.
         self.is_over = False
+        # Called when the client goes before the response is whole.
+        self.gone: Callable[[], None] | None = None
 
     @property
     def unsent_bytes(self) -> int:
         """What the client has not taken yet."""
-        return self._queued_bytes + (0 if self._connection is None else self._connection.unsent_bytes)
+        return self._wire.unsent_bytes
 
     def add_headers(self, headers: Headers) -> None:
         """Headers for this response, whatever it will be."""
@@ -71,78 +81,73 @@ class Outlet:
 
     def answer(self, status: int, headers: Headers, body: bytes = b"") -> None:
         """A whole response."""
+        if self.is_over:
+            return
         # A 204 has no body, and must not say so (RFC 9110, 8.6).
-        length = () if status == 204 else ((b"content-length", b"%d" % len(body)),)
-        self.begin(status, (*headers, *length))
-        self.finish(body)
+        length = NO_HEADERS if status == 204 else b"content-length: %d\r\n" % len(body)
+        head = self._head(status, headers, length)
+        if self._without_body:
+            self._wire.write(head)
+        elif len(body) < JOIN_BELOW:
+            self._wire.write(head + body)
+        else:
+            self._wire.write(head)
+            self._wire.write(body)
+        self._end()
 
     def begin(self, status: int, headers: Headers) -> None:
         """The head of a response that is written in pieces."""
-        self._put({"type": "http.response.start", "status": status, "headers": (*headers, *self._extra)})
+        if not self.is_over:
+            self._is_chunked = self._wire.is_chunking
+            if not self._is_chunked:
+                self._wire.is_kept = False
+            self._wire.write(self._head(status, headers, CHUNKED if self._is_chunked else NO_HEADERS))
 
     def write(self, data: bytes) -> None:
         """A piece of it."""
-        self._put({"type": "http.response.body", "body": data, "more_body": True})
+        if not self.is_over:
+            self._write_piece(data, b"")
 
     def finish(self, data: bytes = b"") -> None:
         """The last piece."""
-        self._put({"type": "http.response.body", "body": data, "more_body": False})
-        self.is_over = True
+        if not self.is_over:
+            self._write_piece(data, LAST_CHUNK)
+            self._end()
 
     def abandon(self) -> None:
-        """The client is gone, or is given up; nothing more is written."""
+        """The client is gone; nothing more is written."""
         self.is_over = True
-        self._queue.clear()
-        self._queued_bytes = 0
+        self.gone = None
 
     def abort(self) -> None:
         """Give the client up: it does not read."""
         self.abandon()
-        if self._connection is not None:
-            self._connection.abort()
+        self._wire.abort()
 
-    def _put(self, message: Message) -> None:
-        if self.is_over:
-            return
-        if self._is_waiting:
-            self._queue.append(message)
-            self._queued_bytes += len(message.get("body", b""))
-            return
-        sending = self._send(message)
-        try:
-            waits_for = sending.send(None)
-        except StopIteration:
-            return
-        self._is_waiting = True
-        self._rest = self._start_task(self._send_rest(_Begun(sending, waits_for)))
+    def disconnected(self) -> None:
+        """The client went."""
+        gone, self.gone = self.gone, None
+        self.is_over = True
+        if gone is not None:
+            gone()
 
-    async def _send_rest(self, begun: _Begun) -> None:
-        await begun
-        while self._queue:
-            message = self._queue.popleft()
-            self._queued_bytes -= len(message.get("body", b""))
-            await self._send(message)
-        self._is_waiting = False
+    def _head(self, status: int, headers: Headers, length: Headers) -> bytes:
+        wire = self._wire
+        close = NO_HEADERS if wire.is_kept else CLOSE
+        return b"".join((_STATUS_LINES[status], wire.date(), headers, self._extra, length, close, b"\r\n"))
 
+    def _write_piece(self, data: bytes, end: bytes) -> None:
+        if not self._is_chunked:
+            self._wire.write(data)
+        elif not data:
+            self._wire.write(end)
+        elif len(data) < JOIN_BELOW:
+            self._wire.write(b"%x\r\n%b\r\n%b" % (len(data), data, end))
+        else:
+            for part in (b"%x\r\n" % len(data), data, b"\r\n" + end):
+                self._wire.write(part)
 
-class _Begun:
-    """The rest of a coroutine that was run outside of any task until it came to a wait."""
-
-    __slots__ = ("_coroutine", "_waits_for")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, None], waits_for: Any) -> None:
-        self._coroutine = coroutine
-        self._waits_for = waits_for
-
-    def __await__(self) -> Generator[Any, None, None]:
-        waits_for = self._waits_for
-        try:
-            while True:
-                # The same future that the coroutine waits for; the task that awaits us waits for it instead.
-                yield waits_for
-                try:
-                    waits_for = self._coroutine.send(None)
-                except StopIteration:
-                    return
-        finally:
-            self._coroutine.close()
+    def _end(self) -> None:
+        self.is_over = True
+        self.gone = None
+        self._wire.responded()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mcp_workbench.transport.http.server.exchange import JSON_HEADERS
-from mcp_workbench.transport.http.server.outlet import Headers, Outlet
+from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, Outlet
 from mcp_workbench.transport.http.server.streams import Stream
 from mcp_workbench.transport.http.server.sweeps import Sweep
 
@@ -31,7 +31,7 @@ class Reply:
         self._sweep = sweep
         self._since = now
         self._patience = 0.0
-        self._headers: Headers = ()
+        self._headers = NO_HEADERS
 
     @property
     def is_over(self) -> bool:
@@ -47,7 +47,8 @@ class Reply:
         """Become a stream if there is no answer after this long."""
         self._patience = patience
         self.is_primed = is_primed
-        if self._stream is None:
+        if self._stream is None and self._outlet is not None:
+            self._outlet.gone = self.leave
             self._sweep.add(self)
 
     def add_headers(self, headers: Headers) -> None:
@@ -71,7 +72,7 @@ class Reply:
         else:
             self._sweep.discard(self)
             if self._outlet is not None:
-                self._outlet.answer(200, (*JSON_HEADERS, *self._headers), message)
+                self._outlet.answer(200, JSON_HEADERS + self._headers, message)
 
     def give_up(self, id: bytes, now: float) -> None:
         """A request that will not be answered: the client itself cancelled it."""
@@ -89,13 +90,9 @@ class Reply:
         return self._stream
 
     def leave(self) -> None:
-        """The client disconnected."""
+        """The client disconnected before this became a stream."""
         self._sweep.discard(self)
-        outlet, self._outlet = self._outlet, None
-        if outlet is not None and self._stream is not None:
-            self._stream.leave(outlet)
-        elif outlet is not None:
-            outlet.abandon()
+        self._outlet = None
 
     def on_sweep(self, now: float) -> None:
         """Do not let the client wait without an id to resume from, or a proxy without a byte."""

@@ -1,12 +1,8 @@
-"""Serving HTTP: from options to a running server, and down again within a bounded time.
-
-uvicorn brings the protocol; its own loop, signals and logs stay out of it.
-"""
+"""Serving HTTP: from options to a running server, and down again within a bounded time."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -23,14 +19,11 @@ from mcp_workbench.transport.http.server.listening import (
     check_exposure,
     most_connections,
 )
-from mcp_workbench.transport.http.server.outlet import StartTask
 from mcp_workbench.transport.http.server.sides import MakeSession, ServedSession
 from mcp_workbench.transport.http.server.validation import ParametersOf
 
 if TYPE_CHECKING:
-    from mcp_workbench.transport.http.server.connection import Connection, Connections
-
-log = logging.getLogger(__name__)
+    from mcp_workbench.transport.http.server.connection import Connections
 
 # How long responses may take to leave when everything else is done; who has not read by then is cut off.
 GOODBYE_SECONDS: Final = 1.0
@@ -72,7 +65,7 @@ class HttpServer:
     @property
     def connection_count(self) -> int:
         """TCP connections."""
-        return len(self._connections.connections)
+        return len(self._connections.open)
 
     @property
     def session_count(self) -> int:
@@ -105,79 +98,42 @@ class HttpServer:
         self._endpoint.sessions.end_all("the workbench is shutting down")
         for exchange in self._endpoint.exchanges.members():
             exchange.closed("the workbench is shutting down")
-        for connection in self._all_connections():
-            connection.shutdown()
-        tasks = self._connections.tasks
-        if tasks:
-            await asyncio.wait(set(tasks), timeout=GOODBYE_SECONDS)
-        await self._wait_until_sent()
-        for connection in self._all_connections():
+        for connection in list(self._connections.open):
+            connection.finish()
+        await self._wait_until_gone()
+        for connection in list(self._connections.open):
             connection.abort()
-        left = set(tasks)
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
+        self._connections.sweep.stop()
         self._endpoint.exchanges.stop()
         # One turn of the loop for sockets that have just been aborted.
         await asyncio.sleep(0)
 
-    async def _wait_until_sent(self) -> None:
+    async def _wait_until_gone(self) -> None:
         now = asyncio.get_running_loop().time
         end = now() + GOODBYE_SECONDS
-        # Polled: transports say when their buffer is low, not when it is empty.
-        while any(each.unsent_bytes for each in self._all_connections()) and now() < end:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-    def _all_connections(self) -> list[Connection]:
-        return [each for each in self._connections.connections if isinstance(each, self._connection_class())]
-
-    def _connection_class(self) -> type[Connection]:
-        from mcp_workbench.transport.http.server.connection import Connection
-
-        return Connection
+        # Polled: it takes a turn of the loop, unless somebody does not read.
+        while self._connections.open and now() < end:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
     async def _start(self) -> None:
-        from uvicorn.config import Config
-
         from mcp_workbench.transport.http.server.connection import Connection
 
-        config = Config(
-            self._endpoint,
-            http=Connection,
-            lifespan="off",
-            ws="none",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            # Who is on the other end is not decided by headers, so none of a proxy's are trusted.
-            proxy_headers=False,
-            timeout_keep_alive=round(self._connections.limits.keep_alive_seconds),
-        )
-        config.load()
-        # What it has to say is said by us; what strangers send must not fill the log.
-        quiet = logging.getLogger("uvicorn.error")
-        quiet.propagate = False
-        quiet.addHandler(logging.NullHandler())
         loop = asyncio.get_running_loop()
         for each in self._sockets:
-            server = await loop.create_server(lambda: Connection(config, self._connections, {}), sock=each)
-            self._servers.append(server)
+            self._servers.append(await loop.create_server(lambda: Connection(self._connections), sock=each))
 
 
 async def serve_http(
     options: HttpOptions,
     make_session: MakeSession,
-    start_task: StartTask,
+    start_task: object = None,
     *,
     readiness: Readiness | None = None,
     parameters_of: ParametersOf | None = None,
 ) -> HttpServer:
     """Start to serve. Raises `ConfigError` when that cannot be.
 
-    `start_task` gives a task an owner: needed for clients that read slowly. `parameters_of` says which parameters of a
-    tool are mirrored into headers.
+    `parameters_of` says which parameters of a tool are mirrored into headers.
     """
     check_exposure(options.host, is_authenticated=options.authenticator is not None)
     sockets = bind(options.host, options.port)
@@ -185,9 +141,9 @@ async def serve_http(
     admission = Admission(
         options.host, options.authenticator or Anonymous(), options.allow_hosts, options.allow_origins
     )
-    endpoint = Endpoint(admission, make_session, start_task, limits, readiness=readiness, parameters_of=parameters_of)
+    endpoint = Endpoint(admission, make_session, limits, readiness=readiness, parameters_of=parameters_of)
     from mcp_workbench.transport.http.server.connection import Connections
 
-    server = HttpServer(endpoint, Connections(limits), sockets)
+    server = HttpServer(endpoint, Connections(endpoint, limits), sockets)
     await server._start()
     return server

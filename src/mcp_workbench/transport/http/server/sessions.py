@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import Carried, heading
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.outlet import Outlet
+from mcp_workbench.transport.http.server.outlet import Outlet, header
 from mcp_workbench.transport.http.server.reply import Reply
 from mcp_workbench.transport.http.server.sides import MakeSession, ServedSession, cancellation
 from mcp_workbench.transport.http.server.streams import STANDALONE, ReplayBudget, Stream, parse_event_id
@@ -78,20 +78,20 @@ class LegacySession:
 
     # ── from the client ──
 
-    def initialize(self, session: ServedSession, carried: Carried, body: bytes, outlet: Outlet) -> Reply:
+    def initialize(self, session: ServedSession, carried: Carried, body: bytes, outlet: Outlet) -> None:
         """The first POST. The session exists for others once its answer is on its way."""
         assert carried.id is not None
         self.session = session
         self._initialize_id = carried.id
-        return self._feed(self._reply(outlet, {carried.id}), [body])
+        self._feed(self._reply(outlet, {carried.id}), [body])
 
-    def request(self, messages: list[bytes], ids: set[bytes], outlet: Outlet) -> Reply:
+    def request(self, messages: list[bytes], ids: set[bytes], outlet: Outlet) -> None:
         """A POST with requests in it. The answers may be there when this returns."""
         reply = self._reply(outlet, ids)
         if len(messages) > 1:
             # The answers to a batch leave one by one, as they come.
             reply.stream()
-        return self._feed(reply, messages)
+        self._feed(reply, messages)
 
     def tell(self, message: bytes, carried: Carried) -> None:
         """A notification, or the answer to a question."""
@@ -108,21 +108,19 @@ class LegacySession:
         """Whether a request with this id waits for its answer."""
         return id in self._replies
 
-    def listen(self, outlet: Outlet) -> Stream:
+    def listen(self, outlet: Outlet) -> None:
         """A GET."""
-        stream = self._standalone()
-        stream.open(outlet, is_primed=self.version in words.PRIMED_VERSIONS)
-        return stream
+        self._standalone().open(outlet, is_primed=self.version in words.PRIMED_VERSIONS)
 
-    def resume(self, outlet: Outlet, last_event_id: str) -> Stream | None:
-        """A GET that continues an earlier stream; None when there is nothing to continue."""
+    def resume(self, outlet: Outlet, last_event_id: str) -> bool:
+        """A GET that continues an earlier stream; false when there is nothing to continue."""
         found = parse_event_id(last_event_id)
         if found is None:
-            return None
+            return False
         stream = self._standalone() if found[0] == STANDALONE else self._streams.get(found[0])
         if stream is not None:
             stream.resume(outlet, found[1])
-        return stream
+        return stream is not None
 
     def _reply(self, outlet: Outlet, ids: set[bytes]) -> Reply:
         reply = Reply(outlet, ids, self._new_stream, self._table.replies, self._table.now())
@@ -131,7 +129,7 @@ class LegacySession:
             self._replies[id] = reply
         return reply
 
-    def _feed(self, reply: Reply, messages: list[bytes]) -> Reply:
+    def _feed(self, reply: Reply, messages: list[bytes]) -> None:
         assert self.session is not None
         self._feeding = reply
         try:
@@ -143,7 +141,6 @@ class LegacySession:
             limits = self._table.limits
             is_primed = reply.is_primed
             reply.wait(limits.prime_seconds if is_primed else limits.comment_seconds, is_primed=is_primed)
-        return reply
 
     # ── to the client: the link ──
 
@@ -230,7 +227,7 @@ class LegacySession:
             reply.answer(id, message, self._table.now())
             self.end("`initialize` was refused")
             return
-        reply.add_headers(((words.SESSION_ID.encode(), self.id.encode()),))
+        reply.add_headers(header(words.SESSION_ID.encode(), self.id.encode()))
         self._table.enter(self)
         reply.answer(id, message, self._table.now())
 
@@ -265,13 +262,13 @@ class SessionTable:
         """Every session, least recently used first."""
         return list(self._sessions.values())
 
-    def open(self, principal: str, carried: Carried, body: bytes, outlet: Outlet) -> tuple[LegacySession, Reply] | None:
-        """Answer `initialize` with a new session. None when there is no room for one."""
+    def open(self, principal: str, carried: Carried, body: bytes, outlet: Outlet) -> bool:
+        """Answer `initialize` with a new session. False when there is no room for one."""
         if len(self._sessions) >= self.limits.sessions and not self._make_room():
-            return None
+            return False
         legacy = LegacySession(self, principal, self.now())
-        session = self._make_session(legacy, principal, legacy.end)
-        return legacy, legacy.initialize(session, carried, body, outlet)
+        legacy.initialize(self._make_session(legacy, principal, legacy.end), carried, body, outlet)
+        return True
 
     def find(self, id: str, principal: str) -> LegacySession | None:
         """The session with this id, if it is this principal's. Others' do not exist for it."""

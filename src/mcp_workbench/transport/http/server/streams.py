@@ -12,7 +12,7 @@ from typing import Final
 
 from mcp_workbench.transport.http.server.exchange import STREAM_HEADERS
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.outlet import Headers, Outlet
+from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, Outlet
 from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
 
 # The stream that a plain GET opens.
@@ -76,12 +76,12 @@ class Stream:
         """What its readers have not taken yet."""
         return sum(outlet.unsent_bytes for outlet in self._outlets)
 
-    def open(self, outlet: Outlet, *, is_primed: bool, headers: Headers = ()) -> None:
+    def open(self, outlet: Outlet, *, is_primed: bool, headers: Headers = NO_HEADERS) -> None:
         """A connection begins to read whatever nobody has read yet.
 
         `is_primed`: it is given an id at once, so that it can resume even if it breaks before the first message.
         """
-        outlet.begin(200, (*STREAM_HEADERS, *headers))
+        outlet.begin(200, STREAM_HEADERS + headers)
         if is_primed:
             self._last += 1
             priming = encode_event(b"", id=self._name(self._last), retry=self._limits.retry_milliseconds)
@@ -143,6 +143,7 @@ class Stream:
         self._read = self._last
         if self.ended_at is None:
             self._outlets.append(outlet)
+            outlet.gone = lambda: self.leave(outlet)
         else:
             outlet.finish()
 

@@ -1,0 +1,326 @@
+"""Several calls on one legacy connection: whose question it is, and how long everybody's patience lasts."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.downstream.traffic import MOST_QUESTIONS, QUESTION_TIMEOUT
+from tests.bridge.conversation import FORM, SAMPLE, Conversation
+from tests.bridge.scene import DONE, YES, answered, scene
+from tests.bridge.stage import ERAS, EVERYTHING, Json, staged, until
+
+TIMEOUT = 60.0
+
+
+# Whose question it is
+
+
+@pytest.mark.bridge("calls-in-flight")
+@pytest.mark.parametrize("client_era", ERAS)
+async def test_a_question_belongs_to_the_youngest_call(client_era: str) -> None:
+    async with staged("legacy") as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        first = Conversation(client, server)
+        second = Conversation(client, server)
+        older, younger = server.open_calls()
+        await second.ask("form")
+        server.reply(younger, DONE)
+        assert second.request.result["content"] == DONE["content"]
+        await first.ask("roots")
+        server.reply(older, DONE)
+        assert first.request.result["content"] == DONE["content"]
+        assert stage.is_clean()
+
+
+@pytest.mark.bridge("calls-in-flight")
+async def test_two_calls_that_ask_in_turn_both_get_their_answers() -> None:
+    """The question of the older one is put to the client with the younger one; the answer reaches it all the same."""
+    async with scene() as on:
+        first = on.client.call()
+        of_first = on.server.ask("elicitation/create", FORM)
+        await until(lambda: first.answer is not None)
+        second = on.client.call(arguments={"a": "2"})
+        of_second = on.server.ask("sampling/createMessage", SAMPLE)
+        await until(lambda: second.answer is not None)
+        assert [each["method"] for each in second.result["inputRequests"].values()] == ["sampling/createMessage"]
+
+        back = on.client.retry(first, answered(first))
+        assert (on.server.answer_to(of_first) or {})["result"] == YES
+        again = on.server.ask("roots/list", {})
+        assert back.answer is None
+        done = on.client.retry(second, {"question-1": {"role": "assistant"}}, arguments={"a": "2"})
+        assert (on.server.answer_to(of_second) or {})["result"] == {"role": "assistant"}
+        assert [each["method"] for each in done.result["inputRequests"].values()] == ["roots/list"]
+        last = on.client.retry(done, answered(done, {"roots": []}), arguments={"a": "2"})
+        assert (on.server.answer_to(again) or {})["result"] == {"roots": []}
+
+        older, younger = on.server.open_calls()
+        on.server.reply(older, {"content": [{"type": "text", "text": "first"}]})
+        on.server.reply(younger, {"content": [{"type": "text", "text": "second"}]})
+        assert back.result["content"][0]["text"] == "first"
+        assert last.result["content"][0]["text"] == "second"
+        assert on.stage.is_clean()
+
+
+@pytest.mark.bridge("calls-in-flight")
+async def test_a_question_goes_to_a_call_that_it_can_belong_to() -> None:
+    """Completions may not be answered with a question, so it is the older call's."""
+    async with scene() as on:
+        request = on.client.call()
+        ref = {"type": "ref/prompt", "name": "box:server:write"}
+        on.client.send_request("completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}})
+        on.server.ask("elicitation/create", FORM)
+        await until(lambda: request.answer is not None)
+        assert request.result["resultType"] == "input_required"
+
+
+@pytest.mark.bridge("calls-in-flight")
+async def test_a_question_never_reaches_another_principal() -> None:
+    async with staged("legacy") as stage:
+        mine, theirs = stage.client("modern"), stage.client("modern", principal="somebody else")
+        my_server, their_server = await stage.connect(mine), await stage.connect(theirs)
+        assert my_server is not their_server
+        my_call, their_call = mine.call(), theirs.call()
+        my_server.ask("elicitation/create", FORM)
+        await until(lambda: my_call.answer is not None)
+        assert their_call.answer is None
+        assert theirs.received == []
+
+
+@pytest.mark.bridge("calls-in-flight")
+async def test_clients_of_both_eras_may_share_a_server() -> None:
+    async with staged("legacy") as stage:
+        legacy, modern = stage.client("legacy"), stage.client("modern")
+        server = await stage.connect(legacy)
+        assert await stage.connect(modern) is server
+        one = legacy.call()
+        two = modern.call()
+        server.ask("elicitation/create", FORM)
+        await until(lambda: two.answer is not None)
+        assert legacy.questions() == []
+        server.reply(server.open_calls()[1], DONE)
+        server.ask("elicitation/create", FORM)
+        assert len(legacy.questions()) == 1
+        assert one.answer is None
+
+
+@pytest.mark.bridge("question")
+async def test_outside_of_any_call_a_legacy_client_can_be_asked_and_a_modern_one_cannot() -> None:
+    async with staged("legacy") as stage:
+        modern = stage.client("modern")
+        server = await stage.connect(modern)
+        refusal = server.answer_to(server.ask("roots/list", {}))
+        assert refusal is not None and refusal["error"]["code"] == -32601
+        legacy = stage.client("legacy")
+        assert await stage.connect(legacy) is server
+        id = server.ask("roots/list", {})
+        legacy.answer(legacy.questions()[-1], {"roots": []})
+        assert (server.answer_to(id) or {})["result"] == {"roots": []}
+        assert modern.received == []
+
+
+# What becomes of questions
+
+
+@pytest.mark.bridge("question")
+async def test_within_the_legacy_era_a_question_and_its_answer_pass_as_they_are() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        client.call()
+        params: Json = {"a": [1, None], "_meta": {"progressToken": "theirs", "kept": 1}}
+        for number, method in enumerate(("custom/question", "elicitation/create")):
+            id = server.ask(method, params)
+            question = client.questions()[-1]
+            token = question["params"]["_meta"].pop("progressToken")
+            assert (question["method"], question["params"]) == (method, {"a": [1, None], "_meta": {"kept": 1}})
+            client.tell("notifications/progress", {"progressToken": token, "progress": number})
+            assert server.told("notifications/progress")[-1] == {"progressToken": "theirs", "progress": number}
+            client.answer(question, {"x-unknown": [None]})
+            assert (server.answer_to(id) or {})["result"] == {"x-unknown": [None]}
+        id = server.ask("roots/list", {})
+        client.send_raw({"id": client.questions()[-1]["id"], "error": {"code": 5, "message": "no", "data": [1]}})
+        assert (server.answer_to(id) or {})["error"] == {"code": 5, "message": "no", "data": [1]}
+
+
+@pytest.mark.bridge("question", "capabilities")
+async def test_a_legacy_client_is_not_asked_what_it_did_not_declare() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy", {"roots": {}})
+        server = await stage.connect(client)
+        client.call()
+        for method, params in (("elicitation/create", FORM), ("sampling/createMessage", SAMPLE)):
+            refusal = server.answer_to(server.ask(method, params))
+            assert refusal is not None and refusal["error"]["code"] == -32601
+        assert client.questions() == []
+
+
+@pytest.mark.bridge("question", "cancellation")
+async def test_a_question_that_the_server_gives_up_is_given_up_at_the_client() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        client.call()
+        id = server.ask("elicitation/create", FORM)
+        server.withdraw(id)
+        question = client.questions()[-1]
+        reason = "the server changed its mind"
+        assert client.told("notifications/cancelled") == [{"requestId": question["id"], "reason": reason}]
+        client.answer(question, YES)
+        assert server.answer_to(id) is None
+        assert len(client.session.questions) == 0
+
+
+@pytest.mark.bridge("question")
+async def test_a_server_that_crashes_takes_its_questions_along() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        request = client.call()
+        server.ask("elicitation/create", FORM)
+        server.crash()
+        assert [each["requestId"] for each in client.told("notifications/cancelled")] == [client.questions()[-1]["id"]]
+        assert "exited with status 9" in request.result["content"][0]["text"]
+        assert stage.is_clean()
+
+
+@pytest.mark.bridge("question")
+async def test_a_legacy_client_that_never_answers_is_waited_for_only_so_long() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        client.session.questions.seconds = 0.0
+        server = await stage.connect(client)
+        client.call()
+        id = server.ask("elicitation/create", FORM)
+        await until(lambda: server.answer_to(id) is not None)
+        assert (server.answer_to(id) or {})["error"]["message"] == "the client did not answer in time"
+        assert [each["requestId"] for each in client.told("notifications/cancelled")] == [client.questions()[-1]["id"]]
+        server.reply(server.call, DONE)
+        client.answer(client.questions()[-1], YES)
+        assert stage.is_clean()
+
+
+@pytest.mark.bridge("question")
+async def test_an_answer_that_is_none_is_an_error_to_the_server() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        client.call()
+        id = server.ask("elicitation/create", FORM)
+        client.send_raw({"id": client.questions()[-1]["id"]})
+        assert (server.answer_to(id) or {})["error"]["code"] == -32603
+
+
+@pytest.mark.bridge("question")
+async def test_a_server_has_a_bounded_number_of_open_questions() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        client.call()
+        ids = [server.ask("roots/list", {}) for _ in range(MOST_QUESTIONS + 3)]
+        assert [bool(server.answer_to(id)) for id in ids[-4:]] == [False, True, True, True]
+        assert len(client.session.questions) == MOST_QUESTIONS
+
+
+# How long it may take
+
+
+@pytest.mark.bridge("deadline")
+@pytest.mark.parametrize("client_era", ERAS)
+async def test_the_clock_of_a_call_stands_still_while_its_client_is_asked(client_era: str) -> None:
+    async with staged("legacy", timeout=TIMEOUT) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        talk = Conversation(client, server)
+        server.advance(TIMEOUT / 2)
+        server.ask("elicitation/create", FORM)
+        server.advance(TIMEOUT * 5)
+        assert server.told("notifications/cancelled") == []
+        request = talk.request
+        if client_era == "modern":
+            await until(lambda: talk.request.answer is not None)
+            request = client.retry(request, answered(request))
+        else:
+            client.answer(client.questions()[-1], YES)
+        server.advance(TIMEOUT / 2)
+        assert server.told("notifications/cancelled") == [], "and begins anew when it has answered"
+        server.advance(TIMEOUT)
+        assert [each["requestId"] for each in server.told("notifications/cancelled")] == [server.call["id"]]
+        assert "did not answer within 60 s" in request.result["content"][0]["text"]
+
+
+@pytest.mark.bridge("deadline")
+async def test_answering_one_question_does_not_start_the_clock_while_another_is_open() -> None:
+    async with staged("legacy", timeout=TIMEOUT) as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        request = client.call()
+        server.ask("elicitation/create", FORM)
+        server.ask("roots/list", {})
+        first, second = client.questions()
+        client.answer(first, YES)
+        server.advance(TIMEOUT * 2)
+        assert request.answer is None
+        client.answer(second, {"roots": []})
+        server.advance(TIMEOUT * 2)
+        assert "did not answer" in request.result["content"][0]["text"]
+
+
+@pytest.mark.bridge("deadline", "progress")
+async def test_progress_does_not_bring_the_end_nearer() -> None:
+    async with staged("legacy", timeout=TIMEOUT) as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        request = client.call(meta={"progressToken": 1})
+        progress = {"progressToken": server.call["id"], "progress": 1}
+        server.ask("elicitation/create", FORM)
+        server.tell("notifications/progress", progress)
+        server.advance(QUESTION_TIMEOUT - 1)
+        assert request.answer is None, "not while a question is open"
+        client.answer(client.questions()[-1], YES)
+        server.tell("notifications/progress", progress)
+        server.advance(TIMEOUT / 2)
+        assert request.answer is None, "nor after one that took longer than progress could ever stretch a call"
+
+
+@pytest.mark.bridge("deadline")
+async def test_a_question_that_the_server_gives_up_starts_the_clock_again() -> None:
+    async with staged("legacy", timeout=TIMEOUT) as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        request = client.call()
+        server.withdraw(server.ask("elicitation/create", FORM))
+        server.advance(TIMEOUT + 1)
+        assert "did not answer" in request.result["content"][0]["text"]
+
+
+@pytest.mark.bridge("deadline", "calls-in-flight")
+async def test_no_call_that_a_question_may_belong_to_runs_out_of_time_over_it() -> None:
+    async with staged("legacy", timeout=TIMEOUT) as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        older, younger = client.call(), client.call()
+        server.ask("elicitation/create", FORM)
+        server.advance(TIMEOUT * 2)
+        assert (older.answer, younger.answer) == (None, None)
+        client.answer(client.questions()[-1], YES)
+        server.advance(TIMEOUT + 1)
+        assert older.answer is not None and younger.answer is not None
+
+
+@pytest.mark.bridge("deadline", "parking")
+async def test_a_client_that_returns_without_answers_cannot_hold_a_call_open_for_ever() -> None:
+    async with scene() as on:
+        request, _ = await on.ask()
+        for _ in range(3):
+            on.server.advance(QUESTION_TIMEOUT / 2)
+            request = on.client.retry(request, {})
+        assert "did not answer" in request.result["content"][0]["text"]
+        assert on.stage.is_clean()
+
+
+@pytest.mark.bridge("capabilities")
+async def test_every_ability_is_declared_in_these_tests() -> None:
+    """So that a question is refused where a test says so, and not by accident."""
+    assert set(EVERYTHING) == {"elicitation", "sampling", "roots"}

@@ -1,0 +1,119 @@
+"""Methods that only one era knows, and those that nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bridge.stage import ERAS, META, Json, staged, until
+
+TASKS = "io.modelcontextprotocol/tasks"
+
+
+@pytest.mark.bridge("one-era-only")
+@pytest.mark.parametrize("server_era", ERAS)
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("ping", {}),
+        ("logging/setLevel", {"level": "info"}),
+        ("resources/subscribe", {"uri": "test:///one"}),
+        ("resources/unsubscribe", {"uri": "test:///one"}),
+    ],
+)
+async def test_what_the_modern_era_has_removed_is_unknown_there(server_era: str, method: str, params: Json) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        assert client.send_request(method, params).error["code"] == -32601
+        assert server.requests(method) == [], "a legacy server behind us would know it; that is not the point"
+
+
+@pytest.mark.bridge("one-era-only")
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_what_the_modern_era_has_added_is_unknown_to_the_legacy_one(server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        for method in ("server/discover", "subscriptions/listen"):
+            assert client.send_request(method, {"notifications": {}}).error["code"] == -32601
+            assert server.requests(method) == []
+
+
+@pytest.mark.bridge("unknown-methods")
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_a_method_that_we_do_not_know_is_passed_on_where_only_one_server_can_be_meant(
+    client_era: str, server_era: str
+) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        request = client.send_request("example/custom", {"a": [1]})
+        (call,) = server.requests("example/custom")
+        assert call["params"]["a"] == [1]
+        assert (META + "protocolVersion" in call["params"].get("_meta", {})) is (server_era == "modern")
+        server.reply(call, {"b": 2})
+        assert request.result["b"] == 2
+        assert client_era == "legacy" or request.result["resultType"] == "complete"
+
+
+@pytest.mark.bridge("unknown-methods")
+@pytest.mark.parametrize("client_era", ERAS)
+async def test_where_several_servers_could_be_meant_it_is_unknown(client_era: str) -> None:
+    async with staged("legacy", servers={"server": "legacy", "other": "modern"}) as stage:
+        client = stage.client(client_era)
+        request = client.send_request("example/custom")
+        assert request.error["code"] == -32601
+        assert stage.gateway.played == []
+
+
+@pytest.mark.bridge("tasks")
+async def test_a_task_of_a_modern_server_is_found_again_by_its_handle() -> None:
+    async with staged("modern", servers={"server": "modern", "other": "modern"}) as stage:
+        client = stage.client("modern", {"extensions": {TASKS: {}}})
+        server, other = await stage.connect(client), await stage.connect(client, "other")
+        request = client.call()
+        server.reply(server.call, {"resultType": "task", "taskId": "t-1", "status": "working", "ttlMs": 1000})
+        assert request.result["taskId"] == "t-1"
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            asked = client.send_request(method, {"taskId": "t-1"})
+            (call,) = server.requests(method)
+            server.reply(call, {"resultType": "complete", "taskId": "t-1"})
+            assert asked.result["taskId"] == "t-1"
+            assert other.requests(method) == []
+
+
+@pytest.mark.bridge("tasks")
+async def test_the_tasks_of_2025_are_passed_on_within_their_era_only() -> None:
+    """They were an experiment, and are another protocol than the extension that followed."""
+    async with staged("legacy") as stage:
+        legacy, modern = stage.client("legacy"), stage.client("modern")
+        server = await stage.connect(legacy)
+        request = legacy.call(task={"ttl": 1000})
+        assert server.call["params"]["task"] == {"ttl": 1000}
+        server.reply(server.call, {"task": {"taskId": "t-1"}})
+        assert request.result == {"task": {"taskId": "t-1"}}
+        legacy.send_request("tasks/result", {"taskId": "t-1"})
+        assert [each["params"] for each in server.requests("tasks/result")] == [{"taskId": "t-1"}]
+        assert modern.send_request("tasks/get", {"taskId": "t-1"}).error["code"] == -32602
+        assert server.requests("tasks/get") == []
+
+
+@pytest.mark.bridge("handshake")
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_each_side_is_met_in_its_own_way(client_era: str, server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        if client_era == "modern":
+            found = client.send_request("server/discover").result
+            assert found["supportedVersions"] == ["2026-07-28"]
+        listed = client.send_request("tools/list")
+        await until(lambda: listed.answer is not None)
+        (server,) = stage.gateway.played
+        methods = [message["method"] for message in server.received if "method" in message]
+        shaken = ["server/discover", "initialize", "notifications/initialized"]
+        assert methods[: len(shaken)] == shaken if server_era == "legacy" else methods[0] == "server/discover"
+        assert ("initialize" in methods) is (server_era == "legacy")
+        names = [tool["name"] for tool in listed.result["tools"]]
+        assert names == ["box:server:work", "box:server:warm_up"]

@@ -1,0 +1,211 @@
+"""What is told without being asked for: logs, changed lists, changed resources, roots; and signs of life."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bridge.stage import ERAS, META, Client, Json, staged, until
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LOG_LEVEL = META + "logLevel"
+SUBSCRIPTION = META + "subscriptionId"
+
+
+# Logs
+
+
+def log(client: Client) -> list[object]:
+    return [message["data"] for message in client.told("notifications/message")]
+
+
+@pytest.mark.bridge("logging")
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_a_modern_client_gets_the_log_of_a_request_that_asked_for_it(server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        client.call(meta={LOG_LEVEL: "warning"})
+        for level in LEVELS:
+            server.tell("notifications/message", {"level": level, "data": level})
+        assert log(client) == list(LEVELS[3:])
+        if server_era == "modern":
+            assert server.call["params"]["_meta"][LOG_LEVEL] == "warning"
+        else:
+            assert [each["params"] for each in server.requests("logging/setLevel")] == [{"level": "warning"}]
+            assert "_meta" not in server.call["params"]
+
+
+@pytest.mark.bridge("logging")
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_a_modern_client_that_did_not_ask_gets_none(server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        client.call()
+        server.tell("notifications/message", {"level": "emergency", "data": 1})
+        assert log(client) == []
+        server.reply(server.call, {"content": []})
+        server.tell("notifications/message", {"level": "emergency", "data": 1})
+        assert log(client) == []
+
+
+@pytest.mark.bridge("logging")
+async def test_a_legacy_server_is_asked_for_the_most_that_anybody_wants_and_each_gets_its_own() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        for level in ("error", "debug", "info"):
+            client.call(meta={LOG_LEVEL: level})
+        assert [each["params"]["level"] for each in server.requests("logging/setLevel")] == ["error", "debug"]
+        server.tell("notifications/message", {"level": "debug", "data": "too much for the youngest"})
+        server.tell("notifications/message", {"level": "info", "data": "enough"})
+        assert log(client) == ["enough"]
+
+
+@pytest.mark.bridge("logging")
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_a_legacy_client_sets_its_level_once(server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        assert client.send_request("logging/setLevel", {"level": "error"}).result == {}
+        client.call()
+        client.call(meta={"a": 1})
+        if server_era == "legacy":
+            assert [each["params"] for each in server.requests("logging/setLevel")] == [{"level": "error"}]
+        else:
+            assert [call["params"]["_meta"][LOG_LEVEL] for call in server.open_calls()] == ["error", "error"]
+        for level in ("warning", "error"):
+            server.tell("notifications/message", {"level": level, "data": level})
+        assert log(client) == ["error"]
+
+
+@pytest.mark.bridge("logging")
+async def test_a_legacy_client_that_set_no_level_gets_what_the_server_sends() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        client.call()
+        server.tell("notifications/message", {"level": "debug", "data": 1})
+        server.reply(server.call, {"content": []})
+        server.tell("notifications/message", {"level": "debug", "data": 2})
+        assert log(client) == [1, 2]
+
+
+# Lists
+
+
+@pytest.mark.bridge("list-changes")
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_a_changed_list_is_told_in_the_way_of_the_client(client_era: str, server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        listed = client.send_request("tools/list")
+        await until(lambda: listed.answer is not None)
+        stream = None
+        if client_era == "modern":
+            stream = client.send_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+            await until(lambda: bool(client.told("notifications/subscriptions/acknowledged")))
+        server.offers["tools/list"]["tools"].append({"name": "new", "inputSchema": {"type": "object"}})
+        server.tell("notifications/tools/list_changed")
+        await until(lambda: bool(client.told("notifications/tools/list_changed")))
+        (told,) = client.told("notifications/tools/list_changed")
+        assert told == ({} if stream is None else {"_meta": {SUBSCRIPTION: stream.id}})
+        names = [tool["name"] for tool in client.send_request("tools/list").result["tools"]]
+        assert "box:server:new" in names
+
+
+# Resources
+
+
+@pytest.mark.bridge("resource-subscriptions")
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_a_changed_resource_is_told_in_the_way_of_the_client(client_era: str, server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        wanted = ["test:///one"]
+        if client_era == "legacy":
+            stream = client.send_request("resources/subscribe", {"uri": wanted[0]})
+            await until(lambda: stream.answer is not None)
+            assert stream.result == {}
+        else:
+            stream = client.send_request("subscriptions/listen", {"notifications": {"resourceSubscriptions": wanted}})
+            await until(lambda: bool(client.told("notifications/subscriptions/acknowledged")))
+            (acknowledged,) = client.told("notifications/subscriptions/acknowledged")
+            assert acknowledged["notifications"] == {"resourceSubscriptions": wanted}
+            assert acknowledged["_meta"] == {SUBSCRIPTION: stream.id}
+        if server_era == "legacy":
+            assert [each["params"] for each in server.requests("resources/subscribe")] == [{"uri": wanted[0]}]
+            server.tell("notifications/resources/updated", {"uri": wanted[0], "kept": 1})
+        else:
+            listening = server.requests("subscriptions/listen")[-1]
+            assert listening["params"]["notifications"]["resourceSubscriptions"] == wanted
+            stamp = {SUBSCRIPTION: listening["id"]}
+            server.tell("notifications/resources/updated", {"uri": wanted[0], "kept": 1, "_meta": stamp})
+        told: Json = {"uri": wanted[0], "kept": 1}
+        if client_era == "modern":
+            told["_meta"] = {SUBSCRIPTION: stream.id}
+        assert client.told("notifications/resources/updated") == [told]
+
+
+@pytest.mark.bridge("resource-subscriptions")
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_what_nobody_watches_any_more_is_not_watched(client_era: str, server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        if client_era == "legacy":
+            subscribed = client.send_request("resources/subscribe", {"uri": "test:///one"})
+            await until(lambda: subscribed.answer is not None)
+            client.send_request("resources/unsubscribe", {"uri": "test:///one"})
+        else:
+            wanted = {"notifications": {"resourceSubscriptions": ["test:///one"]}}
+            stream = client.send_request("subscriptions/listen", wanted)
+            await until(lambda: bool(client.told("notifications/subscriptions/acknowledged")))
+            client.cancel(stream)
+        if server_era == "legacy":
+            await until(lambda: bool(server.requests("resources/unsubscribe")))
+            assert server.requests("resources/unsubscribe")[0]["params"] == {"uri": "test:///one"}
+        else:
+            await until(lambda: "resourceSubscriptions" not in server.listening_to())
+
+
+# The rest
+
+
+@pytest.mark.bridge("ping")
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_signs_of_life_are_given_on_each_side_of_us(client_era: str, server_era: str) -> None:
+    """A client wants to know whether we are there, a server the same: neither is asked for the other."""
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        assert (server.answer_to(server.ask("ping")) or {})["result"] == {}
+        assert client.received == []
+        ping = client.send_request("ping")
+        if client_era == "legacy":
+            assert ping.result == {}
+        else:
+            assert ping.error["code"] == -32601, "the modern era has none"
+        assert server.requests("ping") == []
+
+
+@pytest.mark.bridge("roots-changes")
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_changed_roots_are_told_to_servers_that_would_remember_them(server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        client.tell("notifications/roots/list_changed", {"kept": 1})
+        expected: list[Json] = [{"kept": 1}] if server_era == "legacy" else []
+        assert server.told("notifications/roots/list_changed") == expected
+        modern = stage.client("modern", {"roots": {}})
+        other = await stage.connect(modern)
+        client.tell("notifications/roots/list_changed")
+        assert other.told("notifications/roots/list_changed") == [], "they are not its client's"

@@ -1,0 +1,130 @@
+"""What each era writes around a result: its type, who made it, how long it holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.protocol.results import for_modern_client
+from tests.bridge.conversation import FINAL
+from tests.bridge.scene import DONE
+from tests.bridge.stage import ERAS, META, Json, staged
+
+SERVER_INFO = META + "serverInfo"
+
+
+@pytest.mark.bridge("result-type")
+async def test_a_result_of_a_legacy_server_is_complete_to_a_modern_client() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        for result in (DONE, {}, {"content": [], "structuredContent": {"resultType": "nested"}}):
+            request = client.call()
+            server.reply(server.call, result)
+            assert request.result["resultType"] == "complete"
+
+
+@pytest.mark.bridge("result-type")
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("kind", ["complete", "of the future"])
+async def test_a_type_that_a_server_gave_is_kept(client_era: str, kind: str) -> None:
+    """A legacy client does not know the member, and ignores it as its era asks."""
+    async with staged("modern") as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        request = client.call()
+        server.reply(server.call, {"resultType": kind, **DONE})
+        assert request.result == {"resultType": kind, **DONE}
+
+
+@pytest.mark.bridge("server-info")
+@pytest.mark.parametrize("own", [{}, {"_meta": {"kept": [1]}}, {"content": [{"type": "text", "_meta": {"nested": 1}}]}])
+async def test_a_modern_client_is_told_who_made_a_result(own: Json) -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        request = client.call()
+        server.reply(server.call, {**DONE, **own})
+        meta = request.result["_meta"]
+        assert meta.pop(SERVER_INFO) == {"name": "played-server", "version": "3"}
+        assert meta == own.get("_meta", {})
+        rest = {key: value for key, value in request.result.items() if key not in ("_meta", "resultType")}
+        assert rest == {key: value for key, value in {**DONE, **own}.items() if key != "_meta"}
+
+
+@pytest.mark.bridge("server-info")
+@pytest.mark.parametrize("client_era", ERAS)
+async def test_what_a_modern_server_says_of_itself_is_kept(client_era: str) -> None:
+    async with staged("modern") as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        request = client.call()
+        result = {"resultType": "complete", **DONE, "_meta": {SERVER_INFO: {"name": "of this result"}, "kept": 1}}
+        server.reply(server.call, result)
+        assert request.result == result
+
+
+@pytest.mark.bridge("server-info", "handshake")
+async def test_what_we_answer_ourselves_is_ours() -> None:
+    async with staged("legacy", face="proxy") as stage:
+        client = stage.client("modern")
+        wrong = client.send_request("tools/call", {"name": "use_tool", "arguments": {}})
+        for request in (wrong, client.send_request("server/discover"), client.send_request("tools/list")):
+            assert request.result["_meta"][SERVER_INFO]["name"] == "mcp-workbench"
+            assert request.result["resultType"] == "complete"
+        shaken = stage.client("legacy").send_request("initialize", {"protocolVersion": "2025-11-25"})
+        assert shaken.result["serverInfo"]["name"] == "mcp-workbench"
+        assert "resultType" not in shaken.result
+
+
+@pytest.mark.bridge("caching")
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_how_long_a_resource_holds(client_era: str, server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        request = client.call("resource")
+        given = {"resultType": "complete", "ttlMs": 5000, "cacheScope": "public"} if server_era == "modern" else {}
+        server.reply(server.call, {**FINAL["resource"], **given})
+        hints = (request.result.get("ttlMs"), request.result.get("cacheScope"))
+        if server_era == "modern":
+            assert hints == (5000, "public"), "as the server said"
+        elif client_era == "modern":
+            assert hints == (0, "private"), "nobody knows, so it holds for nothing and for nobody else"
+        else:
+            assert hints == (None, None), "the legacy era does not know them"
+
+
+@pytest.mark.bridge("caching")
+async def test_only_what_may_be_kept_says_how_long() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        for route in ("tool", "prompt"):
+            request = client.call(route)
+            server.reply(server.call, FINAL[route])
+            assert "ttlMs" not in request.result
+        for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list", "server/discover"):
+            result = client.send_request(method).result
+            assert isinstance(result["ttlMs"], int) and result["cacheScope"] == "private"
+        legacy = stage.client("legacy")
+        assert "ttlMs" not in legacy.send_request("tools/list").result
+
+
+@pytest.mark.bridge("server-info", "caching")
+@pytest.mark.parametrize(
+    "written",
+    [
+        b'{"_meta":null,"contents":[]}',
+        b'{"_meta":5,"contents":[]}',
+        b'{"contents":[{"_meta":{"a":1}}],"ttlMs":7}',
+        b'{"contents":["\\"_meta\\":"]}',
+        rb'{"contents":["\ud800"],"_meta":{}}',
+        b'{"a":' + b"[" * 5000 + b"]" * 5000 + b',"_meta":{}}',
+        b"[]",
+        b"5",
+    ],
+)
+def test_a_strange_result_passes_with_all_that_is_in_it(written: bytes) -> None:
+    result = for_modern_client(written, "resources/read", b'{"name":"x"}')
+    assert written[1:-1] in result
