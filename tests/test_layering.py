@@ -68,11 +68,15 @@ DOORS: dict[str, tuple[set[str], str]] = {
         },
         "the composition root: builds the rooms; is used by commands, does not know them",
     ),
+    "serving": (
+        {"errors", "config", "gateway", "session", "transport", "observe"},
+        "serves clients until the end: knows the links to them and the gateway, nothing behind it",
+    ),
     "demo": (set(), "servers that run as processes of their own, as foreign as anybody's"),
     "cli": (
         {
             *("errors", "nearest", "config", "jsonrpc", "observe", "transport", "protocol", "catalog", "guard"),
-            *("downstream", "face", "router", "session", "economy", "run", "gateway", "demo"),
+            *("downstream", "face", "router", "session", "economy", "run", "gateway", "serving", "demo"),
         },
         "commands for people: at the very front, nobody imports it",
     ),

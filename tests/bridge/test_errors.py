@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.config.model import FaceName
-from tests.bridge.conversation import FORM, URL, Conversation
+from tests.bridge.conversation import URL, Conversation
 from tests.bridge.scene import DONE, answered, scene
 from tests.bridge.stage import ERAS, EVERYTHING, META, Json, staged
 
@@ -211,4 +211,3 @@ async def test_other_errors_pass_with_their_code_and_data(client_era: str, serve
             request = client.call()
             server.fail(server.call, code, "ü", {"kept": [None]})
             assert request.error == {"code": code, "message": "ü", "data": {"kept": [None]}}
-        assert FORM

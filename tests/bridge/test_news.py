@@ -50,6 +50,18 @@ async def test_a_modern_client_that_did_not_ask_gets_none(server_era: str) -> No
 
 
 @pytest.mark.bridge("logging")
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_a_level_that_is_none_is_refused(server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        assert client.call(meta={LOG_LEVEL: "loud"}).error["code"] == -32602
+        assert server.received == []
+        legacy = stage.client("legacy")
+        assert legacy.send_request("logging/setLevel", {"level": "loud"}).error["code"] == -32602
+
+
+@pytest.mark.bridge("logging")
 async def test_a_legacy_server_is_asked_for_the_most_that_anybody_wants_and_each_gets_its_own() -> None:
     async with staged("legacy") as stage:
         client = stage.client("modern")

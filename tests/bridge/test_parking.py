@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.session import parking
+from mcp_workbench.session.questions import MOST_QUESTIONS
 from tests.bridge.conversation import FORM, SAMPLE, URL
 from tests.bridge.scene import DONE, YES, answered, keys, scene
 from tests.bridge.stage import EVERYTHING, META, Json, staged, until
@@ -137,7 +138,7 @@ async def test_null_for_all_answers_is_refused() -> None:
     async with scene() as on:
         request, _ = await on.ask()
         fields = {"requestState": request.result["requestState"], "inputResponses": None}
-        assert on.client.call(**fields).error["code"] == -32602  # type: ignore[arg-type]
+        assert on.client.call(**fields).error["code"] == -32602
 
 
 async def test_the_parameters_may_be_written_in_another_order() -> None:
@@ -349,9 +350,9 @@ async def test_a_principal_has_a_bounded_number_of_parked_calls(monkeypatch: pyt
 
 async def test_a_call_has_a_bounded_number_of_open_questions() -> None:
     async with scene() as on:
-        request, ids = await on.ask(*[("roots/list", {})] * (parking.MOST_QUESTIONS + 5))
-        assert len(request.result["inputRequests"]) == parking.MOST_QUESTIONS
-        assert [bool(on.server.answer_to(id)) for id in ids] == [False] * parking.MOST_QUESTIONS + [True] * 5
+        request, ids = await on.ask(*[("roots/list", {})] * (MOST_QUESTIONS + 5))
+        assert len(request.result["inputRequests"]) == MOST_QUESTIONS
+        assert [bool(on.server.answer_to(id)) for id in ids] == [False] * MOST_QUESTIONS + [True] * 5
 
 
 async def test_the_counters_are_gone_when_nothing_is_parked() -> None:

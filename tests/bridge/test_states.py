@@ -8,7 +8,7 @@ from mcp_workbench.config.model import FaceName
 from mcp_workbench.protocol.sealing import PREFIX, Sealed, Sealer
 from tests.bridge.conversation import FORM, input_required
 from tests.bridge.scene import DONE, answered, scene
-from tests.bridge.stage import staged, until
+from tests.bridge.stage import Json, staged, until
 
 pytestmark = pytest.mark.bridge("request-state")
 
@@ -44,7 +44,8 @@ async def test_the_state_of_an_earlier_question_does_not_answer_a_later_one() ->
 async def test_a_state_belongs_to_its_parameters(face: FaceName) -> None:
     async with scene(face) as on:
         request, (id,) = await on.ask()
-        for changed in ({"arguments": {"a": "2"}}, {"arguments": {}}, {"extra": 1}):
+        changes: list[Json] = [{"arguments": {"a": "2"}}, {"arguments": {}}, {"extra": 1}]
+        for changed in changes:
             refused = on.client.retry(request, answered(request), **changed)
             assert refused.error["code"] == -32602
             assert "another request" in refused.error["message"]

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from msgspec import Raw
 
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.errors import DownstreamError
@@ -93,6 +94,9 @@ class MemoryGateway(Gateway):
         super().__init__(config, options)
         # Every server that was started, by `toolbox/server`.
         self.started: list[str] = []
+
+    def _summarise_soon(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+        """What instructions say of toolboxes that were opened before is no subject here, and ending waits for it."""
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
         options = parse(connection.config.args)

@@ -26,7 +26,6 @@ class ServerEntry:
         "failure",
         "hidden",
         "is_live",
-        "key",
         "last_error",
         "offer",
         "toolbox",
@@ -36,7 +35,6 @@ class ServerEntry:
     def __init__(self, toolbox: str, config: ServerConfig, store: ManifestStore) -> None:
         self.toolbox = toolbox
         self.config = config
-        self.key = manifest_key(config)
         # The offer comes from the server itself, not from a manifest.
         self.is_live = False
         self.offer: Offer | None = None
@@ -55,6 +53,11 @@ class ServerEntry:
             "unknown" if self.offer is None else f"{len(self.tools)} tools, {'live' if self.is_live else 'recalled'}"
         )
         return f"<ServerEntry {self.toolbox}/{self.name} {known}>"
+
+    @property
+    def key(self) -> str:
+        """What the server is remembered under."""
+        return manifest_key(self.config)
 
     @property
     def name(self) -> str:

@@ -8,7 +8,6 @@ reason to fail. Files are replaced as a whole, so that two processes never see h
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sys
 from collections.abc import Callable
@@ -53,6 +52,8 @@ def manifest_key(server: ServerConfig) -> str:
         sorted(server.headers.items()),
         server.protocol,
     )
+    import hashlib
+
     return hashlib.sha256(encode(identity)).hexdigest()
 
 

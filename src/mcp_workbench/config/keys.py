@@ -195,8 +195,8 @@ RESULT_BUDGET = Key(
     "resultBudget",
     Whole("tokens", 100, 10_000_000, none=True),
     "Result budget",
-    "How many tokens (bytes / 4) a result of this server may take in the face `proxy`; a larger one is kept for a while "
-    "and answered with its head and how to read on. `null`: no limit.",
+    "How many tokens (bytes / 4) a result of this server may take in the face `proxy`; a larger one is kept for a "
+    "while and answered with its head and how to read on. `null`: no limit.",
     default=None,
 )
 DISABLED = Key("disabled", Flag(), "Disabled", "`true` leaves the server out.", default=False)

@@ -9,10 +9,12 @@ configured ─┬─> starting ──> ready ──> stopping ──> stopped
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import random
 
 
 class State(Enum):
@@ -86,7 +88,7 @@ class RestartPolicy:
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._crashes: deque[float] = deque(maxlen=MOST_CRASHES)
-        self._random = rng or random.Random()
+        self._random = rng
         self.total = 0
 
     def crashed(self, now: float) -> None:
@@ -111,5 +113,10 @@ class RestartPolicy:
         recent = self.recent(now)
         if recent < 2:
             return 0.0
+        if self._random is None:
+            # Not before the first crash: starting up does not need it.
+            import random
+
+            self._random = random.Random()
         pause = min(FIRST_DELAY * 2.0 ** (recent - 2), LONGEST_DELAY) * self._random.uniform(0.8, 1.2)
         return float(max(0.0, self._crashes[-1] + pause - now))

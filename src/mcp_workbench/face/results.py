@@ -6,7 +6,6 @@ other binary are linked, never cut.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections import OrderedDict
 from typing import Final
@@ -120,6 +119,8 @@ class Results:
         return encode({"content": blocks, **kept})
 
     def _keep(self, principal: str, data: bytes) -> str:
+        import secrets
+
         id = secrets.token_urlsafe(9)
         self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS)
         self._bytes += len(data)

@@ -6,10 +6,10 @@ summary that instructions are written from, remembered too so that starting up n
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder
@@ -106,9 +106,12 @@ class Shelves:
 
     @cached_property
     def _summary_name(self) -> str:
-        # Of these toolboxes with these servers: another configuration has another summary.
-        identity = [[entry.toolbox, entry.name, entry.key] for entry in self._catalog.entries()]
-        return f"summary-{hashlib.sha256(encode(identity)).hexdigest()[:32]}"
+        # Of these toolboxes with these servers: another configuration has another summary. A checksum will do, and is
+        # there without an import that takes milliseconds: this is needed to start.
+        identity = [
+            [entry.toolbox, entry.name, entry.config.command, entry.config.url] for entry in self._catalog.entries()
+        ]
+        return f"summary-{crc32(encode(identity)):08x}"
 
     def summarise(self) -> None:
         """Work out anew what tells toolboxes apart. Takes a moment with thousands of tools: not for the event loop."""
@@ -145,6 +148,8 @@ def _indexed(tool: Tool) -> Entry:
 
 
 def _stamp(tools: Iterable[Tool]) -> str:
+    import hashlib
+
     digest = hashlib.sha256()
     for tool in tools:
         digest.update(tool.path.encode())

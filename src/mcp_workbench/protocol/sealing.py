@@ -2,14 +2,13 @@
 
 The specification asks for all of it: integrity, the principal, a short expiry, and a digest of the request it belongs
 to. That a state is used once is up to whoever keeps what it points at.
+
+What it needs of the standard library is imported where it is used: starting up does not need it.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import secrets
+import os
 from typing import Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -50,7 +49,7 @@ class Sealer:
     """Seals with a secret that never leaves this process."""
 
     def __init__(self, secret: bytes | None = None) -> None:
-        self._secret = secret or secrets.token_bytes(32)
+        self._secret = secret or os.urandom(32)
         name = _spelled(self._mac(b"the name of whoever has this secret")[:_NAME_BYTES])
         self._prefix = f"{PREFIX}{name}."
 
@@ -65,6 +64,9 @@ class Sealer:
 
     def open(self, text: str, *, principal: str, digest: str, now: float) -> Sealed:
         """The state again. Raises `BadState` for anything but one of ours, for this caller and this request."""
+        import base64
+        import hmac
+
         try:
             data = base64.b64decode(text.removeprefix(self._prefix), altchars=b"-_", validate=True)
         except ValueError:
@@ -86,6 +88,8 @@ class Sealer:
         return state
 
     def _mac(self, body: bytes) -> bytes:
+        import hmac
+
         return hmac.digest(self._secret, body, "sha256")
 
 
@@ -94,6 +98,7 @@ def digest_of(method: str, params: dict[str, Raw]) -> str:
 
     Compared as values: a client may write the same parameters with other white space, and in another order.
     """
+    import hashlib
     import json
 
     salient = {key: bytes(value) for key, value in params.items() if key not in RETRY_MEMBERS}
@@ -107,4 +112,6 @@ def digest_of(method: str, params: dict[str, Raw]) -> str:
 
 
 def _spelled(data: bytes) -> str:
+    import base64
+
     return base64.urlsafe_b64encode(data).decode()

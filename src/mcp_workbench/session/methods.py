@@ -153,8 +153,11 @@ async def _answer(call: ClientCall, work: Awaitable[None]) -> None:
 
 
 def _listen(session: Session, call: ClientCall, params: Params) -> None:
+    if not call.from_modern:
+        call.finish_error(METHOD_NOT_FOUND, "method `subscriptions/listen` is not supported after `initialize`")
+        return
     wanted = read_filter(params.get("notifications"))
-    if wanted is None or not call.from_modern:
+    if wanted is None:
         call.finish_error(INVALID_PARAMS, "`notifications` must say what to listen to")
         return
     if len(session.streams) >= MOST_STREAMS:

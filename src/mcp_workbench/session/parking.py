@@ -10,8 +10,9 @@ Owns what is parked. Refuses to know how a call is answered (`ClientCall`).
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from collections import Counter
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, ValidationError
@@ -82,9 +83,13 @@ class Parking:
 
     def __init__(self) -> None:
         self.seconds = PARKED_SECONDS
-        self._sealer = Sealer()
         self._parked: dict[str, Parked] = {}
         self._counts: Counter[str] = Counter()
+
+    @cached_property
+    def _sealer(self) -> Sealer:
+        # Made with the first question: starting up does not need it.
+        return Sealer()
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -112,7 +117,7 @@ class Parking:
             traffic.answer(id, _error(INTERNAL_ERROR, reason))
             return
         if parked is None:
-            parked = Parked(secrets.token_urlsafe(16), call, call.digest())
+            parked = Parked(os.urandom(16).hex(), call, call.digest())
             self._parked[parked.key] = call.parked = parked
             self._counts[call.view.principal] += 1
         parked.add(traffic, id, method, params)

@@ -27,6 +27,7 @@ from mcp_workbench.jsonrpc.messages import (
     Malformed,
     decode_object,
 )
+from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.protocol.meta import RequestMeta, read_request_meta
 from mcp_workbench.protocol.sealing import BadState
 from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
@@ -228,6 +229,9 @@ class Session:
             return None
         if isinstance(meta.capabilities, UnsetType):
             self._refuse(id, INVALID_PARAMS, "`_meta` lacks `io.modelcontextprotocol/clientCapabilities`")
+            return None
+        if not isinstance(meta.log_level, UnsetType) and meta.log_level not in LEVELS:
+            self._refuse(id, INVALID_PARAMS, f"`io.modelcontextprotocol/logLevel` must be one of {', '.join(LEVELS)}")
             return None
         call = ClientCall(self, id, method, self._canonical(bytes(meta.capabilities)), True)
         call.log_level = None if isinstance(meta.log_level, UnsetType) else meta.log_level

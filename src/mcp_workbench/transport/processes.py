@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -58,7 +57,7 @@ class ProcessTable:
     """All processes that this workbench has started."""
 
     def __init__(self) -> None:
-        self._instance = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._instance = f"{os.getpid()}-{os.urandom(8).hex()}"
         self._started = 0
         self.is_prepared = False
         self._guardian: subprocess.Popen[bytes] | None = None

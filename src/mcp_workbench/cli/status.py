@@ -1,0 +1,92 @@
+"""`mcp-workbench status`: how the workbenches that are running are doing, and the servers behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import DecodeError
+from msgspec.json import decode
+
+from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.screen import Part, Screen, stdout
+from mcp_workbench.cli.settings import JSON
+from mcp_workbench.observe.beacon import ask_all
+from mcp_workbench.run import run as run_loop
+
+ABOUT = """
+Shows every workbench of yours that is running and has started a server: its process, configuration and face, and for
+each server its state, how long it has been up, how often it was started and failed, calls under way, and the last
+error. Over HTTP the same is at /readyz, and clients read it as the resource workbench://status.
+"""
+
+HEADER = ("toolbox/server", "state", "up", "tools", "calls", "starts", "failures", "received", "sent")
+
+
+def run(parsed: Parsed) -> int:
+    """Show what is running."""
+    found = [status for answer in run_loop(ask_all()).values() if (status := _read(answer)) is not None]
+    screen = stdout()
+    if parsed.has("json"):
+        screen.json(found)
+        return 0
+    if not found:
+        screen.line("No workbench is running that has started a server.")
+    for number, status in enumerate(found):
+        if number:
+            screen.blank()
+        _show(screen, status)
+    return 0
+
+
+COMMAND = Command("status [OPTIONS]", ABOUT, (JSON,), run, takes=0)
+
+
+def _read(answer: bytes) -> dict[str, Any] | None:
+    try:
+        status = decode(answer)
+    except DecodeError:
+        return None
+    return status if isinstance(status, dict) else None
+
+
+def _show(screen: Screen, status: dict[str, Any]) -> None:
+    up = _duration(status["uptimeSeconds"])
+    screen.line(f"process {status['pid']}, face {status['face']}, up {up}: {status['config']}")
+    servers = status["servers"]
+    if servers:
+        screen.table(HEADER, [_row(server) for server in servers], indent=2)
+    for server in servers:
+        if server["lastError"]:
+            name = f"{server['toolbox']}/{server['server']}"
+            screen.line(f"{name}: {server['lastError'].splitlines()[0]}", indent=2)
+
+
+def _row(server: dict[str, Any]) -> list[Part]:
+    return [
+        f"{server['toolbox']}/{server['server']}",
+        server["state"],
+        "" if server["uptimeSeconds"] is None else _duration(server["uptimeSeconds"]),
+        "" if server["tools"] is None else str(server["tools"]),
+        str(server["callsInFlight"]),
+        str(server["starts"]),
+        str(server["failures"]),
+        _size(server["bytesReceived"]),
+        _size(server["bytesSent"]),
+    ]
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count //= 1024
+    return f"{count} GiB"
