@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 
 def is_shown(name: str, filters: tuple[str, ...] | None) -> bool:
     """Exact names and `*` globs include, `!name` excludes, the last one that matches counts.
@@ -23,5 +21,7 @@ def is_shown(name: str, filters: tuple[str, ...] | None) -> bool:
 def _matches(name: str, pattern: str) -> bool:
     if "*" not in pattern:
         return name == pattern
+    from fnmatch import fnmatchcase
+
     # `*` is the only wildcard that is promised; the others of fnmatch are taken literally.
     return fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))

@@ -64,8 +64,8 @@ _UTF8_CHUNK: Final = 1 << 20
 
 def read(line: bytes) -> Envelope:
     """Read one line. Raises `Malformed` for anything that is not a JSON object in valid UTF-8."""
-    # msgspec does not check the bytes of strings that it skips. Bad UTF-8 must stop here: a peer that decodes strictly, as
-    # the official SDK does, would tear down its whole connection over one bad server.
+    # msgspec does not check the bytes of strings that it skips. Bad UTF-8 must stop here: a peer that decodes
+    # strictly, as the official SDK does, would tear down its whole connection over one bad server.
     if not line.isascii() and not _is_utf8(line):
         raise Malformed("not valid UTF-8", find_id(line))
     try:

@@ -7,7 +7,6 @@ call again with what it said, as the server wants it, until there is a result.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
