@@ -7,6 +7,7 @@ call again with what it said, as the server wants it, until there is a result.
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
@@ -148,4 +149,4 @@ def _for_legacy_client(request: _Request) -> Raw:
     params = members_of(request.params)
     if mode_of(params) != "url" or "elicitationId" in params:
         return request.params
-    return Raw(encode({**params, "elicitationId": secrets.token_urlsafe(12)}))
+    return Raw(encode({**params, "elicitationId": os.urandom(12).hex()}))
