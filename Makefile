@@ -8,13 +8,15 @@ BIN    := $(VENV)/bin
 # Passed on to pytest, for example: make test PYTEST_ARGS="-k framing -x"
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
+# For example: make conformance CONFORMANCE_ARGS="server --only stdio-modern --keep kept"
+CONFORMANCE_ARGS ?=
 
 # Stamps: a target is installed again only when what decides its content has changed.
 BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test lint format format-check types check bench bench-context build constraints clean
+.PHONY: help demo install dev test lint format format-check types check bench bench-context build constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and show the main job on the servers inside the package'
@@ -25,6 +27,7 @@ help:
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
 	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues'
+	@echo 'make conformance  the official conformance suite through the workbench (needs npm)'
 	@echo 'make build        sdist and wheel into dist/'
 	@echo 'make constraints  resolve the dependencies anew and write the constraints files'
 	@echo 'make clean        remove $(VENV) and everything that tools left behind'
@@ -62,6 +65,9 @@ bench-context: $(DEV)
 	@test -n "$(DATA)" || { echo 'make bench-context DATA=<folder with tool catalogues>' >&2; exit 2; }
 	@$(BIN)/python -m bench.context $(DATA) $(BENCH_ARGS)
 
+conformance: $(DEV)
+	@$(BIN)/python -m conformance $(CONFORMANCE_ARGS)
+
 build: $(DEV)
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build
@@ -70,7 +76,7 @@ constraints: $(BASE)
 	@$(BIN)/python scripts/update_constraints.py
 
 clean:
-	rm -rf $(VENV) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .cache dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BASE):

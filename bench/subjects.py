@@ -127,11 +127,15 @@ class Workshop:
         return path
 
     def _environment(self) -> dict[str, str]:
-        """Ours, with a cache folder of its own: what earlier runs remembered must not help."""
+        """Ours, with a cache folder of its own: what earlier runs remembered must not help.
+
+        Bytecode may be kept, as for every installed package; else each start would compile ours anew.
+        """
         self._made += 1
         cache = self._folder / f"cache-{self._made}"
         cache.mkdir()
-        return {**os.environ, "XDG_CACHE_HOME": str(cache), MARK: f"{os.getpid()}-{self._made}"}
+        ours = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return {**ours, "XDG_CACHE_HOME": str(cache), MARK: f"{os.getpid()}-{self._made}"}
 
 
 def open_toolboxes(caller: StdioCaller, toolboxes: Toolboxes) -> Address:

@@ -1,11 +1,13 @@
-"""`python -m conformance`: run everything, print the tables of the README, fail when a scenario does."""
+"""`python -m conformance`: run everything, print the tables of the documentation, fail when a scenario does."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from conformance.runs import (
     COMBINATIONS,
@@ -23,37 +25,37 @@ PARTS = ("direct", "server", "client")
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance", description=f"{PACKAGE} {VERSION}")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
-    parser.add_argument(
-        "--only", metavar="WORD", default="", help="combinations with this in their name: 2026, stdio-modern"
-    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all of them)")
+    parser.add_argument("--only", metavar="WORD", default="", help="combinations with this in their name: stdio-modern")
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave logs and the suite's results there")
     parsed = parser.parse_args(arguments)
     parts = parsed.parts or PARTS
     if unknown := set(parts) - set(PARTS):
-        parser.error(f"unknown part: {', '.join(unknown)}")
+        parser.error(f"unknown part: {', '.join(sorted(unknown))}")
     try:
         suite = install(cache_folder())
-        return _run(suite, parts, parsed.only)
+        with tempfile.TemporaryDirectory() as folder:
+            return _run(suite, parts, parsed.only, parsed.keep or Path(folder))
     except (Unavailable, Trouble) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
-def _run(suite: Suite, parts: Sequence[str], only: str) -> int:
+def _run(suite: Suite, parts: Sequence[str], only: str, folder: Path) -> int:
     began = time.monotonic()
     failed: dict[str, list[Outcome]] = {}
     if "direct" in parts:
-        direct = {revision: run_direct(suite, revision) for revision in REVISIONS}
-        print("| the everything-server alone | " + " | ".join(f"`{revision}`" for revision in REVISIONS) + " |")
+        direct = {revision: _run_direct(suite, revision, folder) for revision in REVISIONS}
+        print("| the everything-server alone | " + " | ".join(f"client `{revision}`" for revision in REVISIONS) + " |")
         print("|---|---|---|")
         print("| over HTTP | " + " | ".join(map(str, direct.values())) + " |\n", flush=True)
         failed |= {f"direct-{revision}": score.failures for revision, score in direct.items()}
     if "server" in parts:
-        scores = run_combinations(suite, [each for each in COMBINATIONS if only in str(each)])
+        scores = run_combinations(suite, [each for each in COMBINATIONS if only in str(each)], folder)
         print("\n".join(table(scores)) + "\n", flush=True)
         failed |= {str(combination): score.failures for combination, score in scores.items()}
     if "client" in parts:
-        failed |= _run_client(suite)
+        failed |= _run_client(suite, folder)
     for name, outcomes in failed.items():
         for outcome in outcomes:
             print(f"{name}: {outcome.scenario}", *outcome.remarks, sep="\n    ", file=sys.stderr)
@@ -61,15 +63,21 @@ def _run(suite: Suite, parts: Sequence[str], only: str) -> int:
     return 1 if any(failed.values()) else 0
 
 
-def _run_client(suite: Suite) -> dict[str, list[Outcome]]:
+def _run_direct(suite: Suite, revision: str, folder: Path) -> Score:
+    place = folder / f"direct-{revision}"
+    place.mkdir(parents=True)
+    return run_direct(suite, revision, place)
+
+
+def _run_client(suite: Suite, folder: Path) -> dict[str, list[Outcome]]:
     failed: dict[str, list[Outcome]] = {}
-    print("| scenario | revision | result |\n|---|---|---|")
+    print("| client scenario | revision | |\n|---|---|---|")
     for revision, scenario in client_scenarios(suite):
         # One at a time: some of them measure how long a client waits.
-        outcome = run_client_scenario(suite, revision, scenario)
+        outcome = run_client_scenario(suite, revision, scenario, folder / f"client-{revision}")
         print(f"| `{scenario}` | `{revision}` | {'passed' if outcome.passed else 'FAILED'} |", flush=True)
         if not outcome.passed:
-            failed[f"client-{revision}"] = [*failed.get(f"client-{revision}", []), outcome]
+            failed.setdefault(f"client-{revision}", []).append(outcome)
     print()
     return failed
 

@@ -59,7 +59,10 @@ class Client:
         while line := await self._process.stdout.readline():
             message = json.loads(line)
             if "method" not in message:
-                self._waiting[message["id"]].set_result(message)
+                waiting = self._waiting[message["id"]]
+                # One that was given up may be answered all the same.
+                if not waiting.done():
+                    waiting.set_result(message)
             elif "id" in message:
                 self.send({"id": message["id"], "result": answer_to(message["method"], message.get("params", {}))})
 

@@ -7,14 +7,13 @@ the suite's.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conformance.stage import Era, Transport, check_alive, everything_over_http, server_entry, workbench
+from conformance.stage import Era, Transport, Trouble, check_alive, everything_over_http, server_entry, workbench
 from conformance.suite import REVISIONS, Outcome, Score, Suite
 
 # Runs wait most of their time; more than this many at once, and calls that the suite times would be late.
@@ -41,40 +40,47 @@ COMBINATIONS: Final = tuple(
 )
 
 
-def run_direct(suite: Suite, revision: str) -> Score:
+def run_direct(suite: Suite, revision: str, folder: Path) -> Score:
     """The everything-server without the workbench: what can be reached at all."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with everything_over_http("both", folder) as url:
-            check_alive(url)
-            score = suite.test_server(url, revision, folder / "results")
-            check_alive(url)
-    return score
+    with everything_over_http("both", folder) as url:
+        return _test(suite, url, revision, folder)
 
 
-def run_combination(suite: Suite, combination: Combination) -> Score:
-    """One of the eight."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if combination.transport == "stdio":
-            return _run_through(suite, combination, "", folder)
-        with everything_over_http(combination.era, folder) as server_url:
-            return _run_through(suite, combination, server_url, folder)
+def run_combination(suite: Suite, combination: Combination, folder: Path) -> Score:
+    """One of the eight. Logs and results are left in `folder`."""
+    if combination.transport == "stdio":
+        return _run_through(suite, combination, "", folder)
+    with everything_over_http(combination.era, folder) as server_url:
+        return _run_through(suite, combination, server_url, folder)
 
 
 def _run_through(suite: Suite, combination: Combination, server_url: str, folder: Path) -> Score:
     with workbench(server_entry(combination.transport, combination.era, server_url), folder) as url:
-        check_alive(url)
-        score = suite.test_server(url, combination.revision, folder / "results")
-        check_alive(url)
+        return _test(suite, url, combination.revision, folder)
+
+
+def _test(suite: Suite, url: str, revision: str, folder: Path) -> Score:
+    check_alive(url)
+    score = suite.test_server(url, revision, folder / "results")
+    check_alive(url)
     return score
 
 
-def run_combinations(suite: Suite, combinations: Sequence[Combination]) -> dict[Combination, Score]:
+def run_combinations(suite: Suite, combinations: Sequence[Combination], folder: Path) -> dict[Combination, Score]:
     """Some of the eight, side by side."""
+
+    def run(combination: Combination) -> Score:
+        place = folder / str(combination)
+        place.mkdir(parents=True)
+        try:
+            return run_combination(suite, combination, place)
+        except Trouble as trouble:
+            # Nothing counts of a run in which the server was gone, whatever the suite thinks that it saw.
+            missed = suite.required(combination.revision, "server")
+            return Score(tuple(Outcome(name, False, (str(trouble),)) for name in missed))
+
     with ThreadPoolExecutor(SIDE_BY_SIDE) as threads:
-        scores = threads.map(lambda combination: run_combination(suite, combination), combinations)
-        return dict(zip(combinations, scores, strict=True))
+        return dict(zip(combinations, threads.map(run, combinations), strict=True))
 
 
 def client_scenarios(suite: Suite) -> list[tuple[str, str]]:
@@ -87,8 +93,6 @@ def client_scenarios(suite: Suite) -> list[tuple[str, str]]:
     ]
 
 
-def run_client_scenario(suite: Suite, revision: str, scenario: str) -> Outcome:
+def run_client_scenario(suite: Suite, revision: str, scenario: str, folder: Path) -> Outcome:
     """The workbench's client half against a server that the suite plays."""
-    with tempfile.TemporaryDirectory() as name:
-        command = (sys.executable, "-m", "conformance.client_driver")
-        return suite.test_client(command, scenario, revision, Path(name))
+    return suite.test_client((sys.executable, "-m", "conformance.client_driver"), scenario, revision, folder)

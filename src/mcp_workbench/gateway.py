@@ -10,7 +10,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Struct
+from msgspec import DecodeError, Raw, Struct
 from msgspec.json import decode
 
 from mcp_workbench import __version__
@@ -21,9 +21,9 @@ from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.downstream.pool import Pool
-from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.proxy import ProxyFace
+from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.router import Router
 from mcp_workbench.session.hub import Hub
@@ -37,6 +37,7 @@ from mcp_workbench.transport.processes import ProcessTable
 
 if TYPE_CHECKING:
     from mcp_workbench.observe.beacon import Beacon
+    from mcp_workbench.transport.http.client.pool import HttpClient
     from mcp_workbench.transport.http.parameters import HeaderParameters
 
 log = logging.getLogger(__name__)
@@ -74,12 +75,13 @@ class Gateway:
         self.parking = Parking()
         self.catalog.subscribe(self._hub.on_change)
         self.catalog.subscribe(self._summarise_soon)
-        self._is_summarising = False
+        self._summary_timer: asyncio.TimerHandle | None = None
         self.welcome = Welcome(self.face, options.name, options.version)
         self.processes = ProcessTable()
         self._redactor = Redactor(config.secrets)
         self.batch: Batch | None = None
         self._beacon: Beacon | None = None
+        self._http: HttpClient | None = None
         self._started_at = 0.0
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -99,11 +101,15 @@ class Gateway:
                 try:
                     yield
                 finally:
+                    if self._summary_timer is not None:
+                        self._summary_timer.cancel()
                     self.parking.close()
                     await self.pool.close()
         finally:
             if self._beacon is not None:
                 self._beacon.put_out()
+            if self._http is not None:
+                await self._http.close()
             self.processes.kill_strays()
             self.processes.close()
 
@@ -121,10 +127,7 @@ class Gateway:
         if self._beacon is None:
             await self._light_beacon()
         if config.command is None:
-            raise DownstreamError(
-                "remote servers (`url`) cannot be reached yet by this version",
-                hint="use a local server (`command`) until then",
-            )
+            return self._open_http(connection, receiver)
         # Imported with the first server: starting up does not need it.
         from mcp_workbench.transport.child import spawn
 
@@ -145,6 +148,25 @@ class Gateway:
         link.stderr.conceal = self._redactor.text
         link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)
         return link
+
+    def _open_http(self, connection: Connection, receiver: Receiver) -> ServerLink:
+        from mcp_workbench.transport.http.client.headers import FixedHeaders
+        from mcp_workbench.transport.http.client.link import HttpLink
+        from mcp_workbench.transport.http.client.pool import HttpClient
+
+        config = connection.config
+        assert config.url is not None
+        if self._http is None:
+            self._http = HttpClient(f"mcp-workbench/{__version__}")
+        return HttpLink(
+            self._http,
+            config.url,
+            FixedHeaders(config.headers),
+            receiver,
+            limit=self.config.max_message_bytes,
+            transport="auto" if config.transport == "stdio" else config.transport,
+            parameters_of=lambda tool: _annotations(connection.entry.definitions("tools").get(tool)),
+        )
 
     def _reap_strays_when_they_end(self) -> None:
         loop = asyncio.get_running_loop()
@@ -169,21 +191,21 @@ class Gateway:
                 "face": self.face.name,
                 "uptimeSeconds": round(now - self._started_at, 3),
                 "parkedCalls": len(self.parking),
+                "tasks": len(asyncio.all_tasks()),
                 "servers": status_of(self.pool.connections(), now),
             }
         )
 
     def _summarise_soon(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
-        """What tells toolboxes apart is worked out anew, a moment after the last server has spoken."""
-        if "tools" in kinds and not self._is_summarising and isinstance(self.face, ProxyFace):
-            self._is_summarising = True
-            self.router.in_background(self._summarise(self.face))
+        """What tells toolboxes apart is worked out anew, a moment after servers have spoken."""
+        if "tools" in kinds and self._summary_timer is None and isinstance(self.face, ProxyFace):
+            loop = asyncio.get_running_loop()
+            self._summary_timer = loop.call_later(SUMMARISE_AFTER, self._summarise, self.face.shelves)
 
-    async def _summarise(self, face: ProxyFace) -> None:
-        await asyncio.sleep(SUMMARISE_AFTER)
-        self._is_summarising = False
-        if not self.pool.is_closing:
-            await asyncio.to_thread(face.shelves.summarise)
+    def _summarise(self, shelves: Shelves) -> None:
+        self._summary_timer = None
+        # In a thread: thousands of tools take a moment, and calls must not wait for it.
+        self.router.in_background(asyncio.to_thread(shelves.summarise))
 
     async def _light_beacon(self) -> None:
         from mcp_workbench.observe.beacon import Beacon
@@ -193,19 +215,23 @@ class Gateway:
 
     def parameters_of(self, tool: str) -> HeaderParameters | None:
         """Which parameters of a tool its clients mirror into HTTP headers; None for a tool that is not shown."""
-        from mcp_workbench.transport.http.parameters import InvalidAnnotation, read_annotations
-
-        definition = self.face.definition_of(tool)
-        if definition is None or b'"x-mcp-header"' not in bytes(definition):
-            return None
-        try:
-            return read_annotations(decode(definition)["inputSchema"])
-        except (InvalidAnnotation, DecodeError, KeyError):
-            return None
+        return _annotations(self.face.definition_of(tool))
 
     def make_session(self, link: Link, principal: str, closed: Callable[[str], None]) -> Session:
         """A session for a client that has just connected."""
         return Session(self._services, link, principal, closed)
+
+
+def _annotations(definition: Raw | None) -> HeaderParameters | None:
+    """The parameters that a tool's definition wants mirrored into headers."""
+    if definition is None or b'"x-mcp-header"' not in bytes(definition):
+        return None
+    from mcp_workbench.transport.http.parameters import InvalidAnnotation, read_annotations
+
+    try:
+        return read_annotations(decode(definition)["inputSchema"])
+    except (InvalidAnnotation, DecodeError, KeyError):
+        return None
 
 
 def _face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:
@@ -219,8 +245,6 @@ def _face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:
         from mcp_workbench.face.dynamic import DynamicFace
 
         return DynamicFace(catalog)
-    from mcp_workbench.face.shelves import Shelves
-
     return ProxyFace(catalog, Shelves(catalog, store))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from tests.end_to_end.harness import ERAS, Workbench, error_text, open_toolbox, opened, raw_entry, start_use
-from tests.support.client import RpcError
+from tests.support.client import RawClient, RpcError
 from tests.support.workbench import scripted_entry
 
 MEBIBYTE = 1024 * 1024
@@ -17,20 +19,36 @@ def peak_bytes(pid: int) -> int:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
+async def large_result(client: RawClient, size: int) -> None:
+    params = {"name": "use_tool", "arguments": start_use("box", "server", "large", {"bytes": size})}
+    result = await client.request("tools/call", params, timeout=PATIENCE)
+    assert len(result["content"][0]["text"]) == size
+
+
+async def large_request(client: RawClient, size: int) -> None:
+    params = {"name": "use_tool", "arguments": start_use("box", "server", "count", {"text": "y" * size})}
+    result = await client.request("tools/call", params, timeout=PATIENCE)
+    assert result["structuredContent"] == {"count": 1}
+
+
 async def test_64_mebibytes_pass_in_both_directions(workbench: Workbench) -> None:
-    size = 64 * MEBIBYTE
     async with workbench.serving({"box": {"server": raw_entry()}}) as client:
+        await large_result(client, 64 * MEBIBYTE)
+        await large_request(client, 64 * MEBIBYTE)
+
+
+@pytest.mark.parametrize("pass_through", [large_result, large_request])
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_large_message_costs_at_most_four_times_itself(
+    workbench: Workbench, era: str, pass_through: Callable[[RawClient, int], Awaitable[None]]
+) -> None:
+    size = 16 * MEBIBYTE
+    async with workbench.serving({"box": {"server": raw_entry()}}, era=era) as client:
         await open_toolbox(client, "box")
         before = peak_bytes(client.pid)
-        params = {"name": "use_tool", "arguments": start_use("box", "server", "large", {"bytes": size})}
-        result = await client.request("tools/call", params, timeout=PATIENCE)
-        assert len(result["content"][0]["text"]) == size
-        assert peak_bytes(client.pid) - before < 4 * size
-        del result
-        params = {"name": "use_tool", "arguments": start_use("box", "server", "count", {"text": "y" * size})}
-        result = await client.request("tools/call", params, timeout=PATIENCE)
-        assert result["structuredContent"] == {"count": 1}
-        assert peak_bytes(client.pid) - before < 4 * size
+        await pass_through(client, size)
+        # Half a mebibyte for what is not the message: the first large one also changes how the allocator works.
+        assert peak_bytes(client.pid) - before <= 4 * size + MEBIBYTE // 2
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -153,8 +153,10 @@ async def test_a_json_rpc_error_becomes_a_result_that_says_where_and_keeps_every
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_error_that_the_client_acts_upon_stays_an_error(workbench: Workbench, era: str) -> None:
-    async with workbench.serving({"box": {"server": scripted_entry()}}, era=era) as client:
-        for code in (-32042, -32020, -32021, -32022):
+    # The first one belongs to the legacy era; what becomes of it in the modern one is the bridge's affair.
+    codes = (-32042, -32020, -32021, -32022) if era == "legacy" else (-32020, -32021, -32022)
+    async with workbench.serving({"box": {"server": scripted_entry("--era", era)}}, era=era) as client:
+        for code in codes:
             error = {"code": code, "message": "act upon it", "data": {"elicitations": [{"url": "https://example.test"}]}}
             with pytest.raises(RpcError) as caught:
                 await client.use_tool("box", "server", "fail", error)
@@ -225,8 +227,8 @@ async def test_a_shape_that_cannot_be_understood_is_told_what_was_expected(workb
         ):
             text = error_text(await client.call_tool("use_tool", arguments))
             assert named in text and '"toolbox"' in text
-        for given in ({}, {"toolbox_name": 5}, {"toolbox": "box"}):
-            assert "toolbox_name" in error_text(await client.call_tool("open_toolbox", given))
+        for given in (5, ["box"], {"name": "box"}):
+            assert "toolbox_name" in error_text(await client.call_tool("open_toolbox", {"toolbox_name": given}))
         for params in ({"name": "use_tool"}, {"name": "use_tool", "arguments": None}, {"name": "use_tool", "arguments": []}):
             result = await client.request("tools/call", params)
             assert "toolbox" in error_text(result)

@@ -133,20 +133,20 @@ class Bench:
     async def within(
         self,
         boxes: Boxes,
-        face: str = "proxy",
+        face: str | None = "proxy",
         era: str = "legacy",
         *,
         capabilities: Json | None = None,
         options: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> AsyncIterator[Seen]:
-        """A client that has introduced itself to a workbench within the test."""
+        """A client that has introduced itself to a workbench within the test; without `face` the file decides."""
         async with AsyncExitStack() as stack:
-            given = {"face": face, **(options or {})}
+            given: Json = {**({} if face is None else {"face": face}), **(options or {})}
             gateway = await stack.enter_async_context(self.gateway(boxes, options=given, **settings))
             client = await stack.enter_async_context(MemoryClient.of(gateway))
             await introduce(client, era, capabilities)
-            yield Seen(client, face, era, given.get("separator", ":"), gateway)
+            yield Seen(client, gateway.face.name, era, given.get("separator", ":"), gateway)
 
     @asynccontextmanager
     async def as_command(

@@ -24,6 +24,7 @@ from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.transport.link import Receiver
 from tests.support.client import Conversation
+from tests.support.processes import eventually
 from tests.support.scripted_server import ScriptedServer, parse
 from tests.support.scripted_tools import NoAnswer
 
@@ -94,6 +95,31 @@ class MemoryGateway(Gateway):
         super().__init__(config, options)
         # Every server that was started, by `toolbox/server`.
         self.started: list[str] = []
+        self._arrived = 0
+        self._gates: dict[str, asyncio.Event] = {}
+        self._forbidden: set[str] = set()
+
+    def close_gate(self, label: str) -> asyncio.Event:
+        """Hold the start of a server back until the event is set."""
+        gate = self._gates[label] = asyncio.Event()
+        return gate
+
+    async def wait_for_arrivals(self, count: int) -> None:
+        """Until so many servers are held back."""
+        await eventually(lambda: self._arrived >= count, what=f"the start of {count} servers")
+
+    def forbid(self, label: str) -> None:
+        """From now on this server cannot be started."""
+        self._forbidden.add(label)
+
+    def allow(self, label: str) -> None:
+        """It is mended."""
+        self._forbidden.discard(label)
+
+    def only_connection(self, label: str) -> Connection:
+        """The connection to a server that one client uses."""
+        (found,) = [each for each in self.pool.connections() if each.label == label]
+        return found
 
     def _summarise_soon(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """What instructions say of toolboxes that were opened before is no subject here, and ending waits for it."""
@@ -101,6 +127,11 @@ class MemoryGateway(Gateway):
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
         options = parse(connection.config.args)
         self.started.append(connection.label)
+        if connection.label in self._gates:
+            self._arrived += 1
+            await self._gates[connection.label].wait()
+        if connection.label in self._forbidden:
+            raise DownstreamError("the server exited with status 9")
         if options.exit_at_start is not None:
             raise DownstreamError(f"the server exited with status {options.exit_at_start}")
         return ThreadedServer(options, receiver)

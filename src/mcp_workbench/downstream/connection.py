@@ -22,7 +22,7 @@ from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError
 from mcp_workbench.protocol.handshake import meet
 from mcp_workbench.protocol.meta import ClientIdentity
 from mcp_workbench.protocol.versions import Era
-from mcp_workbench.transport.link import Link, Receiver
+from mcp_workbench.transport.link import SESSION_FORGOTTEN, Link, Receiver
 
 log = logging.getLogger(__name__)
 
@@ -275,12 +275,25 @@ class Connection:
         """The link is gone: a crash, unless we are ending it."""
         if traffic is not self.traffic:
             return
+        if reason == SESSION_FORGOTTEN and self.state is State.READY:
+            self._meet_again(traffic)
+            return
         error = self._quoting(reason, None)
         if self.state is State.STARTING:
             # The owner task is waiting for an answer that will not come; it decides what this means.
             traffic.end(ServerGone(error.message, hint=error.hint))
         else:
             self._failed(error)
+
+    def _meet_again(self, traffic: Traffic) -> None:
+        """The server forgot who we are: what it has not accepted is sent again once it has been met anew."""
+        log.info("[%s] %s; meeting it anew", self.label, SESSION_FORGOTTEN)
+        unaccepted = traffic.take_unaccepted()
+        self._move(Event.STOP)
+        self._end_waits(DownstreamError(SESSION_FORGOTTEN))
+        self._wake.set()
+        for exchange in unaccepted:
+            exchange.send_anew()
 
     def _failed(self, error: DownstreamError) -> None:
         """Everything under way fails now; the next use starts the server again."""

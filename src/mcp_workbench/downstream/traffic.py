@@ -65,6 +65,10 @@ class ForwardedExchange(Exchange):
         """Whether a question of the server can belong to this request."""
         raise NotImplementedError
 
+    def send_anew(self) -> None:
+        """The server certainly did not accept it: send it once more, when the server is there again."""
+        raise NotImplementedError
+
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """A question of the server."""
         return self.client.relay_request(traffic, id, method, params)
@@ -144,6 +148,13 @@ class Traffic:
     def attach(self, link: Link) -> None:
         """The link is up."""
         self._link = link
+
+    def take_unaccepted(self) -> list[ForwardedExchange]:
+        """Take out the requests of clients that are still under way."""
+        found = [exchange for exchange in self.pending.values() if isinstance(exchange, ForwardedExchange)]
+        for exchange in found:
+            self.pending.remove(exchange)
+        return found
 
     def end(self, error: DownstreamError) -> None:
         """The link is gone or given up: everything under way fails now."""

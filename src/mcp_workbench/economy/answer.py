@@ -10,10 +10,11 @@ The same tool in several toolboxes takes one place, with the other paths beside 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from mcp_workbench.economy.forms import Form, show
 from mcp_workbench.economy.prose import clip, one_line
 from mcp_workbench.economy.signature import signature
 from mcp_workbench.economy.tool import Tool, parts
@@ -45,32 +46,80 @@ def answer(
     matched: int,
     siblings: Mapping[tuple[str, str], Sequence[Tool]],
     limit: int = LIMIT,
+    form: Form | None = None,
+    most: int | None = None,
 ) -> Answer:
     """Show the first `limit` of `ranked`, which should hold `NEXT_IN_RANK` more, and name what is near.
 
-    `siblings` has the tools of each (toolbox, server) that may be shown."""
+    `siblings` has the tools of each (toolbox, server) that may be shown. `form` shows all of them in one form of text.
+    Where the answer would take more than `most` bytes, names go first, then tools from the end, then their text."""
     groups = list(_twins(ranked).values())
+    for few, one_form, with_names in _attempts(min(limit, len(groups)), form, limit >= LIMIT):
+        around = siblings if with_names else {}
+        made = _answer(groups, matched, around, few, one_form, next_in_rank=NEXT_IN_RANK * with_names)
+        if most is None or len(made.text.encode()) <= most:
+            break
+    return made
+
+
+def _attempts(limit: int, form: Form | None, with_names: bool) -> Iterator[tuple[int, Form | None, bool]]:
+    """How many tools to show, in which form, and whether to name what is near; the last one shows nothing."""
+    if with_names:
+        yield limit, form, True
+    few = limit
+    while few > WITH_TEXT:
+        yield few, form, False
+        few = min(few - 1, few * 3 // 4)
+    for shorter in (form, Form.SENTENCE, Form.ARGUMENTS, Form.NAMES):
+        for fewer in range(few, 0, -1):
+            yield fewer, shorter, False
+    yield 0, form, False
+
+
+def _answer(
+    groups: Sequence[Sequence[Tool]],
+    matched: int,
+    siblings: Mapping[tuple[str, str], Sequence[Tool]],
+    limit: int,
+    form: Form | None,
+    *,
+    next_in_rank: int,
+) -> Answer:
     tools = tuple(group[0] for group in groups[:limit])
-    following = [group[0] for group in groups[limit : limit + NEXT_IN_RANK]]
-    near = tuple(_near(tools, following, siblings)) if limit >= LIMIT else ()
+    following = [group[0] for group in groups[limit : limit + next_in_rank]]
+    near = tuple(_near(tools, following, siblings))
     lines = []
     incomplete = []
     for place, (tool, *twins) in enumerate(groups[:limit]):
-        known = parts(tool.definition)
-        written, complete = signature(tool.path, known.schema())
-        if place >= WITH_TEXT and len(written) > _LONGEST_SIGNATURE:
-            written, complete = clip(written, _LONGEST_SIGNATURE), False
-        lines.append(written + _also(twins))
+        written, complete = _written(tool, place, _also(twins), form)
+        lines.append(written)
         if not complete:
             incomplete.append(tool)
-        if place < WITH_TEXT and known.description:
-            lines.append("  " + clip(one_line(known.description), _LONGEST_TEXT))
     if near:
         lines.append("Near: " + _named(near))
     if incomplete or near:
         lines.append("Whole definitions, also of what has `…`: `open_toolbox` with `tools`.")
-    head = f"{len(tools)} of {matched}" if tools else "Nothing matches. Try other words, or open a toolbox."
-    return Answer(tools, tuple(incomplete), near, matched, "\n".join([head, *lines]))
+    return Answer(tools, tuple(incomplete), near, matched, "\n".join([_head(len(tools), matched), *lines]))
+
+
+def _head(shown: int, matched: int) -> str:
+    if shown:
+        return f"{shown} of {matched}"
+    return "Nothing matches. Try other words, or open a toolbox." if not matched else f"0 of {matched} fit the budget."
+
+
+def _written(tool: Tool, place: int, also: str, form: Form | None) -> tuple[str, bool]:
+    if form is not None:
+        shown = show(msgspec.structs.replace(tool, name=tool.path), form)
+        return shown.text + also, shown.complete
+    known = parts(tool.definition)
+    written, complete = signature(tool.path, known.schema())
+    if place >= WITH_TEXT and len(written) > _LONGEST_SIGNATURE:
+        written, complete = clip(written, _LONGEST_SIGNATURE), False
+    written += also
+    if place < WITH_TEXT and known.description:
+        written += "\n  " + clip(one_line(known.description), _LONGEST_TEXT)
+    return written, complete
 
 
 def _twins(ranked: Iterable[Tool]) -> dict[tuple[str, bytes], list[Tool]]:

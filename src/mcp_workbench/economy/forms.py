@@ -58,30 +58,34 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def show(tool: Tool, form: Form, *, extras: bool = False) -> Shown:
-    """`tool` in `form`. `extras` adds `outputSchema` and annotations where whole definitions are shown."""
+    """`tool` in `form`. With `extras` a full definition is all that the server wrote, `outputSchema` and annotations
+    included; without, what a caller needs of it."""
+    if extras and form is Form.FULL:
+        return Shown(tool, form, _as_written(tool), True)
     known = parts(tool.definition)
     if form.is_json:
-        return Shown(tool, form, _definition(tool, known, form, extras=extras), True)
+        return Shown(tool, form, _definition(tool, known, form), True)
     line, complete = _line(tool, known, form)
     return Shown(tool, form, line, complete)
 
 
-def _definition(tool: Tool, known: Parts, form: Form, *, extras: bool) -> str:
-    definition: dict[str, object] = {
-        "toolbox_name": tool.toolbox,
-        "source_server": tool.server,
-        "name": tool.name,
-    }
+def _place(tool: Tool) -> dict[str, object]:
+    return {"toolbox_name": tool.toolbox, "source_server": tool.server}
+
+
+def _as_written(tool: Tool) -> str:
+    place = msgspec.json.encode(_place(tool))
+    members = tool.definition.strip()[1:-1].strip()
+    return (place[:-1] + (b"," + members if members else b"") + b"}").decode(errors="replace")
+
+
+def _definition(tool: Tool, known: Parts, form: Form) -> str:
+    definition: dict[str, object] = {**_place(tool), "name": tool.name}
     if known.title and form is Form.FULL:
         definition["title"] = known.title
     if known.description:
         definition["description"] = known.description if form is Form.FULL else known.description.strip()
     definition["inputSchema"] = known.input_schema if form is Form.FULL else lean(known.schema())
-    if extras:
-        if bytes(known.output_schema):
-            definition["outputSchema"] = known.output_schema
-        if bytes(known.annotations):
-            definition["annotations"] = known.annotations
     return msgspec.json.encode(definition).decode()
 
 

@@ -57,37 +57,42 @@ def listing(
     tools: Sequence[Tool],
     *,
     budget: int | None = DEFAULT_BUDGET,
+    reserved: int = 0,
     form: Form | None = None,
+    limit: int | None = None,
     cursor: str | None = None,
     extras: bool = False,
 ) -> Listing:
     """The tools of one toolbox, sorted by server and name, in the first form that fits `budget` tokens.
 
-    `form` asks for one form: it is then shown in pages if it does not fit. `budget=None` means there is none; one
-    that is too small for a note and a name is taken for `LEAST_BUDGET`."""
+    `form` asks for one form: it is then shown in pages if it does not fit. `limit` is the most tools on a page.
+    `budget=None` means there is none; one that is too small for a note and a name is taken for `LEAST_BUDGET`.
+    `reserved` bytes of it are for what the caller says beside the listing."""
     ordered = sorted(tools, key=_place)
-    budget = None if budget is None else max(budget, LEAST_BUDGET)
+    most = None if budget is None else max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN - reserved
     if cursor is not None:
-        return _page(ordered, *_after(ordered, cursor), budget, extras=extras)
-    if form is None and budget is not None:
-        fitting = next(_attempts(ordered, budget, extras=extras), None)
-        last_resort = max(budget // _LAST_RESORT_SHARE, LEAST_BUDGET)
-        return fitting or _page(ordered, 0, Form.NAMES, last_resort, extras=extras)
-    return _page(ordered, 0, form or Form.FULL, budget, extras=extras)
+        return _page(ordered, *_after(ordered, cursor), most, limit, extras=extras)
+    if form is None and most is not None:
+        fitting = next(_attempts(ordered, most, limit, extras=extras), None)
+        last_resort = max(most // _LAST_RESORT_SHARE, LEAST_BUDGET * BYTES_PER_TOKEN - reserved)
+        return fitting or _page(ordered, 0, Form.NAMES, last_resort, limit, extras=extras)
+    return _page(ordered, 0, form or Form.FULL, most, limit, extras=extras)
 
 
-def _attempts(tools: list[Tool], budget: int, *, extras: bool) -> Iterator[Listing]:
-    """Listings of all tools that fit what their form may cost, longest form first."""
-    for form, most in _steps(sum(len(tool.definition) for tool in tools) // BYTES_PER_TOKEN, budget):
-        shown = _shown_within(tools, form, most, extras=extras)
+def _attempts(tools: list[Tool], budget: int, limit: int | None, *, extras: bool) -> Iterator[Listing]:
+    """Listings of all tools, or of the first `limit`, that fit what their form may cost, longest form first."""
+    wanted = tools[:limit]
+    for form, most in _steps(sum(len(tool.definition) for tool in wanted), budget):
+        shown = _shown_within(wanted, form, most, extras=extras)
         if shown is not None:
-            made = _noted(form, shown, len(tools), None)
-            if made.tokens <= most:
+            cursor = _cursor(form, wanted[-1], len(wanted)) if len(wanted) < len(tools) else None
+            made = _noted(form, shown, len(tools), cursor)
+            if len(render(made).encode()) <= most:
                 yield made
 
 
 def _steps(raw: int, budget: int) -> Iterator[tuple[Form, int]]:
-    """The forms to try, each with what it may cost. Forms that cannot fit `raw` tokens of definitions are left out:
+    """The forms to try, each with what it may cost. Forms that cannot fit `raw` bytes of definitions are left out:
     writing them takes longest for exactly the toolboxes where it is in vain."""
     if raw <= budget * _FULL_SAVES_AT_MOST:
         yield Form.FULL, budget
@@ -101,7 +106,7 @@ def _steps(raw: int, budget: int) -> Iterator[tuple[Form, int]]:
 
 def _shown_within(tools: Iterable[Tool], form: Form, most: int, *, extras: bool) -> list[Shown] | None:
     """All tools in `form`, or None as soon as they alone cost more than `most`."""
-    left = most * BYTES_PER_TOKEN
+    left = most
     shown = []
     for tool in tools:
         shown.append(show(tool, form, extras=extras))
@@ -111,14 +116,16 @@ def _shown_within(tools: Iterable[Tool], form: Form, most: int, *, extras: bool)
     return shown
 
 
-def _page(tools: list[Tool], start: int, form: Form, budget: int | None, *, extras: bool) -> Listing:
-    room = None if budget is None else budget * BYTES_PER_TOKEN - _NOTE_BYTES
+def _page(
+    tools: list[Tool], start: int, form: Form, budget: int | None, limit: int | None = None, *, extras: bool
+) -> Listing:
+    room = None if budget is None else budget - _NOTE_BYTES
     shown: list[Shown] = []
     servers: set[str] = set()
-    for tool in tools[start:]:
+    for tool in tools[start : None if limit is None else start + limit]:
         each = show(tool, form, extras=extras)
         if room is not None:
-            heading = 0 if tool.server in servers else len(_heading(tool.server).encode()) + 1
+            heading = 0 if tool.server in servers else len(_heading(tool).encode()) + 1
             if len(each.text.encode()) + 1 + heading > room:
                 if shown:
                     break
@@ -167,9 +174,9 @@ def _noted(form: Form, shown: Sequence[Shown], total: int, cursor: str | None) -
     if form in _SIGNATURES and not all(each.complete for each in shown):
         said.append("`…` marks what is left out.")
     if any(each.form is not form for each in shown):
-        said.append("One is shown shorter, because alone it is over the budget.")
+        said.append("One is shown shorter: alone it is over the budget (`budget: null` lifts it).")
     if form is not Form.FULL:
-        said.append('Whole definitions: `open_toolbox` with `tools: ["server/tool"]`.')
+        said.append("Whole definitions: `open_toolbox` with `tools`.")
     if cursor is not None:
         said.append(f'More: `cursor: "{cursor}"`; or find one with `query`.')
     elif form in (Form.ARGUMENTS, Form.NAMES):
@@ -177,8 +184,9 @@ def _noted(form: Form, shown: Sequence[Shown], total: int, cursor: str | None) -
     return Listing(form, tuple(shown), total, " ".join(said), cursor)
 
 
-def _heading(server: str) -> str:
-    return f"[{cut(server, _LONGEST_PLACE)}]"
+def _heading(tool: Tool) -> str:
+    """What stands before the names below it, in the path of each."""
+    return cut(tool.path.removesuffix(tool.name), _LONGEST_PLACE)
 
 
 def render(made: Listing) -> str:
@@ -188,6 +196,6 @@ def render(made: Listing) -> str:
     for each in made.shown:
         if not each.form.is_json and each.tool.server != server:
             server = each.tool.server
-            lines.append(_heading(server))
+            lines.append(_heading(each.tool))
         lines.append(each.text)
     return "\n".join(lines)

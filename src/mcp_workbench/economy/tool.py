@@ -27,8 +27,6 @@ class Parts(msgspec.Struct):
     title: str = ""
     description: str = ""
     input_schema: msgspec.Raw = msgspec.field(default=_NO_SCHEMA, name="inputSchema")
-    output_schema: msgspec.Raw = msgspec.field(default=_ABSENT, name="outputSchema")
-    annotations: msgspec.Raw = _ABSENT
 
     def schema(self) -> object:
         try:

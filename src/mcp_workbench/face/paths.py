@@ -1,12 +1,43 @@
-"""`toolbox/server/tool` and `toolbox/tool`: paths that a model writes. Looked up among what exists, never cut blindly,
-because any of the three names may hold a slash."""
+"""`toolbox/server/tool`, and `toolbox/tool` or `server/tool` where only one can be meant: paths that a model writes.
+
+Looked up among what exists, never cut blindly, because any of the names may hold a slash. Owns what a path can mean.
+Refuses to guess between two meanings, and to start servers: it says who would have to be asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+
+Place = tuple[ServerEntry, str]
+
+
+class Meant(Struct, frozen=True):
+    """One tool of one server; it may turn out that the server does not have it."""
+
+    entry: ServerEntry
+    tool: str
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the server is known to have it."""
+        return self.tool in self.entry.tools
+
+
+class Ambiguous(Struct, frozen=True):
+    """Several tools can be meant: their whole paths."""
+
+    paths: tuple[str, ...]
+
+
+class Unheard(Struct, frozen=True):
+    """No known tool is meant, but these servers have not said yet what they offer."""
+
+    entries: tuple[ServerEntry, ...]
 
 
 def path_of(entry: ServerEntry, tool: str) -> str:
@@ -14,25 +45,67 @@ def path_of(entry: ServerEntry, tool: str) -> str:
     return f"{entry.toolbox}/{entry.name}/{tool}"
 
 
-def candidates(catalog: Catalog, path: str) -> Iterator[tuple[ServerEntry, str]]:
-    """What a path can mean, most exact first: a tool that is known, then a server with a name behind it."""
-    named = list(_servers_in(catalog, path))
-    for entry, tool in named:
-        if tool in entry.tools:
-            yield entry, tool
-    for toolbox, servers in catalog.toolboxes.items():
-        if path.startswith(toolbox + "/"):
-            tool = path[len(toolbox) + 1 :]
-            having = [entry for entry in servers.values() if tool in entry.tools]
-            if len(having) == 1:
-                yield having[0], tool
-    yield from named
+def find(catalog: Catalog, path: str) -> Meant | Ambiguous | Unheard | None:
+    """What a path means, from what is known now; None when nothing can be meant.
+
+    Known tools come first: by their whole path, then within a toolbox, then on a server. Then a server with a name
+    behind it that nobody knows, because only the server itself can say no. Then servers that have not spoken, then
+    what filters hide, so that it can be said."""
+    meanings = (list(_named(catalog, path)), list(_in_toolbox(catalog, path)), list(_of_server(catalog, path)))
+    for places in meanings:
+        known = [(entry, tool) for entry, tool in places if tool in entry.tools]
+        if len(known) > 1:
+            return Ambiguous(tuple(path_of(*place) for place in known))
+        if known:
+            return Meant(*known[0])
+    named = meanings[0]
+    if len(named) == 1:
+        return Meant(*named[0])
+    every = [place for places in meanings for place in places]
+    unheard = {(entry.toolbox, entry.name): entry for entry, _ in every if not _spoke(entry)}
+    if unheard:
+        return Unheard(tuple(unheard.values()))
+    return next((Meant(entry, tool) for entry, tool in every if tool in entry.hidden), None)
 
 
-def _servers_in(catalog: Catalog, path: str) -> Iterator[tuple[ServerEntry, str]]:
+def concerned(catalog: Catalog, path: str) -> Iterable[ServerEntry]:
+    """The servers that have to be looked at to know what a path means: those of its toolbox, else all."""
+    toolbox, _, rest = path.partition("/")
+    servers = catalog.toolboxes.get(toolbox)
+    if servers is None:
+        return list(catalog.entries())
+    server = servers.get(rest.partition("/")[0])
+    return (server,) if server is not None and "/" in rest else list(servers.values())
+
+
+def _spoke(entry: ServerEntry) -> bool:
+    return entry.offer is not None and entry.failure is None
+
+
+def _named(catalog: Catalog, path: str) -> Iterator[Place]:
+    for entry, rest in _in_toolbox(catalog, path):
+        if rest.startswith(entry.name + "/") and len(rest) > len(entry.name) + 1:
+            yield entry, rest[len(entry.name) + 1 :]
+
+
+def _in_toolbox(catalog: Catalog, path: str) -> Iterator[Place]:
     for toolbox, servers in catalog.toolboxes.items():
-        if path.startswith(toolbox + "/"):
-            rest = path[len(toolbox) + 1 :]
-            for name, entry in servers.items():
-                if rest.startswith(name + "/") and len(rest) > len(name) + 1:
-                    yield entry, rest[len(name) + 1 :]
+        if path.startswith(toolbox + "/") and len(path) > len(toolbox) + 1:
+            for entry in servers.values():
+                yield entry, path[len(toolbox) + 1 :]
+
+
+def _of_server(catalog: Catalog, path: str) -> Iterator[Place]:
+    for entry in catalog.entries():
+        if path.startswith(entry.name + "/") and len(path) > len(entry.name) + 1:
+            yield entry, path[len(entry.name) + 1 :]
+
+
+def candidates(catalog: Catalog, path: str) -> Iterator[Place]:
+    """What a path can mean, best first."""
+    meant = find(catalog, path)
+    if isinstance(meant, Meant):
+        yield meant.entry, meant.tool
+    elif isinstance(meant, Unheard):
+        for entry in meant.entries:
+            yield entry, path.removeprefix(f"{entry.toolbox}/").removeprefix(f"{entry.name}/")

@@ -28,6 +28,7 @@ from mcp_workbench.router import RoutedCall
 from mcp_workbench.session.parking import Parked, input_required
 from mcp_workbench.session.questions import MOST_QUESTIONS, NEEDED_CAPABILITY, can_answer, members_of
 from mcp_workbench.session.rounds import MOST_ROUNDS, Round
+from mcp_workbench.transport.link import SESSION_FORGOTTEN
 
 if TYPE_CHECKING:
     from mcp_workbench.session.session import Session
@@ -56,7 +57,17 @@ _decode_level: Final = Decoder(_LogMessage).decode
 class ClientCall(RoutedCall):
     """One request of one client."""
 
-    __slots__ = ("first_body", "id", "method", "params", "parked", "progress_token", "round", "rounds", "session")
+    __slots__ = (
+        "id",
+        "method",
+        "params",
+        "parked",
+        "progress_token",
+        "round",
+        "rounds",
+        "session",
+        "was_resent",
+    )
 
     def __init__(self, session: Session, id: bytes, method: str, capabilities: bytes, from_modern: bool) -> None:
         self.wire_id = 0
@@ -67,8 +78,7 @@ class ClientCall(RoutedCall):
         self.parked: Parked | None = None
         self.round: Round | None = None
         self.rounds = 0
-        # What was sent to the server before it asked anything.
-        self.first_body = b""
+        self.was_resent = False
         self.is_retry = False
         self.client = session
         self.id = id
@@ -147,6 +157,14 @@ class ClientCall(RoutedCall):
             return self.session.ask(traffic, id, method, params, self.id)
         self.session.parking.question(self, traffic, id, method, params)
         return True
+
+    def send_anew(self) -> None:
+        """Once; a server that forgets us again in between is not worth a third try."""
+        if self.was_resent or self.decision is None:
+            self.on_failure(DownstreamError(SESSION_FORGOTTEN, hint="try again"))
+            return
+        self.was_resent = True
+        self.session.router.send_again(self, self.decision.body)
 
     def can_be_asked(self, method: str) -> bool:
         """Whether a question of the server can belong to this call."""
@@ -292,15 +310,14 @@ class ClientCall(RoutedCall):
         if self.rounds > MOST_ROUNDS:
             self.on_failure(DownstreamError(f"the server asked {MOST_ROUNDS} times and still has no result"))
             return
-        assert self.decision is not None
-        self.first_body = self.first_body or self.decision.body
         self.round = Round(self)
         self.round.begin(result)
 
     def next_round(self, members: dict[str, object]) -> None:
         """The client has answered: the same call again, with its answers to this round and to no other."""
         self.round = None
-        params: dict[str, object] = dict(messages.decode_object(self.first_body + b"}"))
+        assert self.decision is not None
+        params: dict[str, object] = dict(messages.decode_object(self.decision.body + b"}"))
         for name in RETRY_MEMBERS:
             params.pop(name, None)
         self.session.router.send_again(self, messages.encode({**params, **members})[:-1])

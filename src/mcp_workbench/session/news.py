@@ -60,10 +60,12 @@ class ListenStream:
         """The first message on the stream: what will be told."""
         self._tell("notifications/subscriptions/acknowledged", {"notifications": granted})
 
-    def on_list_changed(self, kind: str) -> None:
-        """One of the lists changed."""
+    def on_list_changed(self, kind: str) -> bool:
+        """One of the lists changed. Returns whether that was told."""
         if self.wanted.wants(kind):
             self._tell(f"notifications/{kind}/list_changed", {})
+            return True
+        return False
 
     def on_resource_updated(self, params: Raw) -> None:
         """A resource changed (`Subscriber`)."""
@@ -88,9 +90,9 @@ class ListenStream:
 
 
 class News:
-    """Tells list changes to one client, at most once a second each."""
+    """Tells list changes to one client, at most once a second each. `tell` returns whether it wanted to know."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str], bool]) -> None:
         self._tell = tell
         self._pending: set[str] = set()
         self._not_before: dict[str, float] = {}
@@ -115,8 +117,8 @@ class News:
         for kind in sorted(self._pending):
             if self._not_before.get(kind, 0.0) <= now:
                 self._pending.discard(kind)
-                self._not_before[kind] = now + LEAST_PAUSE
-                self._tell(kind)
+                if self._tell(kind):
+                    self._not_before[kind] = now + LEAST_PAUSE
         if self._pending:
             wait = min(self._not_before[kind] for kind in self._pending) - now
             self._timer = loop.call_later(wait, self._flush)

@@ -130,15 +130,20 @@ class Questions:
 
 
 def can_answer(capabilities: dict[str, Raw], method: str) -> bool:
-    """Whether a client with these capabilities may be asked this. A client that lacks one is never asked."""
+    """Whether a client with these capabilities may be asked things of this kind. Unknown kinds pass within an era."""
     needed = NEEDED_CAPABILITY.get(method)
     return needed is None or needed in capabilities
+
+
+def may_be_asked(capabilities: dict[str, Raw], method: str, params: Raw | None) -> bool:
+    """Whether a client of the server's own era may be asked just this. A client that lacks something never is."""
+    return method not in NEEDED_CAPABILITY or why_not(capabilities, method, params) is None
 
 
 def why_not(capabilities: dict[str, Raw], method: str, params: Raw | None) -> str | None:
     """Why a client of the other era may not be asked this; None when it may.
 
-    Stricter than `can_answer`: where a question changes eras, it is we who ask it.
+    Stricter than `may_be_asked`: where a question changes eras, it is we who ask it.
     """
     needed = NEEDED_CAPABILITY.get(method)
     if needed is None:

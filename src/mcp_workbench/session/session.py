@@ -34,7 +34,7 @@ from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
 from mcp_workbench.session import methods
 from mcp_workbench.session.call import ClientCall
 from mcp_workbench.session.news import ListenStream, News, without_subscription
-from mcp_workbench.session.questions import Question, Questions, can_answer
+from mcp_workbench.session.questions import Question, Questions, may_be_asked
 from mcp_workbench.session.services import Services
 from mcp_workbench.transport.link import Link
 
@@ -335,11 +335,11 @@ class Session:
     def _refuse(self, id: bytes, code: int, message: str, data: object = UNSET) -> None:
         self._link.send(messages.error_response(id, code, message, data))
 
-    def _tell_list_changed(self, kind: str) -> None:
-        if self.version is not None and kind in self.listed:
+    def _tell_list_changed(self, kind: str) -> bool:
+        has_seen_it = self.version is not None and kind in self.listed
+        if has_seen_it:
             self.notify(f"notifications/{kind}/list_changed")
-        for stream in list(self.streams.values()):
-            stream.on_list_changed(kind)
+        return any([has_seen_it, *(stream.on_list_changed(kind) for stream in list(self.streams.values()))])
 
     def on_resource_updated(self, params: Raw) -> None:
         """A resource that this client subscribed to in the legacy way has changed (`Subscriber`)."""
@@ -356,7 +356,7 @@ class Session:
 
     def ask(self, traffic: Traffic, id: bytes, method: str, params: Raw | None, about: bytes | None) -> bool:
         """Pass a server's request on, within the legacy era. False when this client cannot be asked."""
-        if self.version is None or not can_answer(decode_object(self.capabilities), method):
+        if self.version is None or not may_be_asked(decode_object(self.capabilities), method, params):
             return False
         self.questions.ask(Question(traffic, id), method, params, about)
         return True

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Raw
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import Oversized
+
+# With this reason a link ends whose server does not know our session any more. Nobody crashed; and every request that
+# has not been answered or failed by then was certainly not accepted, so it may be sent again in a new session.
+SESSION_FORGOTTEN: Final = "the server has forgotten our session"
 
 
 class Receiver(Protocol):

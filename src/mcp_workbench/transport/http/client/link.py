@@ -28,7 +28,7 @@ from mcp_workbench.transport.http.client.pool import HttpClient, Target
 from mcp_workbench.transport.http.client.post import Post
 from mcp_workbench.transport.http.client.unasked import UnaskedStream
 from mcp_workbench.transport.http.parameters import HeaderParameters, headers_for
-from mcp_workbench.transport.link import Receiver
+from mcp_workbench.transport.link import SESSION_FORGOTTEN, Receiver
 
 if TYPE_CHECKING:
     import aiohttp
@@ -47,9 +47,6 @@ MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
 GOODBYE_SECONDS: Final = 1.0
 # How long others may go on when a server has forgotten the session: their answers may be under way.
 FORGOTTEN_GRACE: Final = 1.0
-# With this reason the link ends when the server answers 404 to our session id. Nobody crashed; and every request that
-# has not been failed or answered by then was certainly not accepted, so it may be sent again in a new session.
-SESSION_FORGOTTEN: Final = "the server has forgotten our session"
 # Requests that stay open for as long as they like, and so do not count as under way.
 _ENDLESS: Final = "subscriptions/listen"
 _JSON_HEADERS: Final = {"Content-Type": words.JSON, "Accept": words.ACCEPT_BOTH}

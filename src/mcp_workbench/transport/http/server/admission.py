@@ -104,6 +104,9 @@ class Admission:
 
     def check_sender(self, arrival: Arrival) -> Refusal | None:
         """Whether the request was meant for us and comes from where it may."""
+        headers = arrival.headers
+        if headers.get("host") in self._known_hosts and "origin" not in headers and arrival.repeated is None:
+            return None
         if arrival.repeated in ("host", "origin", "authorization"):
             return Refusal(400, f"the header `{arrival.repeated}` is given more than once")
         if not self._is_own_host(arrival.get("host")):
@@ -115,7 +118,7 @@ class Admission:
 
     def principal(self, arrival: Arrival) -> str | Refusal:
         """Who is calling."""
-        authorization = arrival.get("authorization")
+        authorization = arrival.headers.get("authorization")
         principal = self._authenticator.principal(authorization)
         if principal is not None:
             return principal
@@ -137,7 +140,7 @@ class Admission:
         return self.cors_headers(arrival) + _CORS_ALLOWED
 
     def _is_own_host(self, host: str | None) -> bool:
-        if self._any_host or host in self._known_hosts:
+        if self._any_host:
             return True
         found = None if host is None else _HOST.fullmatch(host.lower())
         if host is None or found is None or not self._is_own_name(found):

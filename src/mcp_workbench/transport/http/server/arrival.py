@@ -41,19 +41,16 @@ class Arrival:
         self.principal = ""
         self.refusal: Refusal | None = None
 
-    def add(self, name: str, value: bytes) -> None:
-        """A header that we look at."""
-        text = value.decode("latin-1").strip(" \t")
-        if name not in self.headers:
-            self.headers[name] = text
-        elif name == "accept":
-            self.headers[name] += f", {text}"
+    def add_again(self, name: str, value: bytes) -> None:
+        """A header that was there already."""
+        if name == "accept":
+            self.headers[name] += ", " + value.strip().decode("latin-1")
         elif name in _SINGLE:
             self.repeated = name
 
     def add_parameter(self, name: bytes, value: bytes) -> None:
         """A parameter of a tool."""
-        text = value.decode("latin-1").strip(" \t")
+        text = value.strip().decode("latin-1")
         self.parameters.setdefault(name.decode("latin-1").lower(), []).append(text)
 
     def get(self, name: str) -> str | None:

@@ -234,10 +234,13 @@ class Connection(asyncio.Protocol):
         known = NAMES.get(name) or NAMES.get(name.lower())
         arrival = self._arrival
         assert arrival is not None
-        if known is not None:
-            arrival.add(known, value)
-        elif name[: len(PARAMETER_PREFIX)].lower() == PARAMETER_PREFIX:
-            arrival.add_parameter(name, value)
+        if known is None:
+            if name[: len(PARAMETER_PREFIX)].lower() == PARAMETER_PREFIX:
+                arrival.add_parameter(name, value)
+        elif known in arrival.headers:
+            arrival.add_again(known, value)
+        else:
+            arrival.headers[known] = value.strip().decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """The head is whole: decide whether it comes in."""

@@ -115,18 +115,19 @@ class Endpoint:
         if "origin" in arrival.headers:
             outlet.add_headers(self._admission.cors_headers(arrival))
         try:
-            self._serve(arrival, body, outlet)
+            if arrival.method == "POST":
+                self._serve_post(arrival, single_line(body), outlet)
+            else:
+                self._serve_rest(arrival, outlet)
         except Exception:
             log.exception("a defect of ours; please report it")
             _complain(outlet, None, INTERNAL_ERROR, "a defect of the workbench; its log says more", status=500)
 
-    def _serve(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
+    def _serve_rest(self, arrival: Arrival, outlet: Outlet) -> None:
         if arrival.path == HEALTH_PATH:
             outlet.answer(200, _TEXT, b"ok\n")
         elif arrival.path == READY_PATH:
             self._serve_readiness(arrival, outlet)
-        elif arrival.method == "POST":
-            self._serve_post(arrival, single_line(body), outlet)
         elif arrival.method == "OPTIONS":
             outlet.answer(204, self._admission.preflight_headers(arrival))
         else:

@@ -31,29 +31,31 @@ def era_of(arrival: Arrival, carried: Carried) -> Literal["legacy", "modern"]:
 
 def mismatch(arrival: Arrival, carried: Carried, parameters_of: ParametersOf | None) -> str | None:
     """What is wrong with the headers of a modern request, or None."""
-    if carried.version is None:
+    version, method, headers = carried.version, carried.method, arrival.headers
+    if version is None:
         # Nothing to compare with: the session refuses what is not stamped.
         return None
     if arrival.repeated is not None:
         return f"the header `{arrival.repeated}` is given more than once"
-    wrong = _differs(arrival, words.PROTOCOL_VERSION, carried.version, "the revision in `_meta`") or _differs(
-        arrival, words.METHOD, carried.method, "`method`"
-    )
-    if wrong is not None or carried.method not in words.NAMED_BY:
-        return wrong
+    if headers.get(words.PROTOCOL_VERSION) != version:
+        return _differs(arrival, words.PROTOCOL_VERSION, "the revision in `_meta`")
+    if headers.get(words.METHOD) != method:
+        return _differs(arrival, words.METHOD, "`method`")
+    if method not in words.NAMED_BY:
+        return None
     name = carried.name
     if name is None:
         return None
-    wrong = _differs(arrival, words.NAME, name, f"`{words.NAMED_BY[carried.method]}`", is_encoded=True)
-    if wrong is not None or carried.method != "tools/call" or parameters_of is None:
-        return wrong
+    given = headers.get(words.NAME)
+    if given is None or header_values.decode(given) != name:
+        return _differs(arrival, words.NAME, f"`{words.NAMED_BY[method]}`")
+    if method != "tools/call" or parameters_of is None:
+        return None
     parameters = parameters_of(name)
     return find_mismatch(parameters, carried.arguments, arrival.parameters) if parameters else None
 
 
-def _differs(arrival: Arrival, header: str, expected: str, what: str, *, is_encoded: bool = False) -> str | None:
-    given = arrival.get(header)
-    if given is None:
+def _differs(arrival: Arrival, header: str, what: str) -> str:
+    if header not in arrival.headers:
         return f"the header `{header}` is missing"
-    value = header_values.decode(given) if is_encoded else given
-    return None if value == expected else f"the header `{header}` does not match {what} in the body"
+    return f"the header `{header}` does not match {what} in the body"

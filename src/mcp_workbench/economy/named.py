@@ -1,0 +1,63 @@
+"""The definitions of tools that were asked for by name, within a budget.
+
+Owns what becomes of definitions that do not fit: all of them leaner, else as many as fit, the others named, so that
+they can be asked for again. Only a tool that is over the budget all by itself is shown without its schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from mcp_workbench.economy.forms import DESCRIBED, Form, Shown, show
+from mcp_workbench.economy.tool import Tool
+
+
+class Named(msgspec.Struct, frozen=True):
+    """What is shown, JSON objects except for a tool that is too large for one, and what is left out."""
+
+    form: Form
+    shown: tuple[Shown, ...]
+    left_out: tuple[Tool, ...]
+    note: str
+
+
+def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None, extras: bool = False) -> Named:
+    """The definitions of `tools`, in their order, in at most `most` bytes together; full ones unless `form` is given."""
+    forms = (Form.FULL, Form.LEAN) if form is None else (form,)
+    for each in forms:
+        shown = [show(tool, each, extras=extras) for tool in tools]
+        if most is None or _size(shown) <= most:
+            return _noted(each, shown, ())
+    assert most is not None
+    kept: list[Shown] = []
+    for tool in tools:
+        left = most - _size(kept)
+        fitting = next((made for each in forms if _size([made := show(tool, each, extras=extras)]) <= left), None)
+        if fitting is None and not kept:
+            fitting = _squeezed(tool, left)
+        if fitting is None:
+            break
+        kept.append(fitting)
+    return _noted(forms[0], kept, tools[len(kept) :])
+
+
+def _size(shown: Sequence[Shown]) -> int:
+    return sum(len(each.text.encode()) + 1 for each in shown)
+
+
+def _squeezed(tool: Tool, room: int) -> Shown:
+    lines = (show(tool, form) for form in (Form.LEAN, Form.TEXT, Form.CLIPPED, Form.SENTENCE, Form.ARGUMENTS))
+    return next((line for line in lines if _size([line]) <= room), show(tool, Form.NAMES))
+
+
+def _noted(form: Form, shown: Sequence[Shown], left_out: Sequence[Tool]) -> Named:
+    said = []
+    forms = {each.form for each in shown}
+    if forms != {Form.FULL} and form is Form.FULL:
+        said.append(f"Over the budget, so shown as {' and '.join(DESCRIBED[each] for each in Form if each in forms)}.")
+        said.append("`budget: null` lifts it.")
+    if left_out:
+        said.append("What is left out did not fit: ask for it separately.")
+    return Named(form, tuple(shown), tuple(left_out), " ".join(said))

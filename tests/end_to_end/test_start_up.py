@@ -1,0 +1,66 @@
+"""Start-up is a feature: only what serving over stdio needs is loaded before the first answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.end_to_end.harness import Workbench
+from tests.support.workbench import scripted_entry, write_config
+
+# Each costs milliseconds that every start would pay for. What asyncio itself loads (ssl, inspect, …) cannot be helped.
+HEAVY = {
+    *("argparse", "rich", "platformdirs", "aiohttp", "uvicorn", "starlette", "httptools", "mcp", "pydantic", "anyio"),
+    *("jsonschema", "ctypes", "email", "http", "urllib.request", "xml", "multiprocessing", "watchfiles", "click"),
+    *("httpx", "httpx2", "requests", "yaml", "tomllib", "sqlite3", "unittest", "pdb", "zipfile", "tarfile", "tempfile"),
+    *("fractions", "statistics", "difflib", "pickle", "importlib.metadata", "json", "html"),
+}
+# Rooms that a client has not asked for yet.
+UNNEEDED = {"http", "demo", "commands", "child", "flat", "dynamic", "screen"}
+# A new module costs about a third of a millisecond. More than this is a decision, not an accident.
+MOST_MODULES = 75
+
+
+def imported_until_answered(workbench: Workbench, *, modern: bool) -> set[str]:
+    """Every module that is loaded by a workbench that answers its first requests and ends."""
+    boxes = {f"box{number}": {"server": scripted_entry()} for number in range(10)}
+    config = write_config(workbench.folder, boxes)
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    shake = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    asked: list[tuple[str, object]] = (
+        [("server/discover", {"_meta": meta}), ("tools/list", {"_meta": meta})]
+        if modern
+        else [("initialize", shake), ("tools/list", {})]
+    )
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n"
+        for number, (method, params) in enumerate(asked)
+    ]
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "mcp_workbench", "serve", "--config", str(config)],
+        input="".join(lines).encode(),
+        capture_output=True,
+        check=True,
+    )
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [0, 1]
+    reported = [line for line in done.stderr.decode().splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in reported}
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_nothing_heavy_is_loaded_before_the_first_answer(workbench: Workbench, modern: bool) -> None:
+    loaded = imported_until_answered(workbench, modern=modern)
+    assert "mcp_workbench.session.session" in loaded, "otherwise this test looks at nothing"
+    assert loaded & HEAVY == set()
+    own = {name for name in loaded if name.startswith("mcp_workbench")}
+    assert {name for name in own if UNNEEDED & set(name.split("."))} == set()
+    assert len(own) <= MOST_MODULES, sorted(own)
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    script = "import sys; before = set(sys.modules); import mcp_workbench; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert done.stdout == "['mcp_workbench']\n"

@@ -1,0 +1,169 @@
+"""The face `flat` and servers that are slow, dead, or given up: what is listed when, and what is said about the rest."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from mcp_workbench.downstream.lifecycle import MOST_CRASHES
+from tests.faces.harness import ERAS, Bench, Seen
+from tests.support.client import RpcError
+
+every_client = pytest.mark.parametrize("era", ERAS)
+CHANGED = "notifications/tools/list_changed"
+
+
+async def instructions(seen: Seen) -> str:
+    told = await (seen.client.discover() if seen.era == "modern" else seen.client.initialize())
+    text: str = told["instructions"]
+    return text
+
+
+async def listen(seen: Seen) -> None:
+    if seen.era == "modern":
+        await seen.client.start("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await seen.client.wait_notification("notifications/subscriptions/acknowledged")
+
+
+def echo(*flags: object) -> tuple[object, ...]:
+    return ("--tool-names", "echo,crash", *flags)
+
+
+@pytest.mark.requirement("flat.side-by-side")
+async def test_servers_are_started_side_by_side_when_the_list_is_asked_for(bench: Bench) -> None:
+    boxes = {"default": {f"server{number}": echo() for number in range(4)}}
+    async with bench.within(boxes, "flat", plain=True) as seen:
+        gates = [seen.gateway.close_gate(f"default/server{number}") for number in range(4)]
+        assert seen.gateway.started == []
+        listing = await seen.client.start("tools/list")
+        # All of them are under way before any of them is there.
+        await seen.gateway.wait_for_arrivals(4)
+        assert not listing.answered
+        for gate in gates:
+            gate.set()
+        assert len((await listing.result())["tools"]) == 8
+
+
+@pytest.mark.requirement("flat.first-list", "flat.later")
+@every_client
+async def test_the_first_list_waits_so_long_and_what_comes_later_is_told(bench: Bench, era: str) -> None:
+    boxes = {"default": {"quick": echo(), "slow": echo()}}
+    async with bench.within(boxes, "flat", era, plain=True, options={"list_timeout": 0.2}) as seen:
+        gate = seen.gateway.close_gate("default/slow")
+        assert await seen.names("tools/list") == ["quick:echo", "quick:crash"]
+        await listen(seen)
+        # Waiting once is enough: the second list does not hold the client up again.
+        assert await seen.names("tools/list") == ["quick:echo", "quick:crash"]
+        gate.set()
+        await seen.client.wait_notification(CHANGED)
+        assert await seen.names("tools/list") == ["quick:echo", "quick:crash", "slow:echo", "slow:crash"]
+
+
+@pytest.mark.requirement("flat.first-list")
+@every_client
+async def test_the_first_list_has_everything_that_is_there_in_time(bench: Bench, era: str) -> None:
+    boxes = {"default": {"one": echo(), "two": echo()}}
+    async with bench.within(boxes, "flat", era, plain=True, options={"list_timeout": 30.0}) as seen:
+        gate = seen.gateway.close_gate("default/two")
+        listing = await seen.client.start("tools/list")
+        await seen.gateway.wait_for_arrivals(1)
+        gate.set()
+        assert len((await listing.result())["tools"]) == 4
+
+
+@pytest.mark.requirement("flat.known")
+@every_client
+async def test_known_servers_are_listed_at_once_and_started_behind_it(bench: Bench, era: str) -> None:
+    boxes = {"default": {"one": echo(), "two": echo("--instructions", "Two.")}}
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        first = await seen.names("tools/list")
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        gates = [seen.gateway.close_gate(f"default/{name}") for name in ("one", "two")]
+        assert await seen.names("tools/list") == first
+        for gate in gates:
+            gate.set()
+        assert (await seen.client.call_tool("two:echo", {"n": 1}))["structuredContent"] == {"n": 1}
+        assert sorted(seen.gateway.started) == ["default/one", "default/two"]
+        assert "From two:\nTwo." in await instructions(seen)
+
+
+@pytest.mark.requirement("flat.dead")
+@every_client
+async def test_a_dead_server_holds_nobody_up_and_is_named_in_log_and_instructions(
+    bench: Bench, era: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    boxes = {"default": {"alive": echo(), "dead": ("--exit-at-start", 7)}}
+    with caplog.at_level(logging.WARNING, "mcp_workbench"):
+        async with bench.within(boxes, "flat", era, plain=True, options={"list_timeout": 60.0}) as seen:
+            assert await seen.names("tools/list") == ["alive:echo", "alive:crash"]
+            told = (await instructions(seen)).splitlines()
+            assert "- alive" in told
+            (line,) = [line for line in told if line.startswith("- dead")]
+            assert "not available" in line and "exited with status 7" in line
+    assert any("[default/dead]" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.requirement("flat.all-failed")
+@every_client
+async def test_a_list_that_is_empty_because_everything_failed_is_an_error(bench: Bench, era: str) -> None:
+    boxes = {"default": {"one": ("--exit-at-start", 1), "two": ("--exit-at-start", 2)}}
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list"):
+            with pytest.raises(RpcError) as caught:
+                await seen.client.request(method)
+            assert caught.value.code == -32603
+            for part in ("[default/one]", "status 1", "[default/two]", "status 2"):
+                assert part in caught.value.message
+
+
+@pytest.mark.requirement("flat.all-failed")
+@every_client
+async def test_a_server_without_tools_is_no_failure(bench: Bench, era: str) -> None:
+    boxes = {"default": {"empty": ("--tools", 0), "dead": ("--exit-at-start", 1)}}
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        assert await seen.names("tools/list") == []
+
+
+@pytest.mark.requirement("flat.crashed")
+@every_client
+async def test_tools_of_a_crashed_server_stay_listed_and_work_again(bench: Bench, era: str) -> None:
+    boxes = {"default": {"server": echo()}}
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        before = await seen.names("tools/list")
+        await listen(seen)
+        assert (await seen.client.call_tool("server:crash"))["isError"] is True
+        assert await seen.names("tools/list") == before
+        assert (await seen.client.call_tool("server:echo", {"n": 1}))["structuredContent"] == {"n": 1}
+        assert seen.client.received(CHANGED) == []
+
+
+@pytest.mark.requirement("flat.withdrawn", "flat.mended")
+@every_client
+async def test_tools_of_a_server_that_failed_for_good_are_withdrawn_and_come_back_when_it_is_mended(
+    bench: Bench, era: str
+) -> None:
+    boxes = {"default": {"server": echo(), "other": echo()}}
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        whole = await seen.names("tools/list")
+        await listen(seen)
+        seen.gateway.forbid("default/server")
+        await seen.client.call_tool("server:crash")
+        connection = seen.gateway.only_connection("default/server")
+        while connection.policy.total < MOST_CRASHES:
+            # The delays between two starts are not what is tested here.
+            connection.policy.delay = lambda now: 0.0  # type: ignore[method-assign]
+            assert (await seen.client.call_tool("server:echo"))["isError"] is True
+        await seen.client.wait_notification(CHANGED)
+        assert await seen.names("tools/list") == ["other:echo", "other:crash"]
+        assert "- server (not available:" in await instructions(seen)
+        result = await seen.client.call_tool("server:echo")
+        assert result["isError"] is True and "given up" in result["content"][0]["text"]
+
+        seen.gateway.allow("default/server")
+        connection.failed_at = float("-inf")  # as if half a minute had passed
+        await seen.client.request("tools/list")
+        await seen.client.wait_notification(CHANGED, 2)
+        assert await seen.names("tools/list") == whole
+        assert (await seen.client.call_tool("server:echo", {"n": 1}))["structuredContent"] == {"n": 1}
+        assert "not available" not in await instructions(seen)

@@ -1,0 +1,237 @@
+"""A workbench with a bad server and a healthy one behind it, and what must hold when the fault is over.
+
+Every case ends with the same three checks, in `Stage.recovered`:
+
+- the healthy server, still the same process, answers as it did before: all of as many calls, for as much work;
+- nothing is left over: processes, descriptors (pipes, sockets, files), tasks; and temporary files, when all is over;
+- memory is back within 10 %.
+
+Owns those checks and how a workbench is started for them. Refuses to know any fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from mcp_workbench.transport.memory import KEPT_BYTES
+from tests.faults.vitals import Vitals, processor_seconds, read_vitals
+from tests.support.client import Call, Json, RawClient
+from tests.support.processes import command_line, descendants
+from tests.support.workbench import workbench_command, write_config
+
+BAD_SERVER = str(Path(__file__).with_name("bad_server.py"))
+# Calls to the healthy server before and after.
+HEALTHY_CALLS = 40
+# The same work may cost this many times as much, and a little more: caches are cold, the machine is noisy.
+WORK_RATIO = 4.0
+WORK_SLACK = 0.01
+# The one that serves, and the owner of the healthy server. Whatever else runs is over after a while.
+QUIET_TASKS = 2
+# How long what is over may take to be cleaned up, on a busy machine.
+SETTLE_SECONDS = 20.0
+POLL_INTERVAL = 0.05
+
+
+def bad_entry(*flags: object, name: str = "bad", **settings: Any) -> Json:
+    """An entry of `mcpServers` for a bad server. It is met as legacy, which needs no probing."""
+    arguments = [BAD_SERVER, "--name", name, *map(str, flags)]
+    return {"command": sys.executable, "args": arguments, "protocol": "legacy", **settings}
+
+
+def use(server: str, tool: str, arguments: Json | None = None) -> Json:
+    """The arguments of `use_tool`."""
+    return {"tool": {"toolbox": "box", "server": server, "tool": tool}, "arguments": arguments or {}}
+
+
+def error_text(result: Json) -> str:
+    """The text of a result that says that something went wrong."""
+    assert result.get("isError") is True, result
+    text: str = result["content"][0]["text"]
+    return text
+
+
+class Stage:
+    """One workbench that is running, and the client who talks to it."""
+
+    def __init__(self, client: RawClient, pid: int, folder: Path) -> None:
+        self.client = client
+        self.pid = pid
+        self.folder = folder
+        # What the C library may keep: nothing, unless a case sends large messages. From the first of them on we keep
+        # up to 8 MiB of freed memory on purpose (`transport/memory.py`).
+        self.kept_bytes = 0
+        # For a case whose subject is our own end: nothing is left to be asked.
+        self.is_over = False
+        self._before: Vitals | None = None
+        self._work_before = 0.0
+
+    # Talking
+
+    async def start(self, server: str, tool: str, arguments: Json | None = None, **fields: Any) -> Call:
+        """A call under way."""
+        return await self.client.start_tool("use_tool", use(server, tool, arguments), **fields)
+
+    async def call(self, server: str, tool: str, arguments: Json | None = None, **fields: Any) -> Json:
+        """A call, and its result."""
+        return await (await self.start(server, tool, arguments, **fields)).result()
+
+    async def value(self, server: str, tool: str, arguments: Json | None = None) -> Json:
+        """The structured content of a call that must work."""
+        result = await self.call(server, tool, arguments)
+        assert not result.get("isError"), result
+        content: Json = result["structuredContent"]
+        return content
+
+    async def failure(self, server: str, tool: str, arguments: Json | None = None) -> str:
+        """The words of a call that must fail."""
+        return error_text(await self.call(server, tool, arguments))
+
+    async def open(self) -> Json:
+        """What `open_toolbox` says."""
+        result = await self.client.call_tool("open_toolbox", {"toolbox_name": "box"})
+        content: Json = result["structuredContent"]
+        return content
+
+    async def unavailable(self) -> dict[str, str]:
+        """Which servers the toolbox says it lacks, and why."""
+        return {entry["server"]: entry["reason"] for entry in (await self.open())["unavailable"]}
+
+    async def status(self) -> Json:
+        """`workbench://status`."""
+        result = await self.client.request("resources/read", {"uri": "workbench://status"})
+        found: Json = json.loads(result["contents"][0]["text"])
+        return found
+
+    async def server_status(self, name: str = "bad") -> Json:
+        """What the status says of one server."""
+        found = [server for server in (await self.status())["servers"] if server["server"] == name]
+        assert len(found) == 1, found
+        return dict(found[0])
+
+    async def others_work(self, count: int = 5) -> None:
+        """In the middle of a fault: the healthy server is listed, and answers."""
+        for number in range(count):
+            assert await self.value("good", "echo", {"n": number}) == {"n": number}
+
+    # The three checks
+
+    async def remember(self) -> None:
+        """Take the readings that everything is compared with, when the start is over."""
+        await self._healthy_work()
+        # Side by side, as in a crowd: what is bought once for that (a larger queue, say) is no leak.
+        calls = [await self.start("good", "echo", {"n": number}) for number in range(HEALTHY_CALLS)]
+        for call in calls:
+            await call.result()
+        self._work_before = await self._healthy_work()
+        self._before = await self._settled(lambda reading, last: reading == last and reading.tasks == QUIET_TASKS)
+
+    async def recovered(self) -> None:
+        """The three checks."""
+        assert self._before is not None
+        before = self._before
+        for pid in self._bad_servers():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        work = await self._healthy_work()
+        assert work <= self._work_before * WORK_RATIO + WORK_SLACK, "the healthy server costs more than before"
+        await self._settled(lambda reading, last: not reading.leftovers(before, self.kept_bytes))
+
+    async def _healthy_work(self) -> float:
+        """The processor time that the workbench needs for some calls to the healthy server, every one answered."""
+        began = processor_seconds(self.pid)
+        for number in range(HEALTHY_CALLS):
+            assert await self.value("good", "echo", {"n": number}) == {"n": number}
+        return processor_seconds(self.pid) - began
+
+    async def _settled(self, is_settled: Callable[[Vitals, Vitals | None], bool]) -> Vitals:
+        deadline = time.monotonic() + SETTLE_SECONDS
+        last: Vitals | None = None
+        while True:
+            reading = read_vitals(self.pid, (await self.status())["tasks"])
+            if is_settled(reading, last):
+                return reading
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    "not as before:\n" + "\n".join(reading.leftovers(self._before or reading, self.kept_bytes))
+                )
+            last = reading
+            await asyncio.sleep(POLL_INTERVAL)
+
+    def _bad_servers(self) -> list[int]:
+        def is_bad(pid: int) -> bool:
+            words = command_line(pid)
+            return BAD_SERVER in words and "--name good" not in words
+
+        return [pid for pid in descendants(self.pid) if is_bad(pid)]
+
+
+class Faults:
+    """Starts stages over one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
+
+    def path(self, name: str) -> Path:
+        """A file for a server to write, or to be told by."""
+        return self.folder / name
+
+    def write_faults(self, faults: Json, name: str = "faults") -> Path:
+        """The file that tells a bad server what to do."""
+        path = self.path(name)
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(faults))
+        os.replace(draft, path)
+        return path
+
+    def environment(self) -> dict[str, str]:
+        """The workbench's: what it leaves in temporary folders is found."""
+        return {**os.environ, "TMPDIR": str(self.temporary), "XDG_RUNTIME_DIR": str(self.temporary)}
+
+    def write_config(self, servers: Mapping[str, Json], **settings: Any) -> Path:
+        box = {"good": bad_entry(name="good"), **servers}
+        return write_config(self.folder, {"box": box}, **settings)
+
+    @asynccontextmanager
+    async def serving(
+        self,
+        servers: Mapping[str, Json],
+        *flags: object,
+        era: str = "legacy",
+        capabilities: Json | None = None,
+        large: bool = False,
+        **settings: Any,
+    ) -> AsyncIterator[Stage]:
+        """A workbench over stdio that knows its healthy server, for one fault; then the three checks."""
+        config = self.write_config(servers, **settings)
+        spawned = RawClient.spawn(workbench_command(config, *flags), env=self.environment())
+        async with spawned as client:
+            if era == "modern":
+                client.stamp(capabilities=capabilities)
+            else:
+                await client.initialize(capabilities=capabilities)
+            stage = Stage(client, client.pid, self.folder)
+            stage.kept_bytes = KEPT_BYTES if large else 0
+            await stage.remember()
+            yield stage
+            if not stage.is_over:
+                await stage.recovered()
+                client.close_stdin()
+            assert await client.wait_exit() == 0, client.stderr
+        self.nothing_left_on_disk()
+
+    def nothing_left_on_disk(self) -> None:
+        """When all is over: no temporary file, socket or half-written manifest."""
+        left = [path for path in self.temporary.rglob("*") if not path.is_dir()]
+        left += (self.folder / "cache").rglob("*.new")
+        assert not left, f"left behind: {left}"

@@ -1,0 +1,91 @@
+"""A server crashes: in a call, between calls, at its start, while it is listed.
+
+Calls in flight fail within a second and say everything; the next use starts it again; nothing is replayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from tests.faults.stage import Faults, bad_entry, error_text
+from tests.support.processes import eventually
+from tests.support.workbench import logged
+
+# The promise is one second; a noisy machine gets a few more before a test fails for it.
+AT_ONCE = 5.0
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_in_a_call_everything_in_flight_fails_at_once_and_says_why(faults: Faults, era: str) -> None:
+    log = faults.path("log")
+    async with faults.serving({"bad": bad_entry("--log", log, timeout=60)}, era=era) as stage:
+        assert await stage.value("bad", "count") == {"count": 1}
+        hanging = [await stage.start("bad", "hang", {"n": number}) for number in range(20)]
+        async with asyncio.timeout(AT_ONCE):
+            text = await stage.failure("bad", "crash", {"status": 7, "stderr": "Traceback\nValueError: boom\n"})
+            assert text.startswith("[box/bad/crash] the server exited with status 7")
+            assert text.endswith("last lines of its stderr:\n  Traceback\n  ValueError: boom")
+            for call in hanging:
+                text = error_text(await call.result())
+                assert text.startswith("[box/bad/hang] the server exited with status 7") and "boom" in text
+        await stage.others_work()
+        assert await stage.value("bad", "count") == {"count": 1}, "the next use starts it again"
+    sent = [(call["params"]["name"], call["params"]["arguments"].get("n")) for call in logged(log, "tools/call")]
+    assert len(sent) == len(set(sent)) + 1, "only `count` was called twice"
+
+
+async def test_between_calls_the_next_use_starts_it_again(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        for round in range(4):
+            # Each open is a plea for another chance: the server is not given up.
+            await stage.open()
+            found = await stage.value("bad", "pid")
+            os.kill(found["pid"], signal.SIGKILL)
+            text = stage.client
+            await text.wait_for(
+                lambda seen=round: text.stderr.count("killed by SIGKILL") > seen,  # type: ignore[misc]
+                "word of it in the log",
+            )
+            assert (await stage.server_status())["state"] == "backoff"
+        assert (await stage.value("bad", "count")) == {"count": 1}
+
+
+@pytest.mark.parametrize(
+    "when", [{"start": {}}, {"on": {"initialize": {}}}, {"on": {"tools/list": {}}}], ids=["start", "handshake", "list"]
+)
+async def test_at_its_start_whoever_waits_is_told_and_it_works_once_mended(faults: Faults, when: dict[str, object]) -> None:
+    fault = {"exit": 4, "stderr": "cannot open the database\n"}
+    broken = {"start": fault} if "start" in when else {"on": {method: fault for method in when["on"]}}  # type: ignore[attr-defined]
+    path = faults.write_faults(broken)
+    async with faults.serving({"bad": bad_entry("--faults", path)}) as stage:
+        opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+        using = await stage.start("bad", "echo")
+        await stage.others_work()
+        content = (await opening.result())["structuredContent"]
+        (entry,) = content["unavailable"]
+        assert entry["server"] == "bad" and "status 4" in entry["reason"] and "database" in entry["reason"]
+        assert {tool["source_server"] for tool in content["tools"]} == {"good"}, "the rest of the toolbox is shown"
+        text = error_text(await using.result())
+        assert text.startswith("[box/bad/echo] ") and "status 4" in text and "database" in text
+        faults.write_faults({})
+        assert await stage.unavailable() == {}
+        assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
+
+
+async def test_a_call_that_races_with_the_crash_is_sent_at_most_once(faults: Faults) -> None:
+    log = faults.path("log")
+    async with faults.serving({"bad": bad_entry("--log", log)}) as stage:
+        for number in range(6):
+            await stage.open()
+            found = await stage.value("bad", "pid")
+            os.kill(found["pid"], signal.SIGKILL)
+            result = await stage.call("bad", "echo", {"n": number})
+            if not result.get("isError"):
+                assert result["structuredContent"] == {"n": number}
+            await eventually(lambda: True)
+    sent = [call["params"]["arguments"]["n"] for call in logged(log, "tools/call") if call["params"]["name"] == "echo"]
+    assert len(sent) == len(set(sent))

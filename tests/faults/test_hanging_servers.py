@@ -1,0 +1,119 @@
+"""A server hangs: in a call, at its start, in a list, in the middle of a message, or stopped as a whole.
+
+The call ends at its deadline, the server is told to give it up, a late answer is dropped; others go on meanwhile, and
+nothing that hangs can hold up our own end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from tests.faults.stage import Faults, bad_entry, error_text
+from tests.support.workbench import logged
+
+# What a client waits for us to end before it kills us, several times over: a machine may be busy.
+SOON = 15.0
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_in_a_call_the_deadline_ends_it_and_the_late_answer_is_dropped(faults: Faults, era: str) -> None:
+    async with faults.serving({"bad": bad_entry(timeout=0.5)}, era=era) as stage:
+        assert await stage.value("bad", "count") == {"count": 1}
+        hanging = [await stage.start("bad", "hang") for _ in range(10)]
+        late = await stage.start("bad", "late", {"seconds": 1.5})
+        await stage.others_work()
+        for call in hanging:
+            text = error_text(await call.result())
+            assert text.startswith("[box/bad/hang] the server did not answer within 0.5 s")
+            assert "hint: raise `timeout`" in text
+        assert "did not answer" in error_text(await late.result())
+        given_up = (await stage.value("bad", "cancelled"))["cancelled"]
+        assert len(given_up) == 11 and all(each["reason"] == "timeout" for each in given_up)
+        unmatched = "unmatchedAnswers"
+        while (await stage.server_status())[unmatched] == 0:
+            await asyncio.sleep(0.05)
+        assert (await stage.server_status())[unmatched] == 1
+        assert stage.client.unmatched == []
+        assert await stage.value("bad", "count") == {"count": 2}, "it is the same process"
+
+
+@pytest.mark.parametrize(
+    ("when", "reason"),
+    [
+        ({"start": {"hang": True}}, "did not answer the handshake within 1 s"),
+        ({"on": {"initialize": {"hang": True}}}, "did not answer the handshake within 1 s"),
+        ({"on": {"tools/list": {"hang": True}}}, "its tools cannot be listed: no answer in time"),
+    ],
+    ids=["start", "handshake", "list"],
+)
+async def test_at_its_start_it_is_unavailable_in_time_and_works_once_mended(
+    faults: Faults, when: dict[str, Any], reason: str
+) -> None:
+    path = faults.write_faults(when)
+    async with faults.serving({"bad": bad_entry("--faults", path, startupTimeout=1)}) as stage:
+        opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+        await stage.others_work()
+        content = (await opening.result())["structuredContent"]
+        (entry,) = content["unavailable"]
+        assert entry["server"] == "bad" and reason in entry["reason"]
+        assert {tool["source_server"] for tool in content["tools"]} == {"good"}
+        faults.write_faults({})
+        if "on" in when and "tools/list" in when["on"]:
+            # It runs, so it is not started anew; it is asked again when it says that something has changed.
+            await stage.call("bad", "flood", {"method": "notifications/tools/list_changed", "count": 100})
+        assert await stage.unavailable() == {}
+        assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
+
+
+async def test_a_server_that_is_stopped_as_a_whole_hits_its_deadlines_and_goes_on_when_it_may(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry(timeout=0.5)}) as stage:
+        pid = (await stage.value("bad", "stop"))["pid"]
+        calls = [await stage.start("bad", "echo", {"n": number}) for number in range(10)]
+        await stage.others_work()
+        for call in calls:
+            assert "did not answer within 0.5 s" in error_text(await call.result())
+        os.kill(pid, signal.SIGCONT)
+        assert await stage.value("bad", "echo", {"n": 11}) == {"n": 11}
+
+
+@pytest.mark.parametrize("method", ["initialize", "tools/list", "resources/list"])
+async def test_our_end_does_not_wait_for_a_server_that_hangs_while_it_is_met_or_listed(
+    faults: Faults, method: str
+) -> None:
+    path = faults.write_faults({"on": {method: {"hang": True}}})
+    log = faults.path("log")
+    async with faults.serving({"bad": bad_entry("--faults", path, "--log", log, startupTimeout=60)}) as stage:
+        opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+        while not logged(log, method):
+            await asyncio.sleep(0.02)
+        assert not opening.answered
+        stage.is_over = True
+        stage.client.close_stdin()
+        assert await stage.client.wait_exit(SOON) == 0
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_subscription_that_the_server_never_answers_ends(faults: Faults, again: bool) -> None:
+    """`again`: the server is asked anew after it was started again, and then hangs."""
+    hangs = {"on": {"resources/subscribe": {"hang": True}}}
+    path = faults.write_faults({} if again else hangs)
+    log = faults.path("log")
+    async with faults.serving({"bad": bad_entry("--faults", path, "--log", log, timeout=1, startupTimeout=1)}) as stage:
+        await stage.open()
+        await stage.value("bad", "count")
+        subscribing = await stage.client.start("resources/subscribe", {"uri": "bad://bad/watched"})
+        answer = await subscribing.response()
+        if again:
+            assert answer["result"] == {}
+            faults.write_faults(hangs)
+            await stage.failure("bad", "crash")
+            assert await stage.unavailable() == {}
+        else:
+            assert "did not answer within 1 s" in answer["error"]["message"]
+        assert await stage.value("bad", "count") == {"count": 1 if again else 2}
+        await stage.others_work()

@@ -1,0 +1,120 @@
+"""A session that needs no engine: it does what the method of a request says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.framing import Oversized
+from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer, serve_http
+from mcp_workbench.transport.http.server.validation import ParametersOf
+from mcp_workbench.transport.link import Link
+from tests.transport.http.listening import wait_until
+from tests.transport.http.server.raw_client import RawClient, raw_client
+
+Json = dict[str, Any]
+
+
+class EchoSession:
+    """Answers `echo` at once, `later` when told to, `refuse` with the error it is given."""
+
+    def __init__(self, house: House, link: Link, principal: str, closed: Callable[[str], None]) -> None:
+        self.house = house
+        self.link = link
+        self.principal = principal
+        self.close = closed
+        self.calls: dict[bytes, Json] = {}
+        self.received: list[Json] = []
+        self.ended: list[str] = []
+
+    def on_message(self, line: bytes) -> None:
+        assert b"\n" not in line and b"\r" not in line
+        message = json.loads(line)
+        self.received.append(message)
+        if "id" in message and "method" in message:
+            self._on_request(json.dumps(message["id"]).encode(), message["method"], message.get("params", {}))
+        elif message.get("method") == "notifications/cancelled":
+            self.calls.pop(json.dumps(message["params"]["requestId"]).encode(), None)
+
+    def on_oversized(self, remains: Oversized) -> None:
+        raise AssertionError("HTTP refuses what is too large")
+
+    def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
+        raise AssertionError("no question fails here")
+
+    def on_closed(self, reason: str) -> None:
+        self.ended.append(reason)
+
+    def _on_request(self, id: bytes, method: str, params: Json) -> None:
+        if method == "initialize" and "protocolVersion" not in params:
+            self.refuse(id, {"code": -32602, "message": "no revision"})
+        elif method == "initialize":
+            self.answer(id, {"protocolVersion": params["protocolVersion"], "capabilities": {}, "serverInfo": {}})
+        elif method == "refuse":
+            self.refuse(id, params["error"])
+        elif method == "later":
+            self.calls[id] = params
+        elif method == "break":
+            raise RuntimeError("a defect")
+        else:
+            self.answer(id, {"echo": params, "principal": self.principal})
+
+    def answer(self, id: bytes, result: Json) -> None:
+        self.calls.pop(id, None)
+        self.link.send(b'{"jsonrpc":"2.0","id":%b,"result":' % id, json.dumps(result).encode(), b"}")
+
+    def refuse(self, id: bytes, error: Json) -> None:
+        self.link.send(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id, json.dumps(error).encode()))
+
+    def tell(self, method: str, about: bytes | None = None, **params: Any) -> None:
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        self.link.send(json.dumps(message, separators=(",", ":")).encode(), about=about)
+
+    def ask(self, id: int, method: str, about: bytes | None = None) -> None:
+        message = {"jsonrpc": "2.0", "id": id, "method": method}
+        self.link.send(json.dumps(message, separators=(",", ":")).encode(), about=about)
+
+
+class House:
+    """A server with such sessions, and all of them that there ever were."""
+
+    def __init__(self) -> None:
+        self.sessions: list[EchoSession] = []
+        self.server: HttpServer
+        self.client: RawClient
+
+    def make_session(self, link: Link, principal: str, closed: Callable[[str], None]) -> EchoSession:
+        session = EchoSession(self, link, principal, closed)
+        self.sessions.append(session)
+        return session
+
+    @property
+    def last(self) -> EchoSession:
+        return self.sessions[-1]
+
+    async def under_way(self, count: int = 1) -> None:
+        """Until that many calls wait for their answer."""
+        await wait_until(lambda: sum(len(session.calls) for session in self.sessions) >= count)
+
+
+@contextlib.asynccontextmanager
+async def echoing(
+    limits: Limits | None = None, parameters_of: ParametersOf | None = None, **options: Any
+) -> AsyncIterator[House]:
+    """A house that serves on a free port, with a client."""
+    house = House()
+    house.server = await serve_http(
+        HttpOptions(port=0, limits=limits or Limits(), **options), house.make_session, parameters_of=parameters_of
+    )
+    try:
+        async with raw_client(house.server.port) as house.client:
+            yield house
+    finally:
+        async with asyncio.timeout(10):
+            await house.server.stop()
+    assert all(len(session.ended) == 1 for session in house.sessions), "each session is told its end once"

@@ -1,0 +1,346 @@
+"""HTTP/1.1 itself: sizes, deadlines, order, clients that do not read, and what a parser must not be fooled by."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_workbench.transport.http.server.limits import MOST_HEAD_BYTES, MOST_PIPELINED, Limits
+from tests.transport.http.listening import PATIENCE, wait_until
+from tests.transport.http.server.echoing import House, echoing
+from tests.transport.http.server.raw_client import RawConnection, initialize, legacy, modern, modern_headers, written
+
+ECHO = written("POST", "/mcp", modern("echo"), **modern_headers("echo"))
+
+
+async def test_a_request_may_arrive_byte_by_byte() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        for byte in ECHO:
+            await connection.send(bytes([byte]))
+        assert (await connection.response()).status == 200
+
+
+async def test_a_body_may_arrive_in_chunks() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        body = json.dumps(modern("echo")).encode()
+        head = written("POST", "/mcp", None, **modern_headers("echo"), transfer_encoding="chunked", content_length=None)
+        await connection.send(head + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n")
+        assert (await connection.response()).status == 200
+
+
+async def test_requests_sent_ahead_are_answered_in_order() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        waiting = written("POST", "/mcp", modern("later", id=1), **modern_headers("later"))
+        quick = [written("POST", "/mcp", modern("echo", id=n), **modern_headers("echo")) for n in (2, 3)]
+        await connection.send(waiting + b"".join(quick))
+        await house.under_way()
+        assert len(house.sessions) == 1, "the others wait for their turn"
+        house.last.answer(b"1", {})
+        assert [(await connection.response()).json["id"] for _ in range(3)] == [1, 2, 3]
+        assert (await connection.request(body=modern("echo", id=4), **modern_headers("echo"))).json["id"] == 4
+
+
+async def test_whoever_sends_too_much_ahead_is_cut_off() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        waiting = written("POST", "/mcp", modern("later", id=1), **modern_headers("later"))
+        await connection.send(waiting + ECHO * (MOST_PIPELINED + 1))
+        await connection.closed()
+        await wait_until(lambda: house.server.connection_count == 0)
+        assert not house.sessions[0].calls, "and what it asked for is cancelled"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /mcp HTTP/1.1\nHost: localhost\n\n",
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked, x\r\n\r\nzz",
+        b"GET /mcp HTTP/1.1\r\nHo st: localhost\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+async def test_what_is_not_http_is_answered_with_400_or_silence(data: bytes) -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        await connection.send(data)
+        answer = await connection.closed()
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")
+        assert not house.sessions
+        assert (await house.client.request("GET", "/healthz")).status == 200
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.binary(max_size=60) | st.sampled_from([ECHO, b"\r\n", b"GET / HTTP/1.1\r\n", b"\r\n\r\n"]), max_size=6))
+def test_no_bytes_whatsoever_take_the_server_down(pieces: list[bytes]) -> None:
+    async def run() -> None:
+        async with echoing() as house:
+            connection = await house.client.connect()
+            for piece in pieces:
+                with contextlib.suppress(ConnectionError):
+                    await connection.send(piece)
+            assert (await house.client.request("GET", "/healthz")).status == 200
+
+    with asyncio.Runner() as runner:
+        runner.run(run())
+
+
+async def test_a_head_that_never_ends_is_too_large() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        await connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(MOST_HEAD_BYTES // 1000 + 2):
+                await connection.send(b"x" * 1000)
+        assert (await connection.closed()).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_whoever_connects_and_says_nothing_does_not_stay() -> None:
+    async with echoing(Limits(head_seconds=0.05, keep_alive_seconds=0.05)) as house:
+        connection = await house.client.connect()
+        assert await connection.closed() == b""
+
+
+async def test_a_slow_head_times_out() -> None:
+    async with echoing(Limits(head_seconds=0.05)) as house:
+        connection = await house.client.connect()
+        await connection.send(ECHO[:40])
+        assert (await connection.closed()).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_slow_body_times_out() -> None:
+    async with echoing(Limits(body_seconds=0.05)) as house:
+        connection = await house.client.connect()
+        await connection.send(ECHO[:-10])
+        assert (await connection.closed()).startswith(b"HTTP/1.1 408 ")
+        assert not house.sessions
+
+
+async def test_a_body_that_comes_steadily_does_not() -> None:
+    async with echoing(Limits(body_seconds=0.05, body_rate=10)) as house:
+        connection = await house.client.connect()
+        for start in range(0, len(ECHO), 20):
+            await connection.send(ECHO[start : start + 20])
+            await asyncio.sleep(0.005)
+        assert (await connection.response()).status == 200
+
+
+async def test_an_idle_connection_is_closed_after_a_while() -> None:
+    async with echoing(Limits(head_seconds=0.1, keep_alive_seconds=0.1)) as house:
+        connection = await house.client.connect()
+        assert (await connection.request("GET", "/healthz")).status == 200
+        assert await connection.closed() == b""
+
+
+async def test_a_call_under_way_is_not_idle() -> None:
+    async with echoing(Limits(head_seconds=0.02, keep_alive_seconds=0.02)) as house:
+        connection = await house.client.connect()
+        await connection.send(written("POST", "/mcp", modern("later"), **modern_headers("later")))
+        await house.under_way()
+        quiet = await house.client.connect()
+        assert await quiet.closed() == b"", "time has passed"
+        house.last.answer(b"1", {})
+        assert (await connection.response()).status == 200
+
+
+async def test_a_body_beyond_the_limit_is_refused_by_what_it_declares() -> None:
+    async with echoing(Limits(message_bytes=1000)) as house:
+        response = await house.client.request(body=b"x" * 1001, **modern_headers("echo"))
+        assert response.status == 413
+        assert not house.sessions
+
+
+@pytest.mark.parametrize("size", [1001, 200_000])
+async def test_a_body_beyond_the_limit_is_refused_as_it_comes(size: int) -> None:
+    async with echoing(Limits(message_bytes=1000)) as house:
+        connection = await house.client.connect()
+        head = written("POST", "/mcp", None, **modern_headers("echo"), transfer_encoding="chunked", content_length=None)
+        await connection.send(head)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(0, size, 1001):
+                await connection.send(b"3e9\r\n" + b"x" * 1001 + b"\r\n")
+        assert (await connection.response()).status == 413
+        await connection.closed()
+
+
+async def test_a_client_that_is_still_sending_gets_to_see_why_it_was_refused() -> None:
+    async with echoing(Limits(message_bytes=1000)) as house:
+        connection = await house.client.connect()
+        await connection.send(written("POST", "/mcp", None, content_length="3000000"))
+        for _ in range(30):
+            await connection.send(b"x" * 100_000)
+        response = await connection.response()
+        assert (response.status, response.headers["connection"]) == (413, "close")
+
+
+async def test_a_body_of_exactly_the_limit_comes_in() -> None:
+    body = json.dumps(modern("echo")).encode()
+    async with echoing(Limits(message_bytes=len(body))) as house:
+        assert (await house.client.request(body=body, **modern_headers("echo"))).status == 200
+
+
+async def test_a_client_that_waits_for_the_word_is_told_to_go_on() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        body = json.dumps(modern("echo")).encode()
+        data = written("POST", "/mcp", body, **modern_headers("echo"), expect="100-continue")
+        await connection.send(data[: -len(body)])
+        assert (await connection.head()).status == 100
+        await connection.send(body)
+        assert (await connection.response()).status == 200
+        refused = await house.client.connect()
+        await refused.send(written("POST", "/mcp", None, expect="100-continue", host="evil", content_length="99999999"))
+        assert (await refused.response()).status == 403
+
+
+async def test_http_1_0_gets_a_stream_that_ends_with_the_connection() -> None:
+    async with echoing(Limits(comment_seconds=0.02)) as house:
+        connection = await house.client.connect()
+        data = written("POST", "/mcp", modern("later"), **modern_headers("later"))
+        await connection.send(data.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        response = await connection.response()
+        assert "transfer-encoding" not in response.headers
+        house.last.answer(b"1", {"ok": 1})
+        assert b'"ok": 1' in await connection.closed()
+
+
+@pytest.mark.parametrize("header", [b"connection: close\r\n", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"])
+async def test_a_connection_is_closed_when_it_cannot_be_used_again(header: bytes) -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        await connection.send(ECHO.replace(b"host:", header + b"host:"))
+        response = await connection.response()
+        assert (response.status, response.headers["connection"]) == (200, "close")
+        assert await connection.closed() == b""
+
+
+async def test_an_absolute_target_is_understood() -> None:
+    async with echoing() as house:
+        assert (await house.client.request("GET", "http://localhost/healthz?x=1")).status == 200
+        assert (await house.client.request("GET", "*")).status == 404
+        assert (await house.client.request("POST", "/mcp/", body=initialize())).status == 404
+        assert (await house.client.request("POST", "/%6dcp", body=initialize())).status == 404
+
+
+async def test_every_response_has_a_date() -> None:
+    async with echoing() as house:
+        assert (await house.client.request("GET", "/healthz")).headers["date"].endswith("GMT")
+
+
+async def test_head_has_no_body() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        await connection.send(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head = await connection.head()
+        assert (head.status, head.headers["content-length"]) == (200, "3")
+        assert (await connection.request("GET", "/healthz")).body == b"ok\n"
+
+
+async def test_there_are_no_more_connections_than_we_hold() -> None:
+    async with echoing(Limits(connections=2)) as house:
+        kept = [await house.client.connect() for _ in range(2)]
+        await wait_until(lambda: house.server.connection_count == 2)
+        refused = await house.client.connect()
+        assert (await refused.closed()).startswith(b"HTTP/1.1 503 ")
+        kept[0].close()
+        await wait_until(lambda: house.server.connection_count == 1)
+        assert (await house.client.request("GET", "/healthz")).status == 200
+
+
+async def stalled(house: House) -> RawConnection:
+    """A client whose kernel takes almost nothing, and which does not read."""
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    raw.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", house.server.port))
+    reader, writer = await asyncio.open_connection(sock=raw, limit=1024)
+    connection = RawConnection(reader, writer)
+    house.client._open.append(connection)
+    return connection
+
+
+async def test_a_modern_client_that_does_not_read_its_stream_is_dropped_and_its_call_cancelled() -> None:
+    async with echoing(Limits(message_bytes=100_000, unread_bytes=100_000)) as house:
+        connection = await stalled(house)
+        await connection.send(written("POST", "/mcp", modern("later"), **modern_headers("later")))
+        await house.under_way()
+        session = house.last
+        async with asyncio.timeout(PATIENCE):
+            while not session.ended:
+                session.tell("notifications/progress", about=b"1", text="x" * 50_000)
+                await asyncio.sleep(0)
+        assert session.received[-1]["method"] == "notifications/cancelled"
+
+
+async def test_a_legacy_client_that_does_not_read_loses_its_connection_and_keeps_its_session() -> None:
+    async with echoing(Limits(message_bytes=100_000, unread_bytes=100_000)) as house:
+        id = await house.client.begin_session()
+        connection = await stalled(house)
+        await connection.send(written("GET", "/mcp", None, mcp_session_id=id, accept="text/event-stream"))
+        await wait_until(lambda: house.server.connection_count == 2)
+        session = house.last
+        async with asyncio.timeout(PATIENCE):
+            while house.server.connection_count == 2:
+                session.tell("notifications/message", text="x" * 50_000)
+                await asyncio.sleep(0)
+        assert house.server.session_count == 1
+        assert (await house.client.request(body=legacy("echo"), mcp_session_id=id)).status == 200
+
+
+async def test_an_answer_that_nobody_reads_is_given_up() -> None:
+    async with echoing(Limits(head_seconds=0.05, keep_alive_seconds=0.05)) as house:
+        connection = await stalled(house)
+        text = "x" * 8_000_000
+        await connection.send(written("POST", "/mcp", modern("echo", {"text": text}), **modern_headers("echo")))
+        await wait_until(lambda: bool(house.sessions))
+        await wait_until(lambda: house.server.connection_count == 0)
+
+
+async def test_a_large_answer_that_is_read_arrives_whole() -> None:
+    async with echoing() as house:
+        text = "x" * 3_000_000
+        response = await house.client.request(body=modern("echo", {"text": text}), **modern_headers("echo"))
+        assert response.json["result"]["echo"]["text"] == text
+
+
+async def test_stopping_ends_everything_in_bounded_time() -> None:
+    async with echoing() as house:
+        id = await house.client.begin_session()
+        stream = await house.client.request("GET", mcp_session_id=id, accept="text/event-stream")
+        connection = await house.client.connect()
+        await connection.send(written("POST", "/mcp", modern("later"), **modern_headers("later")))
+        await house.under_way()
+        await house.client.connect()
+        async with asyncio.timeout(PATIENCE):
+            await house.server.stop()
+        assert house.server.connection_count == house.server.session_count == house.server.call_count == 0
+        assert all(session.ended for session in house.sessions)
+        assert stream.status == 200
+
+
+async def test_draining_lets_calls_finish_and_takes_no_new_ones() -> None:
+    async with echoing() as house:
+        connection, other = await house.client.connect(), await house.client.connect()
+        await connection.send(written("POST", "/mcp", modern("later"), **modern_headers("later")))
+        await house.under_way()
+        house.server.drain()
+        assert house.server.call_count == 1
+        assert (await other.request(body=modern("echo"), **modern_headers("echo"))).status == 503
+        assert (await other.request("GET", "/readyz")).status == 503
+        with pytest.raises(ConnectionError):
+            await house.client.connect()
+        house.last.answer(b"1", {}) if b"1" in house.last.calls else house.sessions[0].answer(b"1", {})
+        assert (await connection.response()).status == 200
