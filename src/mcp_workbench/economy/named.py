@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from mcp_workbench.economy.forms import DESCRIBED, Form, Shown, show
+from mcp_workbench.economy.prose import cut
 from mcp_workbench.economy.tool import Tool
 
 
@@ -27,14 +29,14 @@ def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None, 
     """The definitions of `tools`, in their order, in at most `most` bytes together; full ones unless `form` is given."""
     forms = (Form.FULL, Form.LEAN) if form is None else (form,)
     for each in forms:
-        shown = [show(tool, each, extras=extras) for tool in tools]
+        shown = [_show(tool, each, extras=extras) for tool in tools]
         if most is None or _size(shown) <= most:
             return _noted(each, shown, ())
     assert most is not None
     kept: list[Shown] = []
     for tool in tools:
         left = most - _size(kept)
-        fitting = next((made for each in forms if _size([made := show(tool, each, extras=extras)]) <= left), None)
+        fitting = next((made for each in forms if _size([made := _show(tool, each, extras=extras)]) <= left), None)
         if fitting is None and not kept:
             fitting = _squeezed(tool, left)
         if fitting is None:
@@ -43,13 +45,19 @@ def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None, 
     return _noted(forms[0], kept, tools[len(kept) :])
 
 
+def _show(tool: Tool, form: Form, *, extras: bool = False) -> Shown:
+    # The tools may be of several servers, so a line begins with the whole path.
+    return show(tool if form.is_json else replace(tool, name=tool.path), form, extras=extras)
+
+
 def _size(shown: Sequence[Shown]) -> int:
     return sum(len(each.text.encode()) + 1 for each in shown)
 
 
 def _squeezed(tool: Tool, room: int) -> Shown:
-    lines = (show(tool, form) for form in (Form.LEAN, Form.TEXT, Form.CLIPPED, Form.SENTENCE, Form.ARGUMENTS))
-    return next((line for line in lines if _size([line]) <= room), show(tool, Form.NAMES))
+    shorter = (_show(tool, form) for form in list(Form)[1:])
+    last = Shown(tool, Form.NAMES, cut(tool.path, room - 1), False)
+    return next((made for made in shorter if _size([made]) <= room), last)
 
 
 def _noted(form: Form, shown: Sequence[Shown], left_out: Sequence[Tool]) -> Named:

@@ -1,44 +1,83 @@
-"""`open_toolbox` as the face `proxy` answers it: an index, a toolbox within a budget, the best tools for a need, or
-whole definitions. Pure."""
+"""A toolbox as `open_toolbox` shows it in the face `proxy`, and the index of all toolboxes. Pure.
+
+Owns that nothing said is over the budget: everything beside the tools is bounded, and what it takes is taken off before
+tools are listed. Where an answer is JSON it is there as text and as structured content, for those who read only one of
+the two; where it is text it is text alone, because clients that find structured content show nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Raw
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.economy.instructions import Box
-from mcp_workbench.economy.prose import clip
+from mcp_workbench.economy.prose import clip, cut, one_line
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.face.paths import candidates, path_of
-from mcp_workbench.face.request import OpenRequest
+from mcp_workbench.face.request import LEAST_BUDGET, OpenRequest
 from mcp_workbench.face.shelves import Shelves
-from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import encode
-from mcp_workbench.protocol.results import with_first_member
+
+if TYPE_CHECKING:
+    from mcp_workbench.economy.ladder import Listing
 
 Failures = dict[tuple[str, str], WorkbenchError]
+BYTES_PER_TOKEN: Final = 4
 # What one server may say of itself in the answer for a whole toolbox.
 LONGEST_INSTRUCTIONS: Final = 600
 NO_RETRY_ADVICE: Final = "call open_toolbox again to try once more"
+# The parts of a budget that may go to what is said beside the tools.
+_SHARE_OF_FAILURES: Final = 4
+_SHARE_OF_DESCRIPTION: Final = 8
+# Names of members, the form, a cursor twice, and what JSON adds to a note.
+_FRAME: Final = 600
+# How long a description, how many words, and whether servers are named; shorter and shorter.
+_INTRODUCTIONS: Final = ((None, 8, True), (160, 8, True), (160, 8, False), (80, 4, False), (0, 4, False), (0, 0, False))
 
 
-def index_result(boxes: Iterable[Box]) -> bytes:
-    """Which toolboxes there are."""
-    listed = [
-        {
-            "toolbox_name": box.name,
-            "description": box.description,
-            "servers": list(box.servers),
-            **({} if box.tools is None else {"tools": box.tools}),
-            **({"about": list(box.words)} if box.words else {}),
-        }
-        for box in boxes
-    ]
-    return _result({"toolboxes": listed})
+# ── toolboxes ──
+
+
+def index_result(boxes: Sequence[Box], budget: int | None, cursor: str | None = None) -> bytes:
+    """Which toolboxes there are: in as many words as fit, else by name, else in pages."""
+    if cursor is not None:
+        boxes = boxes[next((at + 1 for at, box in enumerate(boxes) if box.name == cursor), 0) :]
+    for longest, words, with_servers in _INTRODUCTIONS:
+        content: dict[str, object] = {"toolboxes": [_introduced(box, longest, words, with_servers) for box in boxes]}
+        if longest is not None:
+            content["note"] = "Shortened to fit; opening a toolbox tells more."
+        if _fits(content, budget):
+            return json_result(content)
+    most = _bytes(budget) - _FRAME
+    shown: list[dict[str, object]] = []
+    for box in boxes:
+        shown.append(_introduced(box, 0, 0, False))
+        most -= len(encode(shown[-1])) + 1
+        if most < 0 and len(shown) > 1:
+            shown.pop()
+            break
+    left = len(boxes) - len(shown)
+    note = f"{left} more toolboxes follow: the same with this `cursor`; or find a tool with `query`."
+    return json_result({"toolboxes": shown, "note": note, "cursor": shown[-1]["toolbox_name"]})
+
+
+def _introduced(box: Box, longest: int | None, words: int, with_servers: bool) -> dict[str, object]:
+    told: dict[str, object] = {"toolbox_name": box.name}
+    if longest != 0:
+        told["description"] = box.description if longest is None else clip(one_line(box.description), longest)
+    if with_servers:
+        told["servers"] = list(box.servers)
+    if box.tools is not None:
+        told["tools"] = box.tools
+    if box.words and words:
+        told["about"] = list(box.words[:words])
+    return told
+
+
+# ── one toolbox ──
 
 
 def opened_result(
@@ -50,135 +89,61 @@ def opened_result(
 ) -> bytes:
     """The tools of one toolbox in the longest form that fits its budget, and what is not available and why."""
     from mcp_workbench.economy.forms import Form
-    from mcp_workbench.economy.ladder import listing, render
+    from mcp_workbench.economy.ladder import listing
 
     assert request.toolbox_name is not None
     toolbox = catalog.config.toolboxes[request.toolbox_name]
     entries = catalog.toolboxes[toolbox.name]
     available = [entry for entry in entries.values() if (toolbox.name, entry.name) not in failures]
-    tools = shelves.tools(available)
-    made = listing(
-        tools,
-        budget=_budget(catalog, request),
-        form=None if request.detail is None else Form(request.detail),
-        cursor=request.cursor,
-        extras=request.detail == "full",
-    )
-    content: dict[str, object] = {"toolbox": toolbox.name, "description": toolbox.description, "form": str(made.form)}
-    if made.form is not Form.FULL or made.cursor is not None:
-        content["note"] = made.note
-    text = None
-    if made.form.is_json:
-        content["tools"] = [Raw(each.text.encode()) for each in made.shown]
-        instructions = _server_instructions(available)
-        if instructions and request.cursor is None:
-            content["instructions"] = instructions
-    else:
-        lines: dict[str, list[str]] = {}
-        for each in made.shown:
-            lines.setdefault(each.tool.server, []).append(each.text)
-        content["listing"] = lines
-        text = render(made) + _said_unavailable(failures)
-    if made.cursor is not None:
-        content["cursor"] = made.cursor
-    content["unavailable"] = unavailable(failures)
-    if changed:
-        content["changed"] = changed
-    return _result(content, text=text, is_error=len(failures) == len(entries))
-
-
-def found_result(catalog: Catalog, shelves: Shelves, request: OpenRequest, failures: Failures) -> bytes:
-    """The best tools for a need, inside a toolbox or everywhere."""
-    from mcp_workbench.economy.answer import LIMIT, NEXT_IN_RANK, answer
-    from mcp_workbench.economy.tool import Tool
-
-    assert request.query is not None
-    limit = request.limit or LIMIT
-    entries = [
-        entry
-        for entry in catalog.entries()
-        if request.toolbox_name in (None, entry.toolbox) and (entry.toolbox, entry.name) not in failures
-    ]
-    tools = {tool.path: tool for tool in shelves.tools(entries)}
-    found = shelves.index().search(request.query, limit=limit + NEXT_IN_RANK, within=tools)
-    siblings: dict[tuple[str, str], list[Tool]] = {}
-    for tool in tools.values():
-        siblings.setdefault((tool.toolbox, tool.server), []).append(tool)
-    made = answer([tools[hit.key] for hit in found.hits], matched=found.matched, siblings=siblings, limit=limit)
-    content: dict[str, object] = {
-        "query": request.query,
-        "tools": [
-            {"toolbox_name": tool.toolbox, "source_server": tool.server, "name": tool.name} for tool in made.tools
-        ],
-        "matched": made.matched,
-        "near": [tool.path for tool in made.near],
+    budget = budget_of(catalog, request)
+    beside: dict[str, object] = {
+        "toolbox": toolbox.name,
+        "description": _within_share(toolbox.description, budget, _SHARE_OF_DESCRIPTION),
+        "unavailable": unavailable(failures, budget),
     }
-    if failures:
-        content["unavailable"] = unavailable(failures)
-    return _result(content, text=made.text + _said_unavailable(failures))
+    if changed:
+        beside["changed"] = changed
+    tools = shelves.tools(available)
+
+    def listed(beside: dict[str, object]) -> Listing:
+        return listing(
+            tools,
+            budget=budget,
+            reserved=len(encode(beside)) + _FRAME,
+            form=None if request.detail is None else Form(request.detail),
+            limit=request.limit,
+            cursor=request.cursor,
+            extras=request.detail == "full",
+        )
+
+    made = listed(beside)
+    instructions = _server_instructions(available) if made.form.is_json and request.cursor is None else {}
+    if instructions:
+        # Said where it costs no tool its schema.
+        more = {**beside, "instructions": instructions}
+        also = listed(more)
+        if (also.form, len(also.shown)) == (made.form, len(made.shown)):
+            made, beside = also, more
+    return _opened(made, beside, failures, is_error=len(failures) == len(entries))
 
 
-def named_entries(catalog: Catalog, request: OpenRequest) -> list[ServerEntry]:
-    """The servers that the named tools can be on."""
-    found: dict[tuple[str, str], ServerEntry] = {}
-    for path in request.tools:
-        for entry, _ in _meant(catalog, request, path):
-            found[entry.toolbox, entry.name] = entry
-    return list(found.values())
+def _opened(made: Listing, beside: dict[str, object], failures: Failures, *, is_error: bool) -> bytes:
+    from mcp_workbench.economy.forms import Form
+    from mcp_workbench.economy.ladder import render
 
-
-def definitions_result(catalog: Catalog, request: OpenRequest, failures: Failures) -> bytes:
-    """Whole definitions of the tools that were named."""
-    definitions: list[Raw] = []
-    missing: list[str] = []
-    for path in request.tools:
-        for entry, tool in _meant(catalog, request, path):
-            if tool in entry.tools and (entry.toolbox, entry.name) not in failures:
-                definitions.append(Raw(located(entry.tools[tool], entry.toolbox, entry.name)))
-                break
-        else:
-            known = [path_of(entry, tool) for entry in catalog.entries() for tool in entry.tools]
-            missing.append(no_such("tool", path, known))
-    if not definitions:
-        return error_result("\n".join(missing))
-    content: dict[str, object] = {"tools": definitions}
-    if missing:
-        content["missing"] = missing
-    if failures:
-        content["unavailable"] = unavailable(failures)
-    return _result(content)
-
-
-def _meant(catalog: Catalog, request: OpenRequest, path: str) -> list[tuple[ServerEntry, str]]:
-    if request.toolbox_name is not None and not path.startswith(request.toolbox_name + "/"):
-        path = f"{request.toolbox_name}/{path}"
-    return list(candidates(catalog, path))
-
-
-def unavailable(failures: Failures) -> list[dict[str, str]]:
-    """What cannot be used right now: said, never hidden."""
-    return [
-        {"server": server, "reason": error.message, "retry": error.hint or NO_RETRY_ADVICE}
-        for (_, server), error in failures.items()
-    ]
-
-
-def _said_unavailable(failures: Failures) -> str:
-    return "".join(f"\nNot available: {'/'.join(key)}: {error.message}" for key, error in failures.items())
-
-
-def located(definition: Raw, toolbox: str, server: str) -> bytes:
-    """A definition as its server wrote it, with where it is found."""
-    where = b'"toolbox_name":%b,"source_server":%b' % (encode(toolbox), encode(server))
-    return with_first_member(bytes(definition), where)
-
-
-def _budget(catalog: Catalog, request: OpenRequest) -> int | None:
-    if request.budget is not UNSET:
-        return request.budget if isinstance(request.budget, int) else None
-    assert request.toolbox_name is not None
-    own = catalog.config.toolboxes[request.toolbox_name].budget
-    return (catalog.config.budget if own is None else own) or None
+    if not all(each.form.is_json for each in made.shown):
+        said = said_unavailable(beside["unavailable"])
+        return text_result(f"{beside['toolbox']}: {render(made)}{said}", is_error=is_error)
+    content = {
+        "toolbox": beside["toolbox"],
+        "description": beside["description"],
+        "form": str(made.form),
+        **({"note": made.note} if made.form is not Form.FULL or made.cursor is not None else {}),
+        "tools": [Raw(each.text.encode()) for each in made.shown],
+        **({} if made.cursor is None else {"cursor": made.cursor}),
+        **{name: value for name, value in beside.items() if name not in ("toolbox", "description")},
+    }
+    return json_result(content, is_error=is_error)
 
 
 def _server_instructions(entries: Iterable[ServerEntry]) -> dict[str, str]:
@@ -189,10 +154,79 @@ def _server_instructions(entries: Iterable[ServerEntry]) -> dict[str, str]:
     }
 
 
-def _result(content: dict[str, object], *, text: str | None = None, is_error: bool = False) -> bytes:
+# ── what is not available ──
+
+
+def unavailable(failures: Failures, budget: int | None = None) -> list[dict[str, str]]:
+    """What cannot be used right now: said, never hidden. Reasons are cut where they would take too much of a budget."""
+    told = list(_told(failures, None))
+    if budget is not None:
+        most = _bytes(budget) // _SHARE_OF_FAILURES
+        for longest in (400, 160, 60):
+            if len(encode(told)) <= most:
+                break
+            told = list(_told(failures, longest))
+        if len(encode(told)) > most:
+            names = cut(", ".join("/".join(place) for place in failures), most // 2)
+            told = [{"server": names, "reason": f"{len(failures)} servers cannot be used", "retry": NO_RETRY_ADVICE}]
+    return told
+
+
+def _told(failures: Failures, longest: int | None) -> Iterator[dict[str, str]]:
+    several = len({toolbox for toolbox, _ in failures}) > 1
+    for (toolbox, server), error in failures.items():
+        reason, retry = error.message, error.hint or NO_RETRY_ADVICE
+        if longest is not None:
+            reason, retry = clip(one_line(reason), longest), clip(one_line(retry), longest)
+        yield {"server": f"{toolbox}/{server}" if several else server, "reason": reason, "retry": retry}
+
+
+def said_unavailable(told: object) -> str:
+    """The same as lines of text."""
+    assert isinstance(told, list)
+    return "".join(f"\nNot available: {each['server']}: {each['reason']} ({each['retry']})" for each in told)
+
+
+# ── budgets ──
+
+
+def budget_of(catalog: Catalog, request: OpenRequest) -> int | None:
+    """What this answer may cost, in tokens: as the request says, else the toolbox, else the file. None: no limit."""
+    if request.budget is not UNSET:
+        return request.budget if isinstance(request.budget, int) else None
+    own = None if request.toolbox_name is None else catalog.config.toolboxes[request.toolbox_name].budget
+    return (catalog.config.budget if own is None else own) or None
+
+
+def bytes_of(budget: int | None) -> int | None:
+    """The same in bytes."""
+    return None if budget is None else _bytes(budget)
+
+
+def _bytes(budget: int | None) -> int:
+    return (LEAST_BUDGET if budget is None else max(budget, LEAST_BUDGET)) * BYTES_PER_TOKEN
+
+
+def _fits(content: object, budget: int | None) -> bool:
+    return budget is None or len(encode(content)) <= _bytes(budget)
+
+
+def _within_share(text: str, budget: int | None, share: int) -> str:
+    return text if budget is None else clip(text, _bytes(budget) // share)
+
+
+# ── results ──
+
+
+def json_result(content: dict[str, object], *, is_error: bool = False) -> bytes:
+    """A tool result that is JSON, as text and structured."""
     structured = encode(content)
-    return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b%b}' % (
-        encode(structured.decode() if text is None else text),
-        structured,
-        b',"isError":true' if is_error else b"",
-    )
+    error = b',"isError":true' if is_error else b""
+    text = encode(structured.decode())
+    return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b%b}' % (text, structured, error)
+
+
+def text_result(text: str, *, is_error: bool = False) -> bytes:
+    """A tool result that is text."""
+    error = b',"isError":true' if is_error else b""
+    return b'{"content":[{"type":"text","text":%b}]%b}' % (encode(text), error)

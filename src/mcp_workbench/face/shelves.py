@@ -1,17 +1,19 @@
 """The catalogue as `economy` sees it: tools to be listed within a budget, searched, and told apart.
 
 Owns the index, built at the first search after the catalogue changed and remembered beside the manifests, and the
-summary that instructions are written from, remembered too so that starting up need not read a single tool.
+summary that instructions are written from, remembered too so that starting up need not read a single tool. What takes
+long (`index`, `summarise`) may be called from another thread; it works on what it found when it began.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
-from msgspec import DecodeError, Struct, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
@@ -45,40 +47,57 @@ class Shelves:
     def __init__(self, catalog: Catalog, store: ManifestStore) -> None:
         self._catalog = catalog
         self._store = store
-        self._index: Index | None = None
-        self._index_revision = -1
+        self._lock = Lock()
+        self._index: tuple[int, Index] | None = None
+        self._places: tuple[int, dict[str, tuple[ServerEntry, str]]] | None = None
 
     # ── tools ──
 
     def tools(self, entries: Iterable[ServerEntry]) -> list[Tool]:
         """The tools of these servers that are known and available."""
-        from mcp_workbench.economy.tool import Tool
+        return [tool for entry in entries if entry.failure is None for tool in _tools_of(entry)]
 
-        return [
-            Tool(path_of(entry, name), entry.toolbox, entry.name, name, bytes(definition))
-            for entry in entries
-            if entry.failure is None
-            for name, definition in entry.tools.items()
-        ]
+    def places(self) -> dict[str, tuple[ServerEntry, str]]:
+        """Where every known tool is, by its path."""
+        revision = self._catalog.revision
+        if self._places is None or self._places[0] != revision:
+            entries = self._catalog.entries()
+            self._places = revision, {path_of(entry, name): (entry, name) for entry in entries for name in entry.tools}
+        return self._places[1]
 
     # ── search ──
 
+    @property
+    def has_index(self) -> bool:
+        """Whether `index` has nothing to do."""
+        return self._index is not None and self._index[0] == self._catalog.revision
+
     def index(self) -> Index:
-        """The index over everything that is known now."""
+        """The index over everything that is known now, of servers that cannot be used at the moment too."""
+        with self._lock:
+            revision = self._catalog.revision
+            if self._index is None or self._index[0] != revision:
+                tools = [tool for entry in self._catalog.entries() for tool in _tools_of(entry)]
+                stamp = _stamp(tools)
+                former = None if self._index is None else self._index[1]
+                index = former if former is not None and former.stamp == stamp else self._found_or_built(tools, stamp)
+                self._index = revision, index
+            return self._index[1]
+
+    def _found_or_built(self, tools: list[Tool], stamp: str) -> Index:
         from mcp_workbench.economy.index import Index
 
-        if self._index is None or self._index_revision != self._catalog.revision:
-            tools = self.tools(self._catalog.entries())
-            stamp = _stamp(tools)
-            if self._index is None or self._index.stamp != stamp:
-                remembered = self._store.load_blob("index")
-                index = None if remembered is None else Index.from_bytes(remembered)
-                if index is None or index.stamp != stamp:
-                    index = Index.build([_indexed(tool) for tool in tools], stamp=stamp)
-                    self._store.save_blob("index", index.to_bytes())
-                self._index = index
-            self._index_revision = self._catalog.revision
-        return self._index
+        remembered = self._store.load_blob(self._index_name)
+        index = None if remembered is None else Index.from_bytes(remembered)
+        if index is None or index.stamp != stamp:
+            index = Index.build([_indexed(tool) for tool in tools], stamp=stamp)
+            self._store.save_blob(self._index_name, index.to_bytes())
+        return index
+
+    @cached_property
+    def _index_name(self) -> str:
+        # One for each configuration, which replaces the former; what it is of stands in its stamp.
+        return f"index-{hashlib.sha256(self._catalog.config.path.encode()).hexdigest()[:32]}"
 
     # ── introductions ──
 
@@ -96,6 +115,12 @@ class Shelves:
             for summary in (self._summaries.get(toolbox.name),)
         ]
 
+    @property
+    def is_summary_missing(self) -> bool:
+        """Whether something is known of a toolbox that has not been introduced yet."""
+        toolboxes = self._catalog.toolboxes.items()
+        return any(name not in self._summaries and any(map(_is_known, box.values())) for name, box in toolboxes)
+
     @cached_property
     def _summaries(self) -> dict[str, _Summary]:
         remembered = self._store.load_blob(self._summary_name)
@@ -106,12 +131,9 @@ class Shelves:
 
     @cached_property
     def _summary_name(self) -> str:
-        # Of these toolboxes with these servers: another configuration has another summary. A checksum will do, and is
-        # there without an import that takes milliseconds: this is needed to start.
-        identity = [
-            [entry.toolbox, entry.name, entry.config.command, entry.config.url] for entry in self._catalog.entries()
-        ]
-        return f"summary-{crc32(encode(identity)):08x}"
+        # Of these toolboxes with these servers: another configuration has another summary.
+        identity = [[entry.toolbox, entry.name, entry.key] for entry in self._catalog.entries()]
+        return f"summary-{hashlib.sha256(encode(identity)).hexdigest()[:32]}"
 
     def summarise(self) -> None:
         """Work out anew what tells toolboxes apart. Takes a moment with thousands of tools: not for the event loop."""
@@ -125,10 +147,26 @@ class Shelves:
             {
                 name: _Summary(len(entries), words.get(name, ()))
                 for name, entries in groups.items()
-                if any(entry.offer is not None for entry in known[name])
+                if any(map(_is_known, known[name]))
             }
         )
         self._store.save_blob(self._summary_name, encode(self._summaries))
+
+
+def tool_of(entry: ServerEntry, name: str, definition: Raw) -> Tool:
+    """A tool as `economy` takes it."""
+    from mcp_workbench.economy.tool import Tool
+
+    return Tool(path_of(entry, name), entry.toolbox, entry.name, name, bytes(definition))
+
+
+def _tools_of(entry: ServerEntry) -> list[Tool]:
+    # `tools` is replaced when the server says something else, never changed: safe from any thread.
+    return [tool_of(entry, name, definition) for name, definition in entry.tools.items()]
+
+
+def _is_known(entry: ServerEntry) -> bool:
+    return entry.offer is not None
 
 
 def _indexed(tool: Tool) -> Entry:
@@ -148,8 +186,6 @@ def _indexed(tool: Tool) -> Entry:
 
 
 def _stamp(tools: Iterable[Tool]) -> str:
-    import hashlib
-
     digest = hashlib.sha256()
     for tool in tools:
         digest.update(tool.path.encode())

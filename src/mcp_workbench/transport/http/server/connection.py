@@ -82,6 +82,7 @@ class Connection(asyncio.Protocol):
         "_connections",
         "_head_bytes",
         "_head_since",
+        "_is_declining",
         "_is_lingering",
         "_limits",
         "_loop",
@@ -114,6 +115,7 @@ class Connection(asyncio.Protocol):
         self._outlet: Outlet | None = None
         self._queue: deque[tuple[Arrival, bytes, bool, bool]] = deque()
         self._is_lingering = False
+        self._is_declining = False
         self._quiet_since = 0.0
         self._unsent_before = 0
         self.is_chunking = True
@@ -205,9 +207,9 @@ class Connection(asyncio.Protocol):
                 self._head_since = self._loop.time()
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Nothing that we speak: it is answered as if it had not asked, and the connection closed after that.
-            pass
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline_upgrade(data[upgrade.args[0] :])
+            return
         except httptools.HttpParserError as error:
             if not self._is_lingering:
                 cause = error.__context__
@@ -218,19 +220,41 @@ class Connection(asyncio.Protocol):
         if self._head_bytes > MOST_HEAD_BYTES and self._body_since is None and self._head_since is not None:
             self._refuse_bluntly(431)
 
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """The client would like another protocol, as Java's does with each request; it gets this one.
+
+        The parser stops after such a head, so another one takes over. It is shown as much of the head as it needs to
+        know where the body ends.
+        """
+        self._parser = httptools.HttpRequestParser(self)
+        arrival = self._arrival
+        if arrival is not None:
+            is_chunked = "transfer-encoding" in arrival.headers
+            length = "transfer-encoding: chunked" if is_chunked else f"content-length: {arrival.declared_bytes}"
+            self._is_declining = True
+            self._parser.feed_data(f"POST / HTTP/1.1\r\n{length}\r\n\r\n".encode())
+            self._is_declining = False
+        if rest and not self._transport.is_closing():
+            self.data_received(rest)
+
     # ── for the parser ──
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
+        if self._is_declining:
+            return
         self._arrival = Arrival()
         self._url = b""
 
     def on_url(self, url: bytes) -> None:
         """A piece of its target."""
-        self._url += url
+        if not self._is_declining:
+            self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header. Those that we do not look at are dropped here."""
+        if self._is_declining:
+            return
         known = NAMES.get(name) or NAMES.get(name.lower())
         arrival = self._arrival
         assert arrival is not None
@@ -244,6 +268,8 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """The head is whole: decide whether it comes in."""
+        if self._is_declining:
+            return
         arrival = self._arrival
         assert arrival is not None
         self._head_bytes, self._head_since = 0, None
@@ -277,6 +303,9 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
+        if self._parser.should_upgrade() and self._arrival is not None and self._arrival.declared_bytes != 0:
+            # Not yet: its body is still to come.
+            return
         arrival, self._arrival = self._arrival, None
         self._body_since = None
         if self._is_lingering or arrival is None:
@@ -285,7 +314,7 @@ class Connection(asyncio.Protocol):
         if self._body:
             self._body = []
         is_chunking = self._parser.get_http_version() != "1.0"
-        is_kept = self._parser.should_keep_alive() and not self._parser.should_upgrade()
+        is_kept = self._parser.should_keep_alive()
         if self._outlet is not None or self._queue:
             self._queue.append((arrival, body, is_chunking, is_kept))
             self._transport.pause_reading()

@@ -85,7 +85,7 @@ def most_connections(wanted: int) -> int:
 
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY:
-            return max(16, min(wanted, int(soft * SHARE_OF_FILES)))
+            return min(wanted, max(16, int(soft * SHARE_OF_FILES)))
     return wanted
 
 

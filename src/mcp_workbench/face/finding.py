@@ -1,0 +1,195 @@
+"""`open_toolbox` with `query` or `tools`: the best tools for a need, or the definitions of named tools. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.face.opening import (
+    Failures,
+    budget_of,
+    bytes_of,
+    json_result,
+    said_unavailable,
+    text_result,
+    unavailable,
+)
+from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, find, path_of
+from mcp_workbench.face.request import OpenRequest
+from mcp_workbench.face.shelves import Shelves, tool_of
+from mcp_workbench.face.wording import error_result, no_such
+from mcp_workbench.jsonrpc.messages import encode
+
+if TYPE_CHECKING:
+    from mcp_workbench.economy.named import Named
+    from mcp_workbench.economy.tool import Tool
+
+
+# ── a need told in words ──
+
+
+def found_result(catalog: Catalog, shelves: Shelves, request: OpenRequest, failures: Failures) -> bytes:
+    """The best tools for a need, inside a toolbox or everywhere."""
+    from mcp_workbench.economy.answer import LIMIT, NEXT_IN_RANK, answer
+    from mcp_workbench.economy.forms import Form
+
+    assert request.query is not None
+    limit = request.limit or LIMIT
+    places = shelves.places()
+    within = _within(catalog, places, request, failures)
+    found = shelves.index().search(request.query, limit=limit + NEXT_IN_RANK, within=within)
+    ranked = [_tool(*places[hit.key]) for hit in found.hits if hit.key in places]
+    told = unavailable(failures, budget_of(catalog, request)) if failures else []
+    form = None if request.detail is None else Form(request.detail)
+    if form is not None and form.is_json:
+        return _definitions(catalog, request, ranked[:limit], told, {"matched": found.matched})
+    most = bytes_of(budget_of(catalog, request))
+    said = said_unavailable(told)
+    made = answer(
+        ranked,
+        matched=found.matched,
+        siblings=_Siblings(catalog, failures),
+        limit=limit,
+        form=form,
+        most=None if most is None else most - len(said.encode()),
+    )
+    return text_result(made.text + said)
+
+
+def _within(
+    catalog: Catalog,
+    places: Mapping[str, tuple[ServerEntry, str]],
+    request: OpenRequest,
+    failures: Failures,
+) -> set[str] | None:
+    """The paths that may be found; None when all may."""
+    inside = request.toolbox_name
+    if inside is None and not failures and all(entry.failure is None for entry in catalog.entries()):
+        return None
+    return {
+        path
+        for path, (entry, _) in places.items()
+        if inside in (None, entry.toolbox) and entry.failure is None and (entry.toolbox, entry.name) not in failures
+    }
+
+
+class _Siblings(dict[tuple[str, str], "list[Tool]"]):
+    """The tools of each server, made when they are looked at: an answer looks at three servers of many."""
+
+    def __init__(self, catalog: Catalog, failures: Failures) -> None:
+        super().__init__()
+        self._catalog = catalog
+        self._failures = failures
+
+    def get(self, place: tuple[str, str], default: object = None) -> list[Tool]:  # type: ignore[override]
+        entry = self._catalog.toolboxes[place[0]][place[1]]
+        if place in self._failures or entry.failure is not None:
+            return []
+        return [_tool(entry, name) for name in entry.tools]
+
+
+def _tool(entry: ServerEntry, name: str) -> Tool:
+    return tool_of(entry, name, entry.tools[name])
+
+
+# ── tools that are named ──
+
+
+def named_entries(catalog: Catalog, request: OpenRequest) -> list[ServerEntry]:
+    """The servers that have to have spoken before the named tools can be shown."""
+    found: dict[tuple[str, str], ServerEntry] = {}
+    for path in request.tools:
+        match _meant(catalog, request, path):
+            case Meant(entry, _):
+                found[entry.toolbox, entry.name] = entry
+            case Unheard(entries):
+                found.update({(entry.toolbox, entry.name): entry for entry in entries})
+    return list(found.values())
+
+
+def definitions_result(catalog: Catalog, request: OpenRequest, failures: Failures) -> bytes:
+    """The definitions of the tools that were named."""
+    tools: dict[str, Tool] = {}
+    missing: list[str] = []
+    for path in request.tools:
+        meant = _meant(catalog, request, path)
+        if isinstance(meant, Meant) and meant.is_known and (meant.entry.toolbox, meant.entry.name) not in failures:
+            tools.setdefault(path_of(meant.entry, meant.tool), _tool(meant.entry, meant.tool))
+        else:
+            missing.append(_why_not(catalog, path, meant, failures))
+    told = unavailable(failures, budget_of(catalog, request)) if failures else []
+    if not tools:
+        return error_result("\n".join(missing) + said_unavailable(told))
+    return _definitions(catalog, request, list(tools.values()), told, {"missing": missing} if missing else {})
+
+
+def _definitions(
+    catalog: Catalog, request: OpenRequest, tools: Sequence[Tool], told: list[dict[str, str]], more: dict[str, object]
+) -> bytes:
+    from mcp_workbench.economy.forms import Form
+    from mcp_workbench.economy.named import named
+
+    beside: dict[str, object] = {**more, **({"unavailable": told} if told else {})}
+    most = bytes_of(budget_of(catalog, request))
+    # What is left out is named in the answer: of fifty names at most a few kilobytes.
+    room = None if most is None else most - len(encode(beside)) - _NOTE - sum(len(tool.path) + 3 for tool in tools[1:])
+    form = None if request.detail is None else Form(request.detail)
+    made = named(tools, most=room, form=form, extras=request.detail == "full")
+    return _shown(made, beside, told)
+
+
+_NOTE = 300
+
+
+def _shown(made: Named, beside: dict[str, object], told: list[dict[str, str]]) -> bytes:
+    left_out = [tool.path for tool in made.left_out]
+    if all(each.form.is_json for each in made.shown):
+        content: dict[str, object] = {"tools": [Raw(each.text.encode()) for each in made.shown], **beside}
+        if made.note:
+            content["note"] = made.note
+        if left_out:
+            content["left_out"] = left_out
+        return json_result(content)
+    missing = beside.get("missing", [])
+    assert isinstance(missing, list)
+    lines = [each.text for each in made.shown]
+    if left_out:
+        lines.append(f"Left out: {', '.join(left_out)}")
+    return text_result("\n".join([*([made.note] if made.note else []), *lines, *missing]) + said_unavailable(told))
+
+
+def _meant(catalog: Catalog, request: OpenRequest, path: str) -> Meant | Ambiguous | Unheard | None:
+    inside = request.toolbox_name
+    if inside is not None:
+        within = find(catalog, f"{inside}/{path}")
+        if within is not None:
+            return within
+    return find(catalog, path)
+
+
+def _why_not(
+    catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | None, failures: Failures
+) -> str:
+    match meant:
+        case Ambiguous(paths):
+            return ambiguous(path, paths)
+        case Meant(entry, tool) if (entry.toolbox, entry.name) in failures:
+            return f"tool `{path[:100]}` cannot be shown: its server is not available"
+        case Meant(entry, tool) if tool in entry.hidden:
+            return f"tool `{path[:100]}` is excluded by `toolFilters` in the configuration"
+    return no_such("tool", path, known_paths(catalog))
+
+
+def ambiguous(path: str, paths: Sequence[str]) -> str:
+    """Which tools can be meant by a short path."""
+    listed = ", ".join(f"`{each}`" for each in paths[:10])
+    return f"`{path[:100]}` can mean several tools: {listed}; name one of them whole"
+
+
+def known_paths(catalog: Catalog) -> list[str]:
+    """The paths of all tools that are known."""
+    return [path_of(entry, tool) for entry in catalog.entries() for tool in entry.tools]
