@@ -84,6 +84,7 @@ class Gateway:
         self._http: HttpClient | None = None
         self._started_at = 0.0
         self._tasks: asyncio.TaskGroup | None = None
+        self._running: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -105,6 +106,9 @@ class Gateway:
                         self._summary_timer.cancel()
                     self.parking.close()
                     await self.pool.close()
+                    for task in list(self._running):
+                        # What waits for a server that must not be started any more.
+                        task.cancel()
         finally:
             if self._beacon is not None:
                 self._beacon.put_out()
@@ -117,6 +121,8 @@ class Gateway:
         """A task of the house. What goes wrong inside is logged and ends that task alone."""
         assert self._tasks is not None
         task = self._tasks.create_task(_contained(work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
         if asyncio.iscoroutine(work):
             # One that is cancelled before its first step would leave `work` behind, and Python complain about that.
             task.add_done_callback(lambda _: work.close())

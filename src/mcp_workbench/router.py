@@ -127,15 +127,21 @@ class Router:
             case Learn():
                 assert params is not None
                 call.entry = decision.entry
-                call.task = self.start_task(self._learn_and_call(call, decision.entry, params))
+                call.task = self.start_task(self._learn_and_call(call, decision, params))
 
-    async def _learn_and_call(self, call: RoutedCall, entry: ServerEntry, params: Params) -> None:
-        try:
-            await self.connection(entry, call).ensure_listed()
-        except WorkbenchError as error:
-            call.on_failure(error)
-            return
-        self.act(call, self.face.resolve_tool(call.view, params, fresh=True), params)
+    async def _learn_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
+        entries = (learn.entry, *learn.others)
+        heard = [self.connection(entry, call).ensure_listed() for entry in entries]
+        outcomes = dict(zip(entries, await asyncio.gather(*heard, return_exceptions=True), strict=True))
+        decision = self.face.resolve_tool(call.view, params, fresh=True)
+        for entry, outcome in outcomes.items():
+            if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
+                call.entry = entry
+                call.on_failure(outcome)
+                return
+            if isinstance(outcome, BaseException) and not isinstance(outcome, WorkbenchError):
+                raise outcome
+        self.act(call, decision, params)
 
     async def _forward_when_ready(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         try:
@@ -241,7 +247,7 @@ class Router:
         """Call `answer` when the list can be given: at once, unless the face shows servers that nobody knows yet."""
         awaited = self.face.awaited()
         self.face.recalled(awaited)
-        unheard = [entry for entry in awaited if not entry.is_live]
+        unheard = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
         if not unheard:
             answer()
             return
@@ -296,12 +302,10 @@ class Router:
     def why_empty(self) -> str | None:
         """Where a list is empty because every server failed: what happened to each of them."""
         entries = list(self._catalog.entries())
-        if any(entry.is_live or (entry.offer is not None and entry.failure is None) for entry in entries):
+        if any(entry.offer is not None and entry.failure is None for entry in entries):
             return None
         reasons = [
-            f"[{entry.toolbox}/{entry.name}] {entry.last_error.message}"
-            if entry.last_error is not None
-            else f"[{entry.toolbox}/{entry.name}] has not answered yet"
+            f"[{entry.toolbox}/{entry.name}] {'has not answered yet' if entry.trouble is None else entry.trouble.message}"
             for entry in entries
         ]
         return "no server is available:\n" + "\n".join(reasons)

@@ -71,7 +71,7 @@ class PlayedServer:
 
     # what the connection does with it
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         text = b"".join(bytes(part) for part in parts)
         message = json.loads(text, object_pairs_hook=_without_repeats)
         self.received.append(message)
@@ -179,8 +179,8 @@ class PlayedServer:
 
     def advance(self, seconds: float) -> None:
         """Let time pass on this link, and deadlines with it."""
-        loop = self.traffic._loop
-        self.traffic._loop = Clock(loop, seconds)  # type: ignore[assignment]
+        loop = self.traffic.loop
+        self.traffic.loop = Clock(loop, seconds)  # type: ignore[assignment]
         self.traffic._sweep()
 
     def crash(self) -> None:

@@ -89,7 +89,7 @@ class Client:
 
     # what the session does with it
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         message = json.loads(b"".join(bytes(part) for part in parts))
         assert message["jsonrpc"] == "2.0"
         self.received.append(message)
@@ -202,7 +202,7 @@ class Stage:
             len(self.parking) == 0
             and not self.parking._counts
             and not any(played.traffic.call_count for played in self.gateway.played)
-            and not any(played.traffic._questions for played in self.gateway.played)
+            and not any(len(played.traffic.asking) for played in self.gateway.played)
             and not any(client.session.calls or len(client.session.questions) for client in self.clients)
         )
 

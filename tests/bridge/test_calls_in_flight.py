@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.downstream.traffic import MOST_QUESTIONS, QUESTION_TIMEOUT
+from mcp_workbench.downstream.asking import MOST_QUESTIONS, QUESTION_TIMEOUT
 from tests.bridge.conversation import FORM, SAMPLE, Conversation
 from tests.bridge.scene import DONE, YES, answered, scene
-from tests.bridge.stage import ERAS, Json, staged, until
+from tests.bridge.stage import ERAS, Json, settled, staged, until
 
 TIMEOUT = 60.0
 
@@ -105,19 +105,67 @@ async def test_clients_of_both_eras_may_share_a_server() -> None:
         assert one.answer is None
 
 
+# Outside of any call
+
+
 @pytest.mark.bridge("question")
-async def test_outside_of_any_call_a_legacy_client_can_be_asked_and_a_modern_one_cannot() -> None:
+async def test_outside_of_any_call_a_legacy_client_is_asked_at_once() -> None:
     async with staged("legacy") as stage:
-        modern = stage.client("modern")
-        server = await stage.connect(modern)
-        refusal = server.answer_to(server.ask("roots/list", {}))
-        assert refusal is not None and refusal["error"]["code"] == -32601
-        legacy = stage.client("legacy")
-        assert await stage.connect(legacy) is server
+        client = stage.client("legacy")
+        server = await stage.connect(client)
         id = server.ask("roots/list", {})
-        legacy.answer(legacy.questions()[-1], {"roots": []})
+        client.answer(client.questions()[-1], {"roots": []})
         assert (server.answer_to(id) or {})["result"] == {"roots": []}
-        assert modern.received == []
+
+
+@pytest.mark.bridge("question", "parking")
+async def test_what_a_server_asks_before_its_first_call_is_asked_with_that_call() -> None:
+    """Many ask for roots as soon as the handshake is done; a modern client can be asked in a call only."""
+    async with scene() as on:
+        ids = [on.server.ask("roots/list", {}), on.server.ask("elicitation/create", FORM)]
+        ref = {"type": "ref/prompt", "name": "box:server:write"}
+        on.client.send_request("completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}})
+        await settled()
+        assert on.client.received == [], "this one cannot be answered with a question"
+        request = on.client.call()
+        await until(lambda: request.answer is not None)
+        asked = [each["method"] for each in request.result["inputRequests"].values()]
+        assert asked == ["roots/list", "elicitation/create"]
+        on.client.retry(request, answered(request))
+        assert all(on.server.answer_to(id) for id in ids)
+
+
+@pytest.mark.bridge("question")
+async def test_where_no_call_follows_it_is_refused() -> None:
+    async with scene() as on:
+        on.server.traffic.asking.held_seconds = 0.0
+        id = on.server.ask("roots/list", {})
+        await until(lambda: on.server.answer_to(id) is not None)
+        assert (on.server.answer_to(id) or {})["error"]["code"] == -32601
+        assert on.stage.is_clean()
+
+
+@pytest.mark.bridge("question")
+async def test_what_is_given_up_meanwhile_is_not_asked() -> None:
+    async with scene() as on:
+        on.server.withdraw(on.server.ask("roots/list", {}))
+        on.server.ask("roots/list", {})
+        on.server.crash()
+        server = await on.stage.connect(on.client)
+        request = on.client.call()
+        server.reply(server.call, DONE)
+        assert request.result["content"] == DONE["content"]
+        assert on.stage.is_clean()
+
+
+@pytest.mark.bridge("question", "capabilities")
+async def test_what_the_client_cannot_answer_is_refused_at_once() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("modern", {"sampling": {}})
+        server = await stage.connect(client)
+        for method in ("roots/list", "elicitation/create", "custom/question"):
+            refusal = server.answer_to(server.ask(method, {}))
+            assert refusal is not None and refusal["error"]["code"] == -32601
 
 
 # What becomes of questions

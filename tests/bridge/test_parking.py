@@ -44,6 +44,17 @@ async def test_a_question_without_params_is_passed_on_without_params() -> None:
         assert list(request.result["inputRequests"].values()) == [{"method": "roots/list"}]
 
 
+async def test_a_server_may_name_its_questions() -> None:
+    """Each has a key of its own all the same."""
+    async with scene() as on:
+        chosen = [{"_meta": {"mcp-workbench/inputKey": name}} for name in ("mine", "question-3", "mine", 5, "")]
+        request, ids = await on.ask(*(("roots/list", params) for params in chosen))
+        assert keys(request)[:2] == ["mine", "question-3"]
+        assert len(keys(request)) == 5
+        on.client.retry(request, {key: {"roots": [], "key": key} for key in keys(request)})
+        assert [(on.server.answer_to(id) or {})["result"]["key"] for id in ids] == keys(request)
+
+
 async def test_a_question_that_follows_while_the_client_is_away_is_asked_when_it_returns() -> None:
     async with scene() as on:
         request, (first,) = await on.ask()

@@ -31,7 +31,7 @@ GONE_WITHIN = 2.0
 def wrapped(entry: Json, wrapper: str) -> Json:
     """The same server behind a shell, as `npx` and `uvx` put one in front: one that stays, or one that does not wait."""
     command = shlex.join([entry["command"], *entry["args"]])
-    script = f"{command}; exit $?" if wrapper == "stays" else f"{command} <&0 & exec sleep 600"
+    script = f"{command}; exit $?" if wrapper == "stays" else f"exec 3<&0; {command} <&3 & exec sleep 600"
     return {**entry, "command": "/bin/sh", "args": ["-c", script]}
 
 

@@ -21,7 +21,7 @@ HEAVY = {
 # Rooms that a client has not asked for yet.
 UNNEEDED = {"http", "demo", "commands", "child", "flat", "dynamic", "screen"}
 # A new module costs about a third of a millisecond. More than this is a decision, not an accident.
-MOST_MODULES = 75
+MOST_MODULES = 90
 
 
 def imported_until_answered(workbench: Workbench, *, modern: bool) -> set[str]:

@@ -97,8 +97,8 @@ class Bench:
         """A file for a server to write."""
         return self.folder / name
 
-    def write(self, boxes: Boxes, *, plain: bool = False, process: bool = False, **settings: Any) -> Path:
-        """A configuration; `plain` takes the servers of the only toolbox as a plain file."""
+    def write(self, boxes: Boxes, *, plain: bool = False, process: bool = False, settings: Json | None = None) -> Path:
+        """A configuration; `plain` takes the servers of the only toolbox as a plain file, `settings` go to its top."""
 
         def entry(written: Any) -> Any:
             if isinstance(written, Mapping) and "command" in written:
@@ -116,15 +116,15 @@ class Bench:
             written = {"toolboxes": {b: {"description": f"Toolbox {b}.", "mcpServers": s} for b, s in servers.items()}}
         self._written += 1
         path = self.folder / f"config-{self._written}.json"
-        path.write_text(json.dumps({**written, **settings}))
+        path.write_text(json.dumps({**written, **(settings or {})}))
         return path
 
     @asynccontextmanager
     async def gateway(
-        self, boxes: Boxes, *, options: Mapping[str, Any] | None = None, **settings: Any
+        self, boxes: Boxes, *, options: Mapping[str, Any] | None = None, **written: Any
     ) -> AsyncIterator[MemoryGateway]:
-        """A workbench without clients; `settings` as for `write`."""
-        config = load(str(self.write(boxes, **settings)), os.environ)
+        """A workbench without clients; `written` as for `write`."""
+        config = load(str(self.write(boxes, **written)), os.environ)
         gateway = MemoryGateway(config, Options(**(options or {})))
         async with gateway.running():
             yield gateway
@@ -138,12 +138,12 @@ class Bench:
         *,
         capabilities: Json | None = None,
         options: Mapping[str, Any] | None = None,
-        **settings: Any,
+        **written: Any,
     ) -> AsyncIterator[Seen]:
         """A client that has introduced itself to a workbench within the test; without `face` the file decides."""
         async with AsyncExitStack() as stack:
             given: Json = {**({} if face is None else {"face": face}), **(options or {})}
-            gateway = await stack.enter_async_context(self.gateway(boxes, options=given, **settings))
+            gateway = await stack.enter_async_context(self.gateway(boxes, options=given, **written))
             client = await stack.enter_async_context(MemoryClient.of(gateway))
             await introduce(client, era, capabilities)
             yield Seen(client, gateway.face.name, era, given.get("separator", ":"), gateway)
@@ -157,11 +157,11 @@ class Bench:
         *flags: object,
         capabilities: Json | None = None,
         expect_exit: bool = True,
-        **settings: Any,
+        **written: Any,
     ) -> AsyncIterator[Seen]:
         """A client that has introduced itself to the command; without `face` the file decides."""
         chosen = () if face is None else ("--face", face)
-        command = workbench_command(self.write(boxes, process=True, **settings), *chosen, *flags)
+        command = workbench_command(self.write(boxes, process=True, **written), *chosen, *flags)
         async with RawClient.spawn(command, expect_exit=expect_exit) as client:
             await introduce(client, era, capabilities)
             yield Seen(client, face or "flat", era)

@@ -46,7 +46,7 @@ class ThreadedServer:
         self._thread = threading.Thread(target=self._serve, args=(server,), daemon=True)
         self._thread.start()
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         self._lines.put(b"".join(bytes(part) for part in parts))
 
     async def stop(self) -> None:
@@ -145,7 +145,7 @@ class ClientLink:
     def __init__(self) -> None:
         self.sent: asyncio.Queue[bytes] = asyncio.Queue()
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         self.sent.put_nowait(b"".join(bytes(part) for part in parts))
 
 

@@ -195,9 +195,7 @@ async def test_a_notification_that_nobody_knows_reaches_the_client_untouched(
 
 @pytest.mark.requirement("unknown.notifications")
 @every_face
-async def test_a_notification_of_the_client_is_passed_on_where_one_server_can_be_meant(
-    bench: Bench, face: str
-) -> None:
+async def test_a_notification_of_the_client_is_passed_on_where_one_server_can_be_meant(bench: Bench, face: str) -> None:
     log = bench.path("log")
     only: dict[str, Any] = {"box": {"server": ("--era", "legacy", "--log", log)}}
     several = {"box": {"server": ("--era", "legacy", "--log", log), "other": ()}}

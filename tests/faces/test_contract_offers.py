@@ -213,9 +213,7 @@ async def test_a_prompt_may_ask_its_client_first(bench: Bench, face: str, era: s
 
 @pytest.mark.requirement("prompts.scope")
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_proxy_face_shows_prompts_of_toolboxes_that_are_opened_or_remembered(
-    bench: Bench, era: str
-) -> None:
+async def test_the_proxy_face_shows_prompts_of_toolboxes_that_are_opened_or_remembered(bench: Bench, era: str) -> None:
     boxes = {"one": {"server": ("--offers", "one")}, "two": {"server": ("--offers", "two")}}
     async with bench.within(boxes, "proxy", era) as seen:
         assert await seen.names("prompts/list") == []

@@ -39,10 +39,9 @@ async def tools_by_own_name(seen: Seen) -> dict[str, Json]:
     """What a client is shown of each tool of `box/server`."""
     await seen.open()
     if seen.face == "proxy":
-        opened = await seen.client.call_tool("open_toolbox", {"toolbox_name": "box", "detail": "full"})
-        paths = [seen.name(tool["name"]) for tool in opened["structuredContent"]["tools"]]
-        # What an agent needs first is not all that a server wrote; that is shown for tools that are named.
-        opened = await seen.client.call_tool("open_toolbox", {"tools": paths})
+        # What an agent needs first is not all that a server wrote; that is shown when it is asked for.
+        asked = {"toolbox_name": "box", "detail": "full", "budget": None}
+        opened = await seen.client.call_tool("open_toolbox", asked)
         return {tool["name"]: tool for tool in opened["structuredContent"]["tools"]}
     tools = {tool["name"]: tool for tool in (await seen.client.request("tools/list"))["tools"]}
     prefix = seen.name("")
@@ -142,9 +141,7 @@ async def test_meta_of_the_client_reaches_the_server_and_the_stamp_is_the_server
 @pytest.mark.requirement("faithful.unknown-members")
 @every_face
 @every_server
-async def test_members_of_a_call_that_we_do_not_know_reach_the_server(
-    bench: Bench, face: str, server_era: str
-) -> None:
+async def test_members_of_a_call_that_we_do_not_know_reach_the_server(bench: Bench, face: str, server_era: str) -> None:
     log = bench.path("log")
     async with bench.within({"box": {"server": ("--era", server_era, "--log", log)}}, face) as seen:
         await seen.open()
@@ -158,9 +155,7 @@ async def test_members_of_a_call_that_we_do_not_know_reach_the_server(
 @every_face
 @every_client
 @every_server
-async def test_progress_comes_under_the_token_of_the_client(
-    bench: Bench, face: str, era: str, server_era: str
-) -> None:
+async def test_progress_comes_under_the_token_of_the_client(bench: Bench, face: str, era: str, server_era: str) -> None:
     async with bench.within({"box": {"server": ("--era", server_era)}}, face, era) as seen:
         await seen.open()
         calls = [await seen.start("progress", {"n": 3}, _meta={"progressToken": token}) for token in ("one", 2)]

@@ -1,4 +1,4 @@
-"""The face `flat` and servers that are slow, dead, or given up: what is listed when, and what is said about the rest."""
+"""The face `flat` and servers that are slow, dead, or given up: what is listed when, and what is said of the rest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from mcp_workbench.downstream.lifecycle import MOST_CRASHES
+from mcp_workbench.downstream.lifecycle import MOST_CRASHES, RestartPolicy
 from tests.faces.harness import ERAS, Bench, Seen
 from tests.support.client import RpcError
 
@@ -141,8 +141,10 @@ async def test_tools_of_a_crashed_server_stay_listed_and_work_again(bench: Bench
 @pytest.mark.requirement("flat.withdrawn", "flat.mended")
 @every_client
 async def test_tools_of_a_server_that_failed_for_good_are_withdrawn_and_come_back_when_it_is_mended(
-    bench: Bench, era: str
+    bench: Bench, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # How long to wait between two starts is not what is tested here.
+    monkeypatch.setattr(RestartPolicy, "delay", lambda self, now: 0.0)
     boxes = {"default": {"server": echo(), "other": echo()}}
     async with bench.within(boxes, "flat", era, plain=True) as seen:
         whole = await seen.names("tools/list")
@@ -151,8 +153,6 @@ async def test_tools_of_a_server_that_failed_for_good_are_withdrawn_and_come_bac
         await seen.client.call_tool("server:crash")
         connection = seen.gateway.only_connection("default/server")
         while connection.policy.total < MOST_CRASHES:
-            # The delays between two starts are not what is tested here.
-            connection.policy.delay = lambda now: 0.0  # type: ignore[method-assign]
             assert (await seen.client.call_tool("server:echo"))["isError"] is True
         await seen.client.wait_notification(CHANGED)
         assert await seen.names("tools/list") == ["other:echo", "other:crash"]

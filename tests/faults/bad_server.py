@@ -140,6 +140,8 @@ def option(name: str) -> str | None:
 
 
 def main() -> None:
+    # Numbers of any length are no fault of the client's.
+    sys.set_int_max_str_digits(0)
     server = BadServer(option("--name") or "bad", option("--faults"), option("--log"))
     # Nothing that a test forgets may live for ever.
     forgotten = threading.Timer(EXIT_AFTER, lambda: os._exit(99))

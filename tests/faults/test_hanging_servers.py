@@ -92,6 +92,8 @@ async def test_our_end_does_not_wait_for_a_server_that_hangs_while_it_is_met_or_
         while not logged(log, method):
             await asyncio.sleep(0.02)
         assert not opening.answered
+        # Else we would give it some seconds to come to its end.
+        await stage.client.cancel(opening)
         stage.is_over = True
         stage.client.close_stdin()
         assert await stage.client.wait_exit(SOON) == 0

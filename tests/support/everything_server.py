@@ -1,8 +1,8 @@
 """Everything that the official SDK lets a server do, beyond what the conformance suite looks for.
 
-The server of the conformance runs with more in it: titles, icons, annotations, output schemas, structured results, links,
-pages to visit, tools within sampling, resources that change, lists in pages, calls that can be cancelled. Each thing it
-says has something in it that a middleman might lose. `python -m tests.support.everything_server [--era legacy|modern|both]`
+The server of the conformance runs with more in it: titles, icons, annotations, output schemas, structured results,
+links, pages to visit, resources that change, lists in pages, calls that can be cancelled. Each thing it says has
+something in it that a middleman might lose. `python -m tests.support.everything_server [--era legacy|modern|both]`
 serves it over stdio; tests also serve it within their process.
 """
 

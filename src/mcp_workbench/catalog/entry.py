@@ -64,6 +64,11 @@ class ServerEntry:
         """The server's name in its toolbox."""
         return self.config.name
 
+    @property
+    def trouble(self) -> WorkbenchError | None:
+        """Why it cannot be used right now, as far as somebody has tried; None where nothing speaks against it."""
+        return self.failure or self.last_error
+
     def definitions(self, kind: str) -> Definitions:
         """One of the four lists, as it is shown."""
         if kind == "tools":

@@ -161,7 +161,7 @@ class LocalClient:
         self._session.on_message(messages.request(id, method, messages.encode(params)))
         return await future
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         """The session speaks."""
         message = messages.read(b"".join(bytes(part) for part in parts))
         if isinstance(message.method, UnsetType):

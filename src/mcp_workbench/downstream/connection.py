@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final, Protocol
 
 from msgspec import Raw
@@ -76,7 +76,7 @@ class Connection:
         self._start_task = start_task
         self._loop = asyncio.get_running_loop()
         self.traffic = Traffic(self.label, identity, self)
-        self.watch = Watch(start_task)
+        self.watch = Watch(start_task, entry.config.timeout)
         # Until when the server must not be stopped for being idle: it works on something that outlives a call.
         self.held_until = 0.0
         self._link: ServerLink | None = None
@@ -85,7 +85,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         # What the owner task is woken up for.
         self._wake = asyncio.Event()
-        self._must_stop = False
+        self._is_retired = False
         self._must_list = False
         self._relist_timer: asyncio.TimerHandle | None = None
         self._relist_latest = 0.0
@@ -121,6 +121,10 @@ class Connection:
     async def ensure_listed(self, *, asked: bool = False) -> None:
         """Return when the server has said what it offers. Raises `DownstreamError`."""
         await self.ensure_ready(asked=asked)
+        if self._listed.done() and self._listed.exception() is not None:
+            # It could not list its tools the last time, and lives: it is asked again.
+            self._listed = self._quiet_future()
+            self._list_again()
         await asyncio.shield(self._listed)
 
     def start_in_background(self) -> None:
@@ -128,11 +132,14 @@ class Connection:
         self._start()
 
     def request_stop(self) -> None:
-        """End the server; the owner task does it."""
-        self._must_stop = True
-        self._wake.set()
-        if self.state is State.STARTING and self._task is not None:
+        """End the server, whatever its owner task is waiting for: the handshake, a list that never comes, a call."""
+        if self.state in (State.STARTING, State.READY) and self._task is not None:
             self._task.cancel()
+
+    def retire(self) -> None:
+        """End the server for good: whoever asks for it from now on is refused."""
+        self._is_retired = True
+        self.request_stop()
 
     async def wait_stopped(self) -> None:
         """Return when nothing is left of the server."""
@@ -159,19 +166,36 @@ class Connection:
     # ── the owner task ──
 
     def _start(self) -> None:
+        if self._is_retired:
+            raise DownstreamError("the workbench is shutting down")
         self._move(Event.START)
         self._ready = self._quiet_future()
         self._listed = self._quiet_future()
         self._wake = asyncio.Event()
-        self._must_stop = self._must_list = False
+        self._must_list = False
         self.starts += 1
-        self._task = self._start_task(self._run())
+        life = self._run()
+        self._task = self._start_task(life)
+        self._task.add_done_callback(lambda task: self._on_task_done(task, life))
+
+    def _on_task_done(self, task: asyncio.Task[None], life: Coroutine[None, None, None]) -> None:
+        if task is self._task and self.state is State.STARTING:
+            # Cancelled before its first step: nothing was started, and nothing of `_run` was run.
+            life.close()
+            self._move(Event.STOP)
+            self._end_waits(DownstreamError("the server was stopped", hint="call again to start it anew"))
+            self._move(Event.STOPPED)
 
     async def _run(self) -> None:
-        """From the start of the server until nothing is left of it."""
+        """From the start of the server until nothing is left of it.
+
+        After a crash the next life may begin while this task still clears away what is left of its own: hence the
+        links of a life are its own, and everything that the lives share is left to the newest.
+        """
         began = self._loop.time()
+        links: list[ServerLink] = []
         try:
-            await self._connect()
+            await self._connect(links)
             self._move(Event.STARTED)
             self.started_at = self.traffic.last_used = self._loop.time()
             self.start_seconds = self.started_at - began
@@ -182,56 +206,63 @@ class Connection:
             await self._list()
             await self._look_after()
         except WorkbenchError as error:
-            self._failed(self._quoting(error.message, error.hint))
+            self._fail_own_life(self._quoting(error.message, error.hint))
         except TimeoutError:
-            self._failed(
+            self._fail_own_life(
                 self._quoting(
                     f"the server did not answer the handshake within {self.config.startup_timeout:g} s",
                     "raise `startupTimeout` of this server if it needs longer to start",
                 )
             )
         finally:
-            await self._clean_up()
+            await self._clean_up(links)
 
-    async def _connect(self) -> None:
+    def _is_newest_life(self) -> bool:
+        return self._task is asyncio.current_task()
+
+    def _fail_own_life(self, error: DownstreamError) -> None:
+        if self._is_newest_life():
+            self._failed(error)
+
+    async def _connect(self, links: list[ServerLink]) -> None:
         remembered: Era | None = None if self.entry.offer is None else self.entry.offer.profile.era
         async with asyncio.timeout(self.config.startup_timeout):
             try:
-                await self._meet(self.config.protocol, remembered)
+                await self._meet(links, self.config.protocol, remembered)
             except ServerGone:
                 # Some legacy servers die of the probe. They get one more start, without it.
                 if self.config.protocol != "auto" or remembered == "legacy":
                     raise
                 log.info("[%s] the server did not survive being probed; trying the handshake alone", self.label)
-                link, self._link = self._link, None
-                if link is not None:
-                    await link.stop()
-                await self._meet("legacy", None)
+                await links[-1].stop()
+                del links[-1]
+                await self._meet(links, "legacy", None)
 
-    async def _meet(self, protocol: str, remembered: Era | None) -> None:
+    async def _meet(self, links: list[ServerLink], protocol: str, remembered: Era | None) -> None:
         traffic = Traffic(self.label, self.identity, self)
         traffic.audience = self.traffic.audience
         self.traffic = traffic
-        self._link = await self._open_link(self, traffic)
-        traffic.attach(self._link)
+        self._link = link = await self._open_link(self, traffic)
+        links.append(link)
+        traffic.attach(link)
         traffic.profile = await meet(traffic, protocol, remembered, self.identity)
 
     async def _look_after(self) -> None:
-        """Until the end: asked to stop, idle, or crashed."""
-        idle = self.config.idle_timeout
-        while not self._must_stop and self.state is State.READY:
+        """Until the end: idle, or crashed."""
+        idle, wake = self.config.idle_timeout, self._wake
+        while self._is_newest_life() and self.state is State.READY:
             patience = None if idle is None else max(0.05, self.traffic.last_used + idle - self._loop.time())
             try:
                 async with asyncio.timeout(patience):
-                    await self._wake.wait()
-                self._wake.clear()
+                    await wake.wait()
+                wake.clear()
             except TimeoutError:
                 if self._is_needed():
                     self.traffic.last_used = self._loop.time()
                 elif idle is not None and self._loop.time() - self.traffic.last_used >= idle:
                     log.info("[%s] stopped after %g s without a call", self.label, idle)
                     return
-            if self._must_list and not self._must_stop:
+            if self._must_list:
                 await self._list()
 
     def _is_needed(self) -> bool:
@@ -244,7 +275,7 @@ class Connection:
             async with asyncio.timeout(self.config.startup_timeout):
                 offer = await list_offer(self.label, self.traffic, self.traffic.profile, self.entry.offer)
         except (WorkbenchError, TimeoutError) as error:
-            if self.state is not State.READY:
+            if not self._is_newest_life() or self.state is not State.READY:
                 return
             reason = error.message if isinstance(error, WorkbenchError) else "no answer in time"
             failure = self._quoting(f"its tools cannot be listed: {reason}", None)
@@ -253,20 +284,21 @@ class Connection:
                 self._listed.set_exception(failure)
             return
         self._catalog.learn(self.entry, offer)
-        if not self._listed.done():
-            self._listed.set_result(None)
+        if self._listed.done():
+            self._listed = self._quiet_future()
+        self._listed.set_result(None)
 
-    async def _clean_up(self) -> None:
-        link, self._link = self._link, None
-        self.watch.end()
-        if self.state in (State.STARTING, State.READY):
-            self._move(Event.STOP)
-        self._end_waits(DownstreamError("the server was stopped", hint="call again to start it anew"))
+    async def _clean_up(self, links: list[ServerLink]) -> None:
+        if self._is_newest_life():
+            self._link = None
+            if self.state in (State.STARTING, State.READY):
+                self._move(Event.STOP)
+            self._end_waits(DownstreamError("the server was stopped", hint="call again to start it anew"))
         try:
-            if link is not None:
+            for link in links:
                 await link.stop()
         finally:
-            if self.state is State.STOPPING:
+            if self._is_newest_life() and self.state is State.STOPPING:
                 self._move(Event.STOPPED)
 
     # ── what happens to it ──
@@ -312,6 +344,7 @@ class Connection:
         self._wake.set()
 
     def _end_waits(self, error: DownstreamError) -> None:
+        self.watch.end()
         self.traffic.end(error)
         for future in (self._ready, self._listed):
             if not future.done():

@@ -45,6 +45,8 @@ class Pool:
             identity = ClientIdentity(self._own_info, capabilities)
             connection = Connection(entry, self._catalog, identity, self._open_link, self._start_task)
             connection.watch.log_level = self._log_levels.get((principal, capabilities))
+            if self.is_closing:
+                connection.retire()
             self._connections[key] = connection
         return connection
 
@@ -66,5 +68,5 @@ class Pool:
         """Stop every server, side by side, and wait until nothing is left of them."""
         self.is_closing = True
         for connection in self.connections():
-            connection.request_stop()
+            connection.retire()
         await asyncio.gather(*(connection.wait_stopped() for connection in self.connections()))

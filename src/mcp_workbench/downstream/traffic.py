@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
 
+from mcp_workbench.downstream.asking import Asking
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, Envelope, Malformed
+from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.jsonrpc.pending import SWEEP_INTERVAL, AwaitedExchange, Exchange, PendingRequests
 from mcp_workbench.protocol.handshake import ServerProfile
 from mcp_workbench.protocol.meta import PROGRESS_TOKEN, ClientIdentity, meta_for_server, modern_stamp
@@ -26,11 +28,6 @@ log = logging.getLogger(__name__)
 # A call whose server reports progress may take this many times its timeout, and not more: the specification asks for
 # a bound that progress cannot move.
 PROGRESS_STRETCH: Final = 10
-# While the client answers a question of the server, the call that the question belongs to waits with it. People need
-# minutes for a form, not hours.
-QUESTION_TIMEOUT: Final = 900.0
-# Requests of one server that may wait for an answer at once; a bound on what we hold for it.
-MOST_QUESTIONS: Final = 1000
 BACKGROUND_TIMEOUT: Final = 30.0
 # Noise on stdout is logged for the first lines, then counted.
 LOGGED_NOISE: Final = 3
@@ -82,18 +79,6 @@ class ForwardedExchange(Exchange):
         self.client.relay_notification(traffic, method, params)
 
 
-class _Question:
-    """A request of the server that has no answer yet."""
-
-    __slots__ = ("asked_at", "correspondent", "exchanges")
-
-    def __init__(self, correspondent: Correspondent, exchanges: list[ForwardedExchange], asked_at: float) -> None:
-        self.correspondent = correspondent
-        # The calls that it may belong to.
-        self.exchanges = exchanges
-        self.asked_at = asked_at
-
-
 class Owner(Protocol):
     """Whose traffic it is: told what concerns the connection as a whole."""
 
@@ -131,9 +116,9 @@ class Traffic:
         self.profile: ServerProfile | None = None
         self._link: Link | None = None
         self._owner = owner
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._sweeping = False
-        self._questions: dict[bytes, _Question] = {}
+        self.asking = Asking(self)
 
     @property
     def call_count(self) -> int:
@@ -159,9 +144,7 @@ class Traffic:
     def end(self, error: DownstreamError) -> None:
         """The link is gone or given up: everything under way fails now."""
         self._link = None
-        questions, self._questions = self._questions, {}
-        for id, question in questions.items():
-            question.correspondent.relay_cancel(self, id, Raw(b'{"reason":"the server is gone"}'))
+        self.asking.end()
         for exchange in self.pending.drain():
             exchange.on_failure(error)
 
@@ -185,7 +168,7 @@ class Traffic:
             exchange.on_failure(DownstreamError("the server stopped before the request could be sent"))
             return
         assert self.profile is not None
-        self.last_used = now = self._loop.time()
+        self.last_used = now = self.loop.time()
         self.audience = exchange.client
         id = self.pending.add(exchange, now, timeout, timeout * PROGRESS_STRETCH)
         if meta is not None or self.profile.era == "modern":
@@ -204,13 +187,15 @@ class Traffic:
         link.send(message)
         if not self._sweeping:
             self._sweep_soon()
+        if self.asking:
+            self.asking.on_call(exchange)
 
     async def ask(self, method: str, params: bytes) -> Raw:
         """A request of our own. Bounded by whoever awaits it."""
         if self._link is None:
             raise DownstreamError("the server is not running")
         exchange = AwaitedExchange()
-        id = self.pending.add(exchange, self._loop.time(), float("inf"), float("inf"))
+        id = self.pending.add(exchange, self.loop.time(), float("inf"), float("inf"))
         self._link.send(messages.request(id, method, params))
         try:
             return await exchange.future
@@ -219,10 +204,18 @@ class Traffic:
             if self.pending.remove(exchange) and method != "initialize":
                 self._send_cancel(id, "no longer needed")
 
+    async def ask_within(self, seconds: float, method: str, params: bytes) -> Raw:
+        """The same with a bound of its own. Raises `DownstreamTimeout`."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.ask(method, params)
+        except TimeoutError:
+            raise _too_late(seconds) from None
+
     def ask_in_background(self, method: str, params: bytes) -> None:
         """A request of our own whose answer does not matter."""
         if self._link is not None:
-            id = self.pending.add(Exchange(), self._loop.time(), BACKGROUND_TIMEOUT, BACKGROUND_TIMEOUT)
+            id = self.pending.add(Exchange(), self.loop.time(), BACKGROUND_TIMEOUT, BACKGROUND_TIMEOUT)
             self._link.send(messages.request(id, method, params))
             self._sweep_soon()
 
@@ -246,41 +239,29 @@ class Traffic:
 
     def answer(self, id: bytes, payload: bytes) -> None:
         """The client answered a question of the server. `payload` is `"result":…` or `"error":…`."""
-        question = self._questions.pop(id, None)
-        if question is None or self._link is None:
-            return
-        self._link.send(b'{"jsonrpc":"2.0","id":%b,%b}' % (id, payload))
-        self._restart_clocks(question)
+        if self.asking.take(id):
+            self.send(b'{"jsonrpc":"2.0","id":%b,%b}' % (id, payload))
 
-    def _restart_clocks(self, question: _Question) -> None:
-        """A question is over: the calls that it may have belonged to go on, unless another one holds them up."""
-        held_up = {exchange for each in self._questions.values() for exchange in each.exchanges}
-        now = self._loop.time()
-        for exchange in question.exchanges:
-            exchange.latest += now - question.asked_at
-            if exchange not in held_up:
-                exchange.deadline = now + exchange.timeout
+    def send(self, message: bytes) -> None:
+        """A message to the server, if it is still there."""
+        if self._link is not None:
+            self._link.send(message)
 
     def _send_cancel(self, id: int, reason: str) -> None:
         self.tell("notifications/cancelled", b'{"requestId":%d,"reason":%b}' % (id, messages.encode(reason)))
 
     def _sweep(self) -> None:
         self._sweeping = False
-        for exchange in self.pending.expired(self._loop.time()):
+        for exchange in self.pending.expired(self.loop.time()):
             self._send_cancel(exchange.wire_id, "timeout")
-            exchange.on_failure(
-                DownstreamTimeout(
-                    f"the server did not answer within {exchange.timeout:g} s; the call was cancelled",
-                    hint="raise `timeout` of this server if it needs longer",
-                )
-            )
+            exchange.on_failure(_too_late(exchange.timeout))
         if len(self.pending):
             self._sweep_soon()
 
     def _sweep_soon(self) -> None:
         if not self._sweeping:
             self._sweeping = True
-            self._loop.call_later(SWEEP_INTERVAL, self._sweep)
+            self.loop.call_later(SWEEP_INTERVAL, self._sweep)
 
     # ── messages from the server ──
 
@@ -303,7 +284,8 @@ class Traffic:
     def on_oversized(self, remains: Oversized) -> None:
         """A line was longer than the limit."""
         id = messages.find_id(remains.head) or messages.find_id(remains.tail)
-        exchange = None if id is None else self.pending.take(id)
+        is_answer = id is not None and messages.looks_like_answer(remains.head)
+        exchange = self.pending.take(id) if is_answer and id is not None else None
         log.warning("[%s] dropped a message of %d bytes", self.label, remains.size)
         if exchange is not None:
             exchange.on_failure(
@@ -341,7 +323,9 @@ class Traffic:
             exchange.on_failure(DownstreamError(f"the answer could not be passed on: {error}"))
 
     def _on_malformed(self, line: bytes, error: Malformed) -> None:
-        exchange = None if error.id is None else self.pending.take(error.id)
+        exchange = None
+        if error.id is not None and messages.looks_like_answer(line):
+            exchange = self.pending.take(error.id)
         if exchange is not None:
             exchange.on_failure(DownstreamError(f"the server's answer cannot be read: {error}"))
         elif line.strip():
@@ -374,8 +358,8 @@ class Traffic:
         if exchange is None:
             return
         # While a question is open the clock stands still, further out than progress could push it.
-        if not any(exchange in question.exchanges for question in self._questions.values()):
-            self.pending.extend(exchange, self._loop.time())
+        if not self.asking.holds_up(exchange):
+            self.pending.extend(exchange, self.loop.time())
         exchange.on_progress(params)
 
     def _on_cancelled(self, params: Raw) -> None:
@@ -383,10 +367,7 @@ class Traffic:
             id = bytes(messages.decode_object(params)["requestId"])
         except (ValueError, KeyError):
             return
-        question = self._questions.pop(id, None)
-        if question is not None:
-            self._restart_clocks(question)
-            question.correspondent.relay_cancel(self, id, params)
+        self.asking.on_cancelled(id, params)
 
     def _on_request(self, id: bytes, method: str, params: Raw | None) -> None:
         link = self._link
@@ -394,35 +375,19 @@ class Traffic:
             return
         if method == "ping":
             link.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
-            return
-        if len(self._questions) >= MOST_QUESTIONS:
-            link.send(messages.error_response(id, INTERNAL_ERROR, f"{MOST_QUESTIONS} requests wait for an answer"))
-            return
-        exchanges = self._calls_that_may_ask(method)
-        correspondent = exchanges[0] if exchanges else self.audience
-        if correspondent is not None:
-            now = self._loop.time()
-            # Entered first: the answer may come before this returns.
-            self._questions[id] = _Question(correspondent, exchanges, now)
-            if correspondent.relay_request(self, id, method, params):
-                for exchange in exchanges if id in self._questions else ():
-                    exchange.deadline = now + QUESTION_TIMEOUT
-                return
-            self._questions.pop(id, None)
-        link.send(messages.error_response(id, METHOD_NOT_FOUND, f"the client does not support `{method}`"))
+        else:
+            self.asking.on_request(link, id, method, params)
 
-    def _calls_that_may_ask(self, method: str) -> list[ForwardedExchange]:
-        """Which calls a request of the server may belong to, the one that it is taken to belong to first.
-
-        Nothing on the wire of a legacy server says so. Of the calls under way whose client can answer such a request,
-        it is the youngest one: servers ask early in a call, and an older call has had its chance to. Should that be
-        wrong, the answer still reaches the server's question; and none of these calls runs out of time over it.
-        """
-        under_way = reversed(self.pending.values())
-        return [each for each in under_way if isinstance(each, ForwardedExchange) and each.can_be_asked(method)]
+    def calls_youngest_first(self) -> Iterator[ForwardedExchange]:
+        """The requests of clients that are under way."""
+        return (each for each in reversed(self.pending.values()) if isinstance(each, ForwardedExchange))
 
     def _youngest_call(self) -> ForwardedExchange | None:
-        for exchange in reversed(self.pending.values()):
-            if isinstance(exchange, ForwardedExchange):
-                return exchange
-        return None
+        return next(self.calls_youngest_first(), None)
+
+
+def _too_late(seconds: float) -> DownstreamTimeout:
+    return DownstreamTimeout(
+        f"the server did not answer within {seconds:g} s; the call was cancelled",
+        hint="raise `timeout` of this server if it needs longer",
+    )

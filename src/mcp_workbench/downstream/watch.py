@@ -42,8 +42,9 @@ class Subscriber(Protocol):
 class Watch:
     """Everything that is watched on one connection."""
 
-    def __init__(self, start_task: Callable[[Awaitable[None]], asyncio.Task[None]]) -> None:
+    def __init__(self, start_task: Callable[[Awaitable[None]], asyncio.Task[None]], timeout: float) -> None:
         self._start_task = start_task
+        self._timeout = timeout
         self._subscribers: dict[str, list[Subscriber]] = {}
         self._traffic: Traffic | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -67,9 +68,8 @@ class Watch:
             return
         if self.log_level is not None:
             self._send_log_level()
-        for uri in list(self._subscribers):
-            with contextlib.suppress(WorkbenchError):
-                await traffic.ask("resources/subscribe", encode({"uri": uri}))
+        for uri in self._subscribers:
+            traffic.ask_in_background("resources/subscribe", encode({"uri": uri}))
 
     def end(self) -> None:
         """The server is gone."""
@@ -92,7 +92,7 @@ class Watch:
         traffic = self._traffic
         assert traffic is not None and traffic.profile is not None
         if traffic.profile.era == "legacy":
-            await traffic.ask("resources/subscribe", encode({"uri": uri}))
+            await traffic.ask_within(self._timeout, "resources/subscribe", encode({"uri": uri}))
             self._subscribers.setdefault(uri, []).append(subscriber)
         else:
             self._subscribers[uri] = [subscriber]
@@ -112,7 +112,7 @@ class Watch:
             return
         if traffic.profile.era == "legacy":
             with contextlib.suppress(WorkbenchError):
-                await traffic.ask("resources/unsubscribe", encode({"uri": uri}))
+                await traffic.ask_within(self._timeout, "resources/unsubscribe", encode({"uri": uri}))
         else:
             await self._listen_anew()
 

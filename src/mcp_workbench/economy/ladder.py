@@ -57,7 +57,7 @@ def listing(
     tools: Sequence[Tool],
     *,
     budget: int | None = DEFAULT_BUDGET,
-    reserved: int = 0,
+    beside: tuple[int, int] = (0, 0),
     form: Form | None = None,
     limit: int | None = None,
     cursor: str | None = None,
@@ -67,22 +67,25 @@ def listing(
 
     `form` asks for one form: it is then shown in pages if it does not fit. `limit` is the most tools on a page.
     `budget=None` means there is none; one that is too small for a note and a name is taken for `LEAST_BUDGET`.
-    `reserved` bytes of it are for what the caller says beside the listing."""
+    `beside` is how many bytes of it the caller needs beside JSON, and beside text."""
     ordered = sorted(tools, key=_place)
-    most = None if budget is None else max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN - reserved
-    if cursor is not None:
-        return _page(ordered, *_after(ordered, cursor), most, limit, extras=extras)
-    if form is None and most is not None:
-        fitting = next(_attempts(ordered, most, limit, extras=extras), None)
-        last_resort = max(most // _LAST_RESORT_SHARE, LEAST_BUDGET * BYTES_PER_TOKEN - reserved)
+    most = None if budget is None else max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN
+    if form is None and cursor is None and most is not None:
+        fitting = next(_attempts(ordered, most, beside, limit, extras=extras), None)
+        last_resort = max(most // _LAST_RESORT_SHARE, LEAST_BUDGET * BYTES_PER_TOKEN) - beside[1]
         return fitting or _page(ordered, 0, Form.NAMES, last_resort, limit, extras=extras)
-    return _page(ordered, 0, form or Form.FULL, most, limit, extras=extras)
+    start, form = (0, form or Form.FULL) if cursor is None else _after(ordered, cursor)
+    room = None if most is None else most - beside[0 if form.is_json else 1]
+    return _page(ordered, start, form, room, limit, extras=extras)
 
 
-def _attempts(tools: list[Tool], budget: int, limit: int | None, *, extras: bool) -> Iterator[Listing]:
+def _attempts(
+    tools: list[Tool], budget: int, beside: tuple[int, int], limit: int | None, *, extras: bool
+) -> Iterator[Listing]:
     """Listings of all tools, or of the first `limit`, that fit what their form may cost, longest form first."""
     wanted = tools[:limit]
-    for form, most in _steps(sum(len(tool.definition) for tool in wanted), budget):
+    for form, share in _steps(sum(len(tool.definition) for tool in wanted), budget):
+        most = min(share, budget - beside[0 if form.is_json else 1])
         shown = _shown_within(wanted, form, most, extras=extras)
         if shown is not None:
             cursor = _cursor(form, wanted[-1], len(wanted)) if len(wanted) < len(tools) else None

@@ -40,9 +40,20 @@ class Part(NamedTuple):
     following: int | None = None
 
 
+class _Embedded(msgspec.Struct):
+    text: str | None = None
+
+
 class _Block(msgspec.Struct):
     type: str = ""
     text: str = ""
+    resource: _Embedded | None = None
+
+    def readable(self) -> str | None:
+        """Its text, or that of the resource in it; None for what is no text."""
+        if self.type == "text":
+            return self.text
+        return None if self.resource is None else self.resource.text
 
 
 class _Result(msgspec.Struct):
@@ -56,8 +67,8 @@ def reading(result: bytes) -> Reading:
         opened = msgspec.json.decode(result, type=_Result)
     except (msgspec.DecodeError, RecursionError):
         return Reading(result.decode(errors="replace"), None, False)
-    text = "\n".join(block.text for block in opened.content if block.type == "text")
-    others = tuple(block.type for block in opened.content if block.type != "text")
+    text = "\n".join(found for block in opened.content if (found := block.readable()) is not None)
+    others = tuple(block.type for block in opened.content if block.readable() is None)
     raw = bytes(opened.structured) or text.strip().encode()
     if raw[:1] in (b"{", b"["):
         try:

@@ -48,9 +48,12 @@ class Open(Struct, frozen=True):
 
 
 class Learn(Struct, frozen=True):
-    """Cannot be decided before this server has said what it offers. Decide again then."""
+    """Cannot be decided before this server has said what it offers. Decide again then.
+
+    Where `others` may have it just as well, all are asked, and one that fails does not end the call."""
 
     entry: ServerEntry
+    others: tuple[ServerEntry, ...] = ()
 
 
 Decision = Answer | Reject | Forward | Open | Learn

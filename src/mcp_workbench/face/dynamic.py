@@ -114,14 +114,20 @@ class DynamicFace(Face):
             for exposed, target in table.targets.items()
             if target.entry.toolbox == toolbox.name and (toolbox.name, target.entry.name) not in failures
         ]
-        structured = encode(
-            {
-                "toolbox": toolbox.name,
-                "description": toolbox.description,
-                "tools": tools,
-                "unavailable": unavailable(failures),
-            }
-        )
+        content: dict[str, object] = {
+            "toolbox": toolbox.name,
+            "description": toolbox.description,
+            "tools": tools,
+            "unavailable": unavailable(failures),
+        }
+        refused = [
+            describe_collision(exposed, rivals)
+            for exposed, rivals in table.collisions.items()
+            if any(rival.entry.toolbox == toolbox.name for rival in rivals)
+        ]
+        if refused:
+            content["refused"] = refused
+        structured = encode(content)
         return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b%b}' % (
             encode(structured.decode()),
             structured,

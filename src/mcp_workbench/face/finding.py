@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.economy.prose import cut
 from mcp_workbench.face.opening import (
     Failures,
     budget_of,
@@ -23,6 +24,12 @@ from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.shelves import Shelves, tool_of
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import encode
+
+# The part of a budget that may go to what is said of tools that do not exist, and of how many of them.
+_SHARE_OF_MISSING: Final = 4
+_MOST_MISSING: Final = 5
+# For a note, and the names of members.
+_NOTE: Final = 300
 
 if TYPE_CHECKING:
     from mcp_workbench.economy.named import Named
@@ -52,7 +59,7 @@ def found_result(catalog: Catalog, shelves: Shelves, request: OpenRequest, failu
     made = answer(
         ranked,
         matched=found.matched,
-        siblings=_Siblings(catalog, failures),
+        siblings=_siblings(ranked[:limit], catalog),
         limit=limit,
         form=form,
         most=None if most is None else most - len(said.encode()),
@@ -77,19 +84,11 @@ def _within(
     }
 
 
-class _Siblings(dict[tuple[str, str], "list[Tool]"]):
-    """The tools of each server, made when they are looked at: an answer looks at three servers of many."""
-
-    def __init__(self, catalog: Catalog, failures: Failures) -> None:
-        super().__init__()
-        self._catalog = catalog
-        self._failures = failures
-
-    def get(self, place: tuple[str, str], default: object = None) -> list[Tool]:  # type: ignore[override]
-        entry = self._catalog.toolboxes[place[0]][place[1]]
-        if place in self._failures or entry.failure is not None:
-            return []
-        return [_tool(entry, name) for name in entry.tools]
+def _siblings(ranked: Sequence[Tool], catalog: Catalog) -> dict[tuple[str, str], list[Tool]]:
+    """The tools of every server that something was found on."""
+    places = dict.fromkeys((tool.toolbox, tool.server) for tool in ranked)
+    entries = {(box, server): catalog.toolboxes[box][server] for box, server in places}
+    return {place: [_tool(entry, name) for name in entry.tools] for place, entry in entries.items()}
 
 
 def _tool(entry: ServerEntry, name: str) -> Tool:
@@ -121,10 +120,21 @@ def definitions_result(catalog: Catalog, request: OpenRequest, failures: Failure
             tools.setdefault(path_of(meant.entry, meant.tool), _tool(meant.entry, meant.tool))
         else:
             missing.append(_why_not(catalog, path, meant, failures))
-    told = unavailable(failures, budget_of(catalog, request)) if failures else []
+    budget = budget_of(catalog, request)
+    told = unavailable(failures, budget) if failures else []
+    missing = _few(missing, budget)
     if not tools:
         return error_result("\n".join(missing) + said_unavailable(told))
     return _definitions(catalog, request, list(tools.values()), told, {"missing": missing} if missing else {})
+
+
+def _few(missing: list[str], budget: int | None) -> list[str]:
+    """What is said of tools that do not exist, within a part of the budget."""
+    most = bytes_of(budget)
+    if most is None or len("".join(missing).encode()) <= most // _SHARE_OF_MISSING:
+        return missing
+    kept = [cut(text, most // _SHARE_OF_MISSING // _MOST_MISSING) for text in missing[:_MOST_MISSING]]
+    return [*kept, f"and {len(missing) - len(kept)} more"] if len(missing) > len(kept) else kept
 
 
 def _definitions(
@@ -140,9 +150,6 @@ def _definitions(
     form = None if request.detail is None else Form(request.detail)
     made = named(tools, most=room, form=form, extras=request.detail == "full")
     return _shown(made, beside, told)
-
-
-_NOTE = 300
 
 
 def _shown(made: Named, beside: dict[str, object], told: list[dict[str, str]]) -> bytes:
@@ -171,9 +178,7 @@ def _meant(catalog: Catalog, request: OpenRequest, path: str) -> Meant | Ambiguo
     return find(catalog, path)
 
 
-def _why_not(
-    catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | None, failures: Failures
-) -> str:
+def _why_not(catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | None, failures: Failures) -> str:
     match meant:
         case Ambiguous(paths):
             return ambiguous(path, paths)

@@ -136,25 +136,26 @@ class FlatFace(Face):
             return Forward(target.entry, target.name, CALL, body)
         if name in table.collisions:
             return Reject(METHOD_NOT_FOUND, describe_collision(name, table.collisions[name]))
-        if not fresh:
-            unheard = self._may_have(name)
-            if unheard is not None:
-                return Learn(unheard)
+        unheard = [] if fresh else self._may_have(name)
+        if unheard:
+            return Learn(unheard[0], tuple(unheard[1:]))
         if self._prefix and self._is_malformed(name):
-            form = "{server}" if self.catalog.config.plain else "{toolbox}" + self._separator + "{server}"
-            return Reject(
-                INVALID_REQUEST, f"tool name `{name[:200]}` is malformed; expected `{form}{self._separator}{{tool}}`"
-            )
+            return Reject(INVALID_REQUEST, f"tool name `{name[:200]}` is malformed; expected `{self._form}`")
         return Reject(METHOD_NOT_FOUND, no_such("tool", name, table.targets))
 
-    def _may_have(self, name: str) -> ServerEntry | None:
-        """A server that has not spoken yet, and whose tools would begin like this."""
-        fitting = [
-            entry
-            for entry in self.catalog.entries()
-            if not entry.is_live and (not self._prefix or name.startswith(self._prefix_of(entry)))
-        ]
-        return max(fitting, key=lambda entry: len(self._prefix_of(entry)), default=None)
+    def _may_have(self, name: str) -> list[ServerEntry]:
+        """Servers that have not spoken yet, and whose tools would begin like this: the longest beginning first."""
+        fitting = [entry for entry in self.catalog.entries() if not entry.is_live and self._fits(entry, name)]
+        return sorted(fitting, key=lambda entry: -len(self._prefix_of(entry)))
+
+    def _fits(self, entry: ServerEntry, name: str) -> bool:
+        prefix = self._prefix_of(entry)
+        return not self._prefix or (name.startswith(prefix) and len(name) > len(prefix))
+
+    @property
+    def _form(self) -> str:
+        parts = ["{server}", "{tool}"] if self.catalog.config.plain else ["{toolbox}", "{server}", "{tool}"]
+        return self._separator.join(parts)
 
     def _is_malformed(self, name: str) -> bool:
         position = name.find(self._separator)
@@ -166,17 +167,19 @@ class FlatFace(Face):
 
     def instructions(self, view: View) -> str:
         """Where tools come from, and which servers are missing."""
-        form = "{server}" if self.catalog.config.plain else "{toolbox}" + self._separator + "{server}"
-        lines = [f"Tools of several servers in one list, named `{form}{self._separator}{{tool}}`. Servers:"]
+        named = f"named `{self._form}`" if self._prefix else f"with `{self._form}` where two have the same name"
+        lines = [f"Tools of several servers in one list, {named}. Servers:"]
         for entry in self.catalog.entries():
-            where = entry.name if self.catalog.config.plain else f"{entry.toolbox}/{entry.name}"
-            state = "" if entry.failure is None else f" (not available: {entry.failure.message.splitlines()[0]})"
-            lines.append(f"- {where}{state}")
+            state = "" if entry.trouble is None else f" (not available: {entry.trouble.message.splitlines()[0]})"
+            lines.append(f"- {self._place(entry)}{state}")
         for entry in self.entries(view):
             assert entry.offer is not None
             if entry.offer.profile.instructions:
-                lines += ["", f"From {entry.name}:", entry.offer.profile.instructions]
+                lines += ["", f"From {self._place(entry)}:", entry.offer.profile.instructions]
         return "\n".join(lines)
+
+    def _place(self, entry: ServerEntry) -> str:
+        return entry.name if self.catalog.config.plain else f"{entry.toolbox}/{entry.name}"
 
 
 def _own_name(entry: ServerEntry, name: str) -> str:

@@ -1,8 +1,8 @@
 """What `use_tool` is asked to call. Canonical is `{tool: {toolbox, server, tool}, arguments}`.
 
 Short is `{tool: "toolbox/server/tool", arguments}`. Models make mistakes, and the meaning is often plain all the
-same: the three fields beside `arguments` instead of inside `tool`, or `arguments` as a string of JSON, are understood
-too. Anything else is told what is missing.
+same: fields beside `arguments` instead of inside `tool`, or `arguments` as a string of JSON, are understood too.
+Anything else is told what is missing.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class UseTool(Struct, gc=False):
     arguments: Raw = NO_ARGUMENTS
     # What its result may take, for this call.
     max_tokens: int = 0
+    # Where models write the parts of the identity beside `arguments`.
+    toolbox: str = ""
+    server: str = ""
 
 
 class BadIdentifier(Exception):
@@ -50,13 +53,18 @@ def read_use_tool(raw: Raw | None) -> UseTool:
         call = _read_tolerantly(raw)
     identifier = call.tool
     if isinstance(identifier, str):
-        # The three parts beside `arguments`, `tool` among them: the meaning is plain.
-        if raw is not None and "/" not in identifier:
+        if call.server and call.toolbox and identifier:
+            call.tool = ToolIdentifier(call.toolbox, call.server, identifier)
+        elif call.toolbox and identifier and not call.server:
+            call.tool = f"{call.toolbox}/{identifier}"
+        elif "/" not in identifier:
             call = _read_tolerantly(raw)
     elif not (identifier.toolbox and identifier.server and identifier.tool):
         raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
-    if not bytes(call.arguments).startswith(b"{"):
-        call = UseTool(call.tool, _read_arguments(decode(call.arguments)), call.max_tokens)
+    if memoryview(call.arguments)[:1] != b"{":
+        call.arguments = _read_arguments(decode(call.arguments))
+    if call.max_tokens < 0:
+        raise BadIdentifier("`max_tokens` must be a number of tokens, 0 for no limit of its own")
     return call
 
 

@@ -33,7 +33,7 @@ NO_RETRY_ADVICE: Final = "call open_toolbox again to try once more"
 _SHARE_OF_FAILURES: Final = 4
 _SHARE_OF_DESCRIPTION: Final = 8
 # Names of members, the form, a cursor twice, and what JSON adds to a note.
-_FRAME: Final = 600
+_FRAME: Final = 340
 # How long a description, how many words, and whether servers are named; shorter and shorter.
 _INTRODUCTIONS: Final = ((None, 8, True), (160, 8, True), (160, 8, False), (80, 4, False), (0, 4, False), (0, 0, False))
 
@@ -109,7 +109,7 @@ def opened_result(
         return listing(
             tools,
             budget=budget,
-            reserved=len(encode(beside)) + _FRAME,
+            beside=(len(encode(beside)) + _FRAME, len(_as_text(beside, "").encode())),
             form=None if request.detail is None else Form(request.detail),
             limit=request.limit,
             cursor=request.cursor,
@@ -124,16 +124,15 @@ def opened_result(
         also = listed(more)
         if (also.form, len(also.shown)) == (made.form, len(made.shown)):
             made, beside = also, more
-    return _opened(made, beside, failures, is_error=len(failures) == len(entries))
+    return _opened(made, beside, is_error=len(failures) == len(entries))
 
 
-def _opened(made: Listing, beside: dict[str, object], failures: Failures, *, is_error: bool) -> bytes:
+def _opened(made: Listing, beside: dict[str, object], *, is_error: bool) -> bytes:
     from mcp_workbench.economy.forms import Form
     from mcp_workbench.economy.ladder import render
 
     if not all(each.form.is_json for each in made.shown):
-        said = said_unavailable(beside["unavailable"])
-        return text_result(f"{beside['toolbox']}: {render(made)}{said}", is_error=is_error)
+        return text_result(_as_text(beside, render(made)), is_error=is_error)
     content = {
         "toolbox": beside["toolbox"],
         "description": beside["description"],
@@ -144,6 +143,12 @@ def _opened(made: Listing, beside: dict[str, object], failures: Failures, *, is_
         **{name: value for name, value in beside.items() if name not in ("toolbox", "description")},
     }
     return json_result(content, is_error=is_error)
+
+
+def _as_text(beside: dict[str, object], listed: str) -> str:
+    changed = beside.get("changed")
+    said = f"\nAlso changed: {', '.join(changed)}" if isinstance(changed, list) else ""
+    return f"{beside['toolbox']}: {listed}{said_unavailable(beside['unavailable'])}{said}"
 
 
 def _server_instructions(entries: Iterable[ServerEntry]) -> dict[str, str]:

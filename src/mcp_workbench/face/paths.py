@@ -78,6 +78,12 @@ def concerned(catalog: Catalog, path: str) -> Iterable[ServerEntry]:
     return (server,) if server is not None and "/" in rest else list(servers.values())
 
 
+def related(catalog: Catalog, path: str) -> list[ServerEntry]:
+    """The servers that a path can lead to, whatever they offer."""
+    places = (*_in_toolbox(catalog, path), *_of_server(catalog, path))
+    return list({(entry.toolbox, entry.name): entry for entry, _ in places}.values())
+
+
 def _spoke(entry: ServerEntry) -> bool:
     return entry.offer is not None and entry.failure is None
 

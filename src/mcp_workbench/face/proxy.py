@@ -14,23 +14,15 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.names import Target
 from mcp_workbench.economy.instructions import Box, instructions, names
-from mcp_workbench.face.base import Face, Params, renamed
+from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.checking import ArgumentChecker
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
-from mcp_workbench.face.identifier import BadIdentifier, UseTool, read_use_tool
-from mcp_workbench.face.opening import (
-    Failures,
-    definitions_result,
-    found_result,
-    index_result,
-    named_entries,
-    opened_result,
-)
-from mcp_workbench.face.paths import candidates, path_of
+from mcp_workbench.face.identifier import NO_ARGUMENTS, BadIdentifier, ToolIdentifier, read_use_tool
+from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result
+from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find
+from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.request import DETAILS, BadRequest, OpenRequest, read_open_request
-from mcp_workbench.face.results import PATH as RESULT_PATH
 from mcp_workbench.face.results import SCHEME as RESULTS
 from mcp_workbench.face.results import Results
 from mcp_workbench.face.shelves import Shelves
@@ -51,7 +43,8 @@ class ProxyFace(Face):
     def __init__(self, catalog: Catalog, shelves: Shelves) -> None:
         super().__init__(catalog)
         self.shelves = shelves
-        self.tools_change = bool(catalog.config.pin)
+        self._pins = Pins(catalog, self.report)
+        self.tools_change = bool(self._pins)
         self._checker = ArgumentChecker()
         self.results = Results()
 
@@ -65,28 +58,19 @@ class ProxyFace(Face):
 
     def tools(self, view: View) -> Sequence[bytes]:
         """The two tools, and those that the user pinned."""
-        return self.keep("tools", view, self._shown_tools) if self.catalog.config.pin else self._two_tools
+        return [*self._two_tools, *self._pins.definitions()] if self._pins else self._two_tools
 
     def awaited(self) -> list[ServerEntry]:
-        """The servers of pinned tools."""
-        return [entry for path in self.catalog.config.pin for entry, _ in list(candidates(self.catalog, path))[:1]]
+        """The servers of pinned tools that nobody knows yet. Those that are known are not started for a list."""
+        if not self._pins:
+            return []
+        self.recalled(self._pins.servers())
+        return self._pins.unheard()
 
-    def _shown_tools(self) -> list[bytes]:
-        pinned = self._pinned().items()
-        return [*self._two_tools, *(renamed(target.definition, exposed) for exposed, target in pinned)]
-
-    def _pinned(self) -> dict[str, Target]:
-        """Pinned tools by the name they are shown under, as far as their servers are known."""
-        found: dict[str, Target] = {}
-        for path in self.catalog.config.pin:
-            for entry, tool in candidates(self.catalog, path):
-                if tool in entry.tools and entry.failure is None:
-                    found[f"{entry.toolbox}__{entry.name}_{tool}"] = Target(entry, tool, entry.tools[tool])
-                    break
-            else:
-                if all(entry.is_live for entry, _ in candidates(self.catalog, path)):
-                    self.report(f"pinned tool `{path}` does not exist; correct `pin` in the configuration")
-        return found
+    def definition_of(self, tool: str) -> Raw | None:
+        """Of a pinned tool."""
+        target = self._pins.targets().get(tool) if self._pins else None
+        return None if target is None else target.definition
 
     @cached_property
     def _two_tools(self) -> list[bytes]:
@@ -96,6 +80,11 @@ class ProxyFace(Face):
     def instructions(self, view: View) -> str:
         """How to call, and what there is."""
         return instructions(self.shelves.boxes())
+
+    def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
+        """Of the tools only those that are pinned are listed."""
+        told = super().announces(view, entry, kinds)
+        return told if "tools" not in told or entry in self._pins.servers() else told - {"tools"}
 
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """The list of tools never changes. A changed toolbox is told with the next result instead."""
@@ -112,12 +101,20 @@ class ProxyFace(Face):
             return self._use_tool(view, params, fresh)
         if name == "open_toolbox":
             return self._open_toolbox(params.get("arguments"))
-        pinned = self._pinned()
-        if name in pinned:
-            target = pinned[name]
-            body = call_body(target.name, params.get("arguments"), params)
-            return Forward(target.entry, target.name, CALL, body, True, target.entry.config.result_budget)
-        return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", "use_tool", *pinned]))
+        return self._use_pinned(name, params, fresh)
+
+    def _use_pinned(self, name: str, params: Params, fresh: bool) -> Decision:
+        pinned = self._pins.targets()
+        if name not in pinned and self._pins:
+            # A client may know the name from its last visit.
+            unheard = self.awaited()
+            pinned = self._pins.targets()
+            if name not in pinned and unheard and not fresh:
+                return Learn(unheard[0], tuple(unheard[1:]))
+        if name not in pinned:
+            return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", "use_tool", *pinned]))
+        target = pinned[name]
+        return self._call(target.entry, target.name, params.get("arguments"), 0, params, fresh)
 
     def _open_toolbox(self, arguments: Raw | None) -> Decision:
         try:
@@ -128,41 +125,76 @@ class ProxyFace(Face):
         if name is not None and name not in self.catalog.toolboxes:
             return Answer(error_result(no_such("toolbox", name, self.catalog.toolboxes)))
         if request.tools:
-            entries = named_entries(self.catalog, request)
-            return Open(tuple(entries), request, starts_known=False)
+            from mcp_workbench.face.finding import named_entries
+
+            for path in request.tools:
+                self.recalled(concerned(self.catalog, path if name is None else f"{name}/{path}"))
+            return Open(tuple(named_entries(self.catalog, request)), request, starts_known=False)
         if name is not None:
             return Open(tuple(self.catalog.toolboxes[name].values()), request)
         if request.query is not None:
             return Open(tuple(self.catalog.entries()), request, starts_known=False)
-        return Answer(index_result(self.shelves.boxes()))
+        return Answer(index_result(self.shelves.boxes(), budget_of(self.catalog, request), request.cursor))
 
     def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision:
         try:
             call = read_use_tool(params.get("arguments"))
-            if call.tool == RESULT_PATH:
-                return Answer(self.results.read_on(view, call.arguments))
-            entry, tool = self._meant(call)
+            wanted = call.tool
+            if isinstance(wanted, str):
+                if wanted.startswith(RESULTS):
+                    return Answer(self.results.read_on(view, wanted, call))
+                meant = self._find(wanted)
+                if isinstance(meant, Unheard) and not fresh:
+                    return Learn(meant.entries[0], meant.entries[1:])
+                if not isinstance(meant, Meant):
+                    raise BadIdentifier(self._no_such_path(wanted, meant))
+                entry, tool = meant.entry, meant.tool
+            else:
+                entry, tool = self._identified(wanted), wanted.tool
         except BadIdentifier as error:
             return Answer(error_result(str(error)))
         if tool not in entry.tools:
             return _unknown_tool(entry, tool, fresh)
+        return self._call(entry, tool, call.arguments, call.max_tokens, params, fresh)
+
+    def _call(
+        self, entry: ServerEntry, tool: str, arguments: Raw | None, max_tokens: int, params: Params, fresh: bool
+    ) -> Decision:
         if self.catalog.config.check_arguments:
-            complaint = self._checker.complaint(entry, tool, call.arguments)
+            complaint = self._checker.complaint(entry, tool, NO_ARGUMENTS if arguments is None else arguments)
             if complaint is not None:
                 # What is remembered may be out of date; only what the server says now can stop a call.
                 return Answer(error_result(complaint)) if fresh or entry.is_live else Learn(entry)
-        budget = call.max_tokens or entry.config.result_budget
-        return Forward(entry, tool, CALL, call_body(tool, call.arguments, params), True, budget)
+        budget = max_tokens or entry.config.result_budget
+        return Forward(entry, tool, CALL, call_body(tool, arguments, params), True, budget)
 
-    def _meant(self, call: UseTool) -> tuple[ServerEntry, str]:
-        """The server and the tool that were named. Raises `BadIdentifier`."""
-        wanted = call.tool
-        if isinstance(wanted, str):
-            self.recalled(self.catalog.entries())
-            for entry, tool in candidates(self.catalog, wanted):
-                return entry, tool
-            known = [path_of(entry, tool) for entry in self.catalog.entries() for tool in entry.tools]
-            raise BadIdentifier(no_such("tool", wanted, known))
+    def _find(self, path: str) -> Meant | Ambiguous | Unheard | None:
+        toolbox, _, rest = path.partition("/")
+        server, _, tool = rest.partition("/")
+        entry = self.catalog.toolboxes.get(toolbox, {}).get(server)
+        # The usual case, in the time of two look-ups. Names with slashes in them may mean something else as well.
+        if entry is not None and tool in entry.tools and not self._has_slashes:
+            return Meant(entry, tool)
+        self.recalled(concerned(self.catalog, path))
+        return find(self.catalog, path)
+
+    @cached_property
+    def _has_slashes(self) -> bool:
+        return any("/" in entry.toolbox or "/" in entry.name for entry in self.catalog.entries())
+
+    def _no_such_path(self, path: str, meant: Ambiguous | Unheard | None) -> str:
+        from mcp_workbench.face.finding import ambiguous, known_paths
+
+        if isinstance(meant, Ambiguous):
+            return ambiguous(path, meant.paths)
+        text = no_such("tool", path, known_paths(self.catalog))
+        if isinstance(meant, Unheard):
+            servers = ", ".join(f"`{entry.toolbox}/{entry.name}`" for entry in meant.entries[:5])
+            text += f"\nNot available: {servers}; open_toolbox says why"
+        return text
+
+    def _identified(self, wanted: ToolIdentifier) -> ServerEntry:
+        """The server that was named. Raises `BadIdentifier`."""
         servers = self.catalog.toolboxes.get(wanted.toolbox)
         if servers is None:
             raise BadIdentifier(no_such("toolbox", wanted.toolbox, self.catalog.toolboxes))
@@ -171,7 +203,7 @@ class ProxyFace(Face):
             raise BadIdentifier(no_such("server", wanted.server, servers, f" in toolbox `{wanted.toolbox}`"))
         if found.offer is None:
             self.recalled((found,))
-        return found, wanted.tool
+        return found
 
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
         """Large results are kept, and answered with their head."""
@@ -183,9 +215,11 @@ class ProxyFace(Face):
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         """What was asked for: definitions, the best tools for a need, or a toolbox."""
-        if request.tools:
-            return definitions_result(self.catalog, request, failures)
-        if request.query is not None:
+        if request.tools or request.query is not None:
+            from mcp_workbench.face.finding import definitions_result, found_result
+
+            if request.tools:
+                return definitions_result(self.catalog, request, failures)
             return found_result(self.catalog, self.shelves, request, failures)
         assert request.toolbox_name is not None
         view.opened[request.toolbox_name] = None
@@ -250,8 +284,6 @@ def _open_toolbox_tool(names: str) -> dict[str, object]:
     }
 
 
-# Claude Code puts tools behind a search of its own unless they carry this.
-ALWAYS_LOAD: Final = {"anthropic/alwaysLoad": True}
 # For the names of toolboxes in the description of `open_toolbox`: some clients ignore instructions.
 ROOM_FOR_NAMES: Final = 400
 

@@ -1,23 +1,23 @@
 """Results that are too large for an agent: kept whole for a while, shown by their head, read on piece by piece.
 
 Bounded in count, in bytes and in time, and private to the principal whose call it was. Text is shortened; images and
-other binary are linked, never cut.
+other binary are linked, never cut. Owns what is kept; how a text is cut into pieces is `economy.results`.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
+from mcp_workbench.face.identifier import UseTool
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
-PATH: Final = "workbench/result"
 SCHEME: Final = "workbench://results/"
 BYTES_PER_TOKEN: Final = 4
 # Long enough to finish a train of thought; what an agent has not come back to by then it has forgotten.
@@ -25,6 +25,12 @@ KEPT_SECONDS: Final = 1800.0
 MOST_RESULTS: Final = 200
 MOST_BYTES: Final = 128 * 1024 * 1024
 DEFAULT_PIECE: Final = 2_000
+# Less could not even say how to read on.
+LEAST_BUDGET: Final = 200
+# Links to images and the like; what is beyond stands in the whole result.
+MOST_LINKS: Final = 20
+# What one link takes in a head, about.
+_LINK: Final = 180
 
 
 class _Kept(Struct):
@@ -33,17 +39,20 @@ class _Kept(Struct):
     expires: float
 
 
-class ReadOn(Struct):
-    """How to read on: one of `select`, `lines`, `grep`, or the next page from character `start`."""
+class ReadOn(Struct, forbid_unknown_fields=True):
+    """How to read on: one of `select`, `lines`, `grep`, or the page from character `start`."""
 
-    id: str
     select: str | None = None
     lines: str | None = None
     grep: str | None = None
+    # A character; with `grep` a line.
     start: int = 0
-    max_tokens: int = DEFAULT_PIECE
+    # Lines of context around what `grep` finds.
+    around: int = 0
+    max_tokens: int = 0
 
 
+HOW: Final = '`select` (JSON Pointer or JMESPath), `lines` ("10-40"), `grep` (words, `*`, `|`) or `start` (a character)'
 _decode_read_on: Final = Decoder(ReadOn).decode
 
 
@@ -57,33 +66,57 @@ class Results:
     def __len__(self) -> int:
         return len(self._kept)
 
+    @property
+    def kept_bytes(self) -> int:
+        """How much memory it takes."""
+        return self._bytes
+
+    # ── the head ──
+
     def shorten(self, view: View, result: Raw | bytes, budget: int) -> Raw | bytes:
         """The same result, or its head with a word on how to read on."""
         data = bytes(result)
-        if not budget or len(data) <= budget * BYTES_PER_TOKEN or len(data) > MOST_BYTES:
+        room = max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN
+        if not budget or len(data) <= room:
             return result
         from mcp_workbench.economy.results import overview, reading
 
+        members, content = _opened(data)
+        others = {
+            key: value
+            for key, value in members.items()
+            if key not in ("content", "structuredContent") and len(bytes(value)) <= room // 4
+        }
         id = self._keep(view.principal, data)
+        uri = f"{SCHEME}{id}"
+        links = _links(uri, content, room // 4)
         how = (
-            f'\n\nThe whole result is kept for {KEPT_SECONDS / 60:.0f} minutes. Read on: use_tool {{"tool": "{PATH}", '
-            f'"arguments": {{"id": "{id}", …}}}} with `select` (JSON Pointer or JMESPath), `lines` ("10-40"), `grep`, '
-            "or `start` (a character)."
+            f'\n\nKept whole for {KEPT_SECONDS / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
+            f"{{…}}}} with {HOW}."
+            if id is not None
+            else "\n\nThe result is too large to be kept."
         )
-        head = overview(reading(data), max(200, budget * BYTES_PER_TOKEN - len(how.encode())))
-        return self._head(data, id, head + how)
+        left = room - len(encode({"content": links, **others})) - len(encode(how)) - 40
+        read = reading(data)
+        text = overview(read, max(left, 100))
+        while left > 100 and len(encode(text)) > left:
+            # Quotes and line breaks take two bytes in JSON.
+            text = overview(read, len(text.encode()) - max(len(encode(text)) - left, 10))
+        return encode({"content": [{"type": "text", "text": text + how}, *links], **others})
 
-    def read_on(self, view: View, arguments: Raw) -> bytes:
+    # ── reading on ──
+
+    def read_on(self, view: View, uri: str, call: UseTool) -> bytes:
         """A piece of a kept result, as a tool result."""
         try:
-            wanted = _decode_read_on(arguments)
+            wanted = _decode_read_on(call.arguments)
         except (DecodeError, ValidationError) as error:
-            return error_result(f"{error}; expected `id` and one of `select`, `lines`, `grep`, `start`")
-        kept = self._find(view.principal, wanted.id)
+            return error_result(f"{error}; expected one of {HOW}")
+        kept = self._find(view.principal, uri.removeprefix(SCHEME))
         if kept is None:
-            return error_result(f"result `{wanted.id[:100]}` is not kept (any more); make the call again")
+            return error_result(f"`{uri[:100]}` is not kept (any more); make the call again")
         try:
-            text = _piece(kept.result, wanted)
+            text = _piece(kept.result, wanted, call.max_tokens or wanted.max_tokens or DEFAULT_PIECE)
         except ValueError as error:
             return error_result(str(error))
         return encode({"content": [{"type": "text", "text": text}]})
@@ -97,78 +130,127 @@ class Results:
         if not block:
             text = kept.result.decode(errors="replace")
             return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
-        try:
-            found = decode(kept.result)["content"][int(block)]
-            contents = {"uri": uri, "mimeType": found.get("mimeType", "text/plain")}
-            contents.update({"blob": found["data"]} if "data" in found else {"text": found.get("text", "")})
-        except (DecodeError, ValueError, LookupError, AttributeError, TypeError):
+        content = _opened(kept.result)[1]
+        if not (block.isascii() and block.isdecimal()) or int(block[:9]) >= len(content):
             return None
-        return encode({"contents": [contents]})
+        return encode({"contents": [_contents(uri, content[int(block[:9])])]})
 
-    def _head(self, data: bytes, id: str, text: str) -> bytes:
-        blocks: list[object] = [{"type": "text", "text": text}, _link(f"{SCHEME}{id}", "whole result", None)]
-        try:
-            members = decode_object(data)
-            content = decode(members.get("content", b"[]"))
-        except (DecodeError, ValidationError, RecursionError):
-            members, content = {}, []
-        for number, block in enumerate(content if isinstance(content, list) else []):
-            if isinstance(block, dict) and block.get("type") not in ("text", None):
-                blocks.append(_link(f"{SCHEME}{id}/{number}", str(block["type"]), block.get("mimeType")))
-        kept = {key: value for key, value in members.items() if key not in ("content", "structuredContent")}
-        return encode({"content": blocks, **kept})
+    # ── what is kept ──
 
-    def _keep(self, principal: str, data: bytes) -> str:
+    def _keep(self, principal: str, data: bytes) -> str | None:
+        if len(data) > MOST_BYTES:
+            return None
         import secrets
 
         id = secrets.token_urlsafe(9)
         self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS)
         self._bytes += len(data)
+        self._forget()
+        return id
+
+    def _forget(self) -> None:
+        """Let go of what is over: too old, too many, too large together. The oldest go first."""
         while len(self._kept) > MOST_RESULTS or self._bytes > MOST_BYTES or self._oldest_is_over():
             _, gone = self._kept.popitem(last=False)
             self._bytes -= len(gone.result)
-        return id
 
     def _oldest_is_over(self) -> bool:
         return bool(self._kept) and next(iter(self._kept.values())).expires <= time.monotonic()
 
     def _find(self, principal: str, id: str) -> _Kept | None:
+        self._forget()
         kept = self._kept.get(id)
-        if kept is None or kept.principal != principal or kept.expires <= time.monotonic():
-            return None
-        return kept
+        return kept if kept is not None and kept.principal == principal else None
 
 
-def _link(uri: str, name: str, mime_type: object) -> dict[str, object]:
-    kind = mime_type if isinstance(mime_type, str) else "application/json"
+def _opened(data: bytes) -> tuple[dict[str, Raw], list[Any]]:
+    """The members of a result, and its blocks. What is no result has neither."""
+    try:
+        members = decode_object(data)
+        content = decode(members.get("content", b"[]"))
+    except (DecodeError, ValidationError, RecursionError):
+        return {}, []
+    return members, content if isinstance(content, list) else []
+
+
+def _links(uri: str, content: list[Any], room: int) -> list[object]:
+    """A link to the whole, and to each block that is not text. Links that the server sent stay what they are."""
+    links: list[object] = [_link(uri, "whole result", "application/json")]
+    for number, block in enumerate(content):
+        if not isinstance(block, dict) or block.get("type") in ("text", None):
+            continue
+        if block["type"] == "resource_link":
+            link: object = block
+        elif _text_of(block) is not None:
+            continue  # Its text is in the head, and can be read on.
+        else:
+            inner = block.get("resource")
+            kind = inner.get("mimeType") if isinstance(inner, dict) else block.get("mimeType")
+            link = _link(f"{uri}/{number}", str(block["type"]), kind if isinstance(kind, str) else "application/json")
+        if len(encode([*links, link])) > max(room, 2 * _LINK) or len(links) >= MOST_LINKS:
+            break
+        links.append(link)
+    return links
+
+
+def _link(uri: str, name: str, kind: str) -> dict[str, object]:
     return {"type": "resource_link", "uri": uri, "name": name, "mimeType": kind}
 
 
-def _piece(result: bytes, wanted: ReadOn) -> str:
-    """Raises ValueError with what to do."""
-    from mcp_workbench.economy.results import grep, lines, page, reading
+def _text_of(block: dict[str, Any]) -> str | None:
+    inner = block.get("resource")
+    text = inner.get("text") if isinstance(inner, dict) else None
+    return text if isinstance(text, str) else None
 
-    room = max(100, wanted.max_tokens) * BYTES_PER_TOKEN
+
+def _contents(uri: str, block: Any) -> dict[str, object]:
+    """One block as the contents of a resource: its data, what is embedded in it, or the block itself."""
+    if isinstance(block, dict):
+        inner = block.get("resource")
+        if isinstance(inner, dict) and ("text" in inner or "blob" in inner):
+            return {**inner, "uri": uri}
+        if isinstance(block.get("data"), str):
+            return {"uri": uri, "mimeType": block.get("mimeType", "application/octet-stream"), "blob": block["data"]}
+        if block.get("type") == "text":
+            return {"uri": uri, "mimeType": "text/plain", "text": block.get("text", "")}
+    return {"uri": uri, "mimeType": "application/json", "text": encode(block).decode()}
+
+
+def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
+    """Raises ValueError with what to do."""
+    from mcp_workbench.economy.results import Part, grep, lines, page, reading
+
+    room = max(LEAST_BUDGET, tokens) * BYTES_PER_TOKEN - _AROUND_A_PIECE
     read = reading(result)
-    text = read.text
+
+    def said(part: Part, following: str) -> str:
+        more = "" if part.following is None else f"\n(more: {following.format(part.following)})"
+        return f"({part.note})\n{part.text}{more}"
+
     if wanted.select is not None:
         from mcp_workbench.economy.select import BadExpression, select
 
         if not read.is_json:
             raise ValueError("`select` needs a result that is JSON; this one is text: use `lines` or `grep`")
         try:
-            text = encode(select(read.value, wanted.select)).decode()
+            selected = encode(select(read.value, wanted.select)).decode()
         except BadExpression as error:
             raise ValueError(f"`select`: {error}") from None
-        part = page(text, wanted.start, room)
-    elif wanted.grep is not None:
-        part = grep(text, wanted.grep, room=room, first=max(1, wanted.start))
-    elif wanted.lines is not None:
-        first, _, last = wanted.lines.partition("-")
-        if not first.strip().isdecimal() or (last.strip() and not last.strip().isdecimal()):
+        return said(page(selected, wanted.start, room), "the same `select` with `start`: {}")
+    if wanted.grep is not None:
+        found = grep(read.text, wanted.grep, room=room, first=max(1, wanted.start), around=wanted.around)
+        return said(found, "the same `grep` with `start`: {}")
+    if wanted.lines is not None:
+        first, _, last = wanted.lines.replace(":", "-").partition("-")
+        if not _is_number(first) or (last.strip() and not _is_number(last)):
             raise ValueError('`lines` is a range like "10-40"')
-        part = lines(text, int(first), int(last) if last.strip() else int(first) + 200, room)
-    else:
-        part = page(text, wanted.start, room)
-    more = "" if part.following is None else f"\n(more: `start`: {part.following}, or another range)"
-    return f"({part.note})\n{part.text}{more}"
+        return said(lines(read.text, int(first), int(last) if last.strip() else 10**9, room), '`lines`: "{}-"')
+    return said(page(read.text, wanted.start, room), "`start`: {}")
+
+
+# What stands around a piece: what it is, and how to get the next.
+_AROUND_A_PIECE: Final = 150
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().isdecimal() and text.isascii() and len(text) < 10

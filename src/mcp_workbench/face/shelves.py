@@ -7,11 +7,11 @@ long (`index`, `summarise`) may be called from another thread; it works on what 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
@@ -97,7 +97,7 @@ class Shelves:
     @cached_property
     def _index_name(self) -> str:
         # One for each configuration, which replaces the former; what it is of stands in its stamp.
-        return f"index-{hashlib.sha256(self._catalog.config.path.encode()).hexdigest()[:32]}"
+        return f"index-{crc32(self._catalog.config.path.encode()):08x}"
 
     # ── introductions ──
 
@@ -131,9 +131,12 @@ class Shelves:
 
     @cached_property
     def _summary_name(self) -> str:
-        # Of these toolboxes with these servers: another configuration has another summary.
-        identity = [[entry.toolbox, entry.name, entry.key] for entry in self._catalog.entries()]
-        return f"summary-{hashlib.sha256(encode(identity)).hexdigest()[:32]}"
+        # Of these toolboxes with these servers: another configuration has another summary. A checksum will do, and is
+        # there without an import that takes milliseconds: this is needed to start.
+        identity = [
+            [entry.toolbox, entry.name, entry.config.command, entry.config.url] for entry in self._catalog.entries()
+        ]
+        return f"summary-{crc32(encode(identity)):08x}"
 
     def summarise(self) -> None:
         """Work out anew what tells toolboxes apart. Takes a moment with thousands of tools: not for the event loop."""
@@ -186,6 +189,8 @@ def _indexed(tool: Tool) -> Entry:
 
 
 def _stamp(tools: Iterable[Tool]) -> str:
+    import hashlib
+
     digest = hashlib.sha256()
     for tool in tools:
         digest.update(tool.path.encode())

@@ -64,6 +64,8 @@ _UTF8_CHUNK: Final = 1 << 20
 
 def read(line: bytes) -> Envelope:
     """Read one line. Raises `Malformed` for anything that is not a JSON object in valid UTF-8."""
+    if line[:1] != b"{":
+        line = _from_brace(line)
     # msgspec does not check the bytes of strings that it skips. Bad UTF-8 must stop here: a peer that decodes
     # strictly, as the official SDK does, would tear down its whole connection over one bad server.
     if not line.isascii() and not _is_utf8(line):
@@ -76,6 +78,15 @@ def read(line: bytes) -> Envelope:
         # As JSON-RPC 1.0 wrote it: both members, one of them null.
         message.error = UNSET
     return message
+
+
+def _from_brace(line: bytes) -> bytes:
+    """The line without what may stand before a message. Servers that print to stdout print a lot: what is not meant as
+    a message must be told from one at no cost."""
+    start = line.lstrip().removeprefix(BYTE_ORDER_MARK)
+    if start[:1] != b"{":
+        raise Malformed("not a JSON object", None if start[:1] == b"[" else find_id(line))
+    return start
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -97,18 +108,16 @@ _SURROGATE: Final = re.compile(rb"((?<!\\)(?:\\\\)*)\\u(?=[dD][89abcdefABCDEF][0
 
 
 def _read_tolerantly(line: bytes) -> Envelope:
-    """Second try for what is meant well: a byte order mark, or lone surrogates (`"\\ud800"`), which JavaScript writes.
+    """Second try for what is meant well: lone surrogates (`"\\ud800"`), which JavaScript writes.
 
     msgspec refuses such escapes even in what it skips. A word that is nowhere else stands in for them while it looks;
     then they are put back as they were, and nothing else in the message is touched.
     """
-    line = line.removeprefix(BYTE_ORDER_MARK)
     aside = b"surrogate" + os.urandom(8).hex().encode()
     try:
         message = _decode_envelope(_SURROGATE.sub(rb"\1" + aside, line))
     except _UNREADABLE as still:
-        id = None if line.lstrip().startswith(b"[") else find_id(line)
-        raise Malformed(str(still), id) from None
+        raise Malformed(str(still), find_id(line)) from None
     if isinstance(message.method, str) and aside.decode() in message.method:
         raise Malformed("`method` is not valid Unicode", find_id(line))
     for name in ("id", "params", "result", "error"):
@@ -118,13 +127,24 @@ def _read_tolerantly(line: bytes) -> Envelope:
     return message
 
 
-_ID = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*[,}]')
+_ID: Final = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*[,}]')
+_KIND: Final = re.compile(rb'"(method|result|error)"\s*:')
+# The id is among the first members or the last one.
+_SEARCHED: Final = 4096
 
 
 def find_id(text: bytes) -> bytes | None:
     """Guess the id of a message that cannot be read, so that the request it answers can be failed at once."""
-    found = _ID.search(text, 0, 4096) or _ID.search(text, max(0, len(text) - 4096))
+    if b'"id"' not in text:
+        return None
+    found = _ID.search(text, 0, _SEARCHED) or _ID.search(text, max(0, len(text) - _SEARCHED))
     return found[1] if found else None
+
+
+def looks_like_answer(text: bytes) -> bool:
+    """Whether what cannot be read is an answer, as far as it shows. A request has an id too, and it is not ours."""
+    kind = _KIND.search(text, 0, _SEARCHED)
+    return kind is not None and kind[1] != b"method"
 
 
 def read_error(raw: Raw | bytes) -> ErrorObject:

@@ -16,12 +16,15 @@ RESOURCE_NOT_FOUND_LEGACY: Final = -32002
 # Known to revision 2025-11-25 only; later ones forbid to send it.
 URL_ELICITATION_REQUIRED: Final = -32042
 MISSING_CLIENT_CAPABILITY: Final = -32021
-RESULT_TYPE_KEY: Final = b'"resultType"'
+_RESULT_TYPE: Final = re.compile(rb'"resultType"')
 CACHEABLE: Final = frozenset({"resources/read"})
 COMPLETE: Final = b'"resultType":"complete"'
 _EMPTY_OBJECT: Final = re.compile(rb"\{\s*\}")
 _NO_CACHE: Final = {"ttlMs": b'"ttlMs":0', "cacheScope": b'"cacheScope":"private"'}
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
+
+
+Part = bytes | Raw | memoryview
 
 
 class _ResultType(Struct, gc=False):
@@ -33,12 +36,11 @@ _decode: Final = Decoder(_ResultType).decode
 
 def result_type(result: Raw | bytes) -> str | None:
     """The `resultType` of a result, None when it has none: such a result counts as complete."""
-    data = bytes(result)
-    # The search is many times faster than decoding, and legacy results do not have the word in them.
-    if RESULT_TYPE_KEY not in data:
+    # The search is many times faster than decoding, takes no copy, and legacy results do not have the word in them.
+    if _RESULT_TYPE.search(result) is None:
         return None
     try:
-        found = _decode(data).resultType
+        found = _decode(result).resultType
     except _UNREADABLE:
         # Whatever it is, it passes as it came.
         return None
@@ -46,23 +48,28 @@ def result_type(result: Raw | bytes) -> str | None:
 
 
 def for_modern_client(result: Raw | bytes, method: str = "", server_info: Raw | bytes | None = None) -> bytes:
-    """The same result with what modern clients expect and legacy servers do not write.
+    """The same result with what modern clients expect and legacy servers do not write."""
+    return b"".join(modern_parts(result, method, server_info))
+
+
+def modern_parts(result: Raw | bytes, method: str, server_info: Raw | bytes | None) -> tuple[Part, ...]:
+    """The same in parts, so that a large result is not copied for a few members more.
 
     `server_info` is who made the result, as said in the handshake.
     """
-    data = bytes(result)
-    if result_type(data) is not None:
-        return data
+    if result_type(result) is not None or bytes(memoryview(result)[:1]) != b"{":
+        return (result,)
     added = [COMPLETE]
     if method in CACHEABLE:
         # Nothing is known of how long it holds, and it may be one user's own.
-        added += [hint for name, hint in _NO_CACHE.items() if not _has_member(data, name)]
+        added += [hint for name, hint in _NO_CACHE.items() if not _has_member(result, name)]
     if server_info is not None:
-        if _has_member(data, "_meta"):
-            data = _with_server_info(data, server_info)
+        if _has_member(result, "_meta"):
+            result = _with_server_info(result, server_info)
         else:
             added.append(b'"_meta":' + meta_of(server_info))
-    return with_first_member(data, b",".join(added))
+    separator = b"" if _EMPTY_OBJECT.match(result) else b","
+    return (b"{%b%b" % (b",".join(added), separator), memoryview(result)[1:])
 
 
 def meta_of(server_info: Raw | bytes) -> bytes:
@@ -70,9 +77,9 @@ def meta_of(server_info: Raw | bytes) -> bytes:
     return b'{"%b":%b}' % (SERVER_INFO.encode(), bytes(server_info))
 
 
-def _has_member(data: bytes, name: str) -> bool:
+def _has_member(data: Raw | bytes, name: str) -> bool:
     # Decoding is needed only where the word occurs at all, which may be further inside.
-    if b'"%b"' % name.encode() not in data:
+    if re.search(b'"%b"' % name.encode(), data) is None:
         return False
     try:
         return name in decode_object(data)
@@ -80,7 +87,7 @@ def _has_member(data: bytes, name: str) -> bool:
         return True
 
 
-def _with_server_info(data: bytes, server_info: Raw | bytes) -> bytes:
+def _with_server_info(data: Raw | bytes, server_info: Raw | bytes) -> Raw | bytes:
     try:
         members = decode_object(data)
         meta = decode_object(members["_meta"])

@@ -18,9 +18,10 @@ from mcp_workbench.protocol.results import (
     ASKING,
     MISSING_CLIENT_CAPABILITY,
     URL_ELICITATION_REQUIRED,
+    Part,
     error_across_eras,
-    for_modern_client,
     meta_of,
+    modern_parts,
     result_type,
 )
 from mcp_workbench.protocol.sealing import RETRY_MEMBERS, digest_of
@@ -204,8 +205,9 @@ class ClientCall(RoutedCall):
         if self.from_modern:
             if self.traffic is not None and result_type(result) == "task":
                 self.session.remember_task(self, bytes(result))
-            result = for_modern_client(result, self.method, server_info or self.session.welcome.info)
-        self.emit(b"result", result)
+            self.emit(b"result", *modern_parts(result, self.method, server_info or self.session.welcome.info))
+        else:
+            self.emit(b"result", result)
 
     def finish_error(self, code: int, message: str, data: object = None) -> None:
         """Answer with a JSON-RPC error."""
@@ -214,16 +216,16 @@ class ClientCall(RoutedCall):
             body["data"] = data
         self.emit(b"error", messages.encode(body))
 
-    def emit(self, kind: bytes, payload: bytes | Raw) -> None:
+    def emit(self, kind: bytes, *parts: Part) -> None:
         """The one answer; kept while the client is away."""
         parked = self.parked
         if parked is None:
-            self.session.finish(self, kind, payload)
+            self.session.finish(self, kind, *parts)
         elif parked.is_away:
-            parked.outcome = (kind, bytes(payload))
+            parked.outcome = (kind, b"".join(parts))
         else:
             self.session.parking.leave(parked)
-            self.session.finish(self, kind, payload)
+            self.session.finish(self, kind, *parts)
 
     def cancel(self, params: dict[str, Raw]) -> None:
         """The client gave it up: no answer is sent."""

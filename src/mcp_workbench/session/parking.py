@@ -65,6 +65,9 @@ class Parked:
         """The server asks something."""
         self._asked += 1
         request = {"method": method, **({} if params is None else {"params": params})}
+        # A server may have chosen a key that looks like ours.
+        while f"question-{self._asked}" in self.questions:
+            self._asked += 1
         key = _input_key(params)
         if key is None or key in self.questions:
             key = f"question-{self._asked}"

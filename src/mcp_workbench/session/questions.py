@@ -13,7 +13,8 @@ from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
 
-from mcp_workbench.downstream.traffic import QUESTION_TIMEOUT, Traffic
+from mcp_workbench.downstream.asking import QUESTION_TIMEOUT
+from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, decode_object

@@ -7,6 +7,7 @@ speak on the same connection, and each request is served in the era it was writt
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -29,6 +30,7 @@ from mcp_workbench.jsonrpc.messages import (
 )
 from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.protocol.meta import RequestMeta, read_request_meta
+from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.sealing import BadState
 from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
 from mcp_workbench.session import methods
@@ -37,6 +39,8 @@ from mcp_workbench.session.news import ListenStream, News, without_subscription
 from mcp_workbench.session.questions import Question, Questions, may_be_asked
 from mcp_workbench.session.services import Services
 from mcp_workbench.transport.link import Link
+
+log = logging.getLogger(__name__)
 
 # Requests that one client may have under way at once. Far beyond what agents do; a bound on what we hold for them.
 MOST_CALLS: Final = 10_000
@@ -141,10 +145,27 @@ class Session:
         if not messages.is_valid_id(id):
             self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
             return
+        if id in self.calls or id in self.streams:
+            self._refuse(id, INVALID_REQUEST, "a request with this id is still under way")
+            return
+        try:
+            self._take_in(id, method, raw_params)
+        except RecursionError:
+            self._give_up(id, INVALID_PARAMS, "the request is nested too deeply")
+        except Exception:
+            # A defect of ours. The request must end all the same.
+            log.exception("a request could not be handled; please report this")
+            self._give_up(id, INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
+
+    def _give_up(self, id: bytes, code: int, message: str) -> None:
+        self.calls.pop(id, None)
+        self._refuse(id, code, message)
+
+    def _take_in(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
         try:
             params = {} if isinstance(raw_params, UnsetType) else decode_object(raw_params)
-        except (DecodeError, ValidationError):
-            self._refuse(id, INVALID_PARAMS, "`params` must be an object")
+        except (DecodeError, ValidationError) as error:
+            self._refuse(id, INVALID_PARAMS, f"`params` cannot be used: {error}")
             return
         meta = params.pop("_meta", None)
         if method == "initialize":
@@ -183,9 +204,6 @@ class Session:
 
     def _admit(self, id: bytes, method: str, meta: Raw | None) -> ClientCall | None:
         """Take a request in, in its era; refuse it where that era's rules are broken."""
-        if id in self.calls or id in self.streams:
-            self._refuse(id, INVALID_REQUEST, "a request with this id is still under way")
-            return None
         if self.is_draining:
             self._refuse(id, INTERNAL_ERROR, "the workbench is shutting down")
             return None
@@ -307,10 +325,10 @@ class Session:
 
     # ── messages to the client ──
 
-    def finish(self, call: ClientCall, kind: bytes, payload: bytes | Raw) -> None:
+    def finish(self, call: ClientCall, kind: bytes, *parts: Part) -> None:
         """The one answer to a call: `kind` is `result` or `error`. A call that was cancelled gets none."""
         if self.calls.pop(call.id, None) is call:
-            self._link.send(b'{"jsonrpc":"2.0","id":%b,"%b":' % (call.id, kind), payload, b"}")
+            self._link.send(b'{"jsonrpc":"2.0","id":%b,"%b":' % (call.id, kind), *parts, b"}")
 
     def notify(self, method: str, params: bytes | Raw | None = None, about: bytes | None = None) -> None:
         """A notification to the client. `about` is the request of the client's that it belongs to."""

@@ -73,7 +73,7 @@ class ChildLink:
         state = "running" if self.exit_status is None else describe_exit(self.exit_status)
         return f"<ChildLink pid={self.pid} {state}>"
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         """Send one message."""
         self._writer.write(*parts, b"\n")
         if self._writer.unsent_bytes > MOST_UNSENT_BYTES and not self._closed:

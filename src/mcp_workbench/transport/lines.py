@@ -34,6 +34,8 @@ class LineFeed:
     def _deliver(self, lines: list[bytes]) -> None:
         receiver = self._receiver
         for line in lines:
+            if not line:
+                continue
             try:
                 receiver.on_message(line)
             except Exception:

@@ -33,7 +33,7 @@ class Receiver(Protocol):
 class Link(Protocol):
     """One message-wise connection to a peer."""
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         """Send one message, given in parts. Never blocks, never raises: a link that has failed tells its receiver.
 
         `about` is the id of the peer's request that the message belongs to, where it is not the answer itself: over

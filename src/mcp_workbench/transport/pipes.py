@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcp_workbench.transport.memory import keep_some
+from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon, keep_some
 
 # glibc serves up to 128 KiB from its heap and maps larger blocks anew each time, page faults included. So reads start
 # below that and grow only while a peer keeps them full, which is when a large message is on its way.
@@ -79,7 +79,7 @@ class Batch:
 class PipeReader:
     """Calls back with what a descriptor brings, then once with its end. Owns and closes the descriptor."""
 
-    __slots__ = ("_batch", "_closed", "_ended", "_fd", "_loop", "_on_data", "_pollable", "_size", "paused")
+    __slots__ = ("_batch", "_closed", "_ended", "_fd", "_in_a_row", "_loop", "_on_data", "_pollable", "_size", "paused")
 
     def __init__(self, batch: Batch, fd: int, on_data: Callable[[bytes], None], ended: Callable[[], None]) -> None:
         self._batch = batch
@@ -88,6 +88,8 @@ class PipeReader:
         self._on_data = on_data
         self._ended = ended
         self._size = SMALL_READ
+        # Bytes that came since reads became large.
+        self._in_a_row = 0
         self._closed = False
         self._pollable = True
         self.paused = True
@@ -137,11 +139,17 @@ class PipeReader:
             self.close()
             self._ended()
             return
-        if len(data) < SMALL_READ:
-            self._size = SMALL_READ
-        elif self._size == SMALL_READ:
-            self._size = LARGE_READ
-            keep_some()
+        if self._size == SMALL_READ:
+            if len(data) == SMALL_READ:
+                self._size = LARGE_READ
+                keep_some()
+        else:
+            self._in_a_row += len(data)
+            if len(data) < SMALL_READ:
+                self._size = SMALL_READ
+                if self._in_a_row > KEPT_BYTES:
+                    give_back_soon(self._loop)
+                self._in_a_row = 0
         self._batch.run(self._on_data, data)
 
 
@@ -156,6 +164,7 @@ class PipeWriter:
         "_loop",
         "_parts",
         "_queued",
+        "_was_large",
         "_waiting",
         "on_drained",
         "unsent_bytes",
@@ -169,13 +178,15 @@ class PipeWriter:
         self._parts: list[bytes | memoryview] = []
         self._queued = False
         self._waiting = False
+        # More had to wait for the peer than we keep in memory.
+        self._was_large = False
         self._closed = False
         self.unsent_bytes = 0
         # Called when a queue that had to wait for the peer is empty again.
         self.on_drained: Callable[[], None] | None = None
         os.set_blocking(fd, False)
 
-    def write(self, *parts: bytes | Raw) -> None:
+    def write(self, *parts: bytes | Raw | memoryview) -> None:
         """Queue parts; they leave together with the rest of the batch."""
         if self._closed:
             return
@@ -196,6 +207,7 @@ class PipeWriter:
                 self._write_some()
             except BlockingIOError:
                 self._waiting = True
+                self._was_large = self._was_large or self.unsent_bytes > KEPT_BYTES
                 self._loop.add_writer(self._fd, self._writable)
             except OSError as error:
                 self.close()
@@ -226,7 +238,12 @@ class PipeWriter:
         self._loop.remove_writer(self._fd)
         self._waiting = False
         self.flush()
-        if not self._parts and self.on_drained is not None:
+        if self._parts:
+            return
+        if self._was_large:
+            self._was_large = False
+            give_back_soon(self._loop)
+        if self.on_drained is not None:
             self.on_drained()
 
     def close(self) -> None:
@@ -236,6 +253,8 @@ class PipeWriter:
         self._closed = True
         self._parts.clear()
         self.unsent_bytes = 0
+        if self._was_large:
+            give_back_soon(self._loop)
         if self._waiting:
             self._loop.remove_writer(self._fd)
         os.close(self._fd)

@@ -49,7 +49,7 @@ class StdioLink:
         widen(self._write_fd)
         self._writer.on_drained = self._reader.resume
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         """Send one message."""
         writer = self._writer
         writer.write(*parts, b"\n")
@@ -71,6 +71,8 @@ class StdioLink:
             return
         self._closed = True
         self._reader.close()
+        # The last answers may have been written in this very turn of the loop.
+        self._writer.flush()
         with contextlib.suppress(OSError):
             os.dup2(self._write_fd, 1)
             os.set_blocking(1, self._was_blocking)

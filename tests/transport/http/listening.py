@@ -26,7 +26,8 @@ class Request:
 class Reply:
     """What a scripted server does with a request: it writes what it likes."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
         self._writer = writer
 
     async def raw(self, data: bytes) -> None:
@@ -58,8 +59,8 @@ class Reply:
 
     async def wait_gone(self) -> None:
         """Until the client closes the connection."""
-        with contextlib.suppress(Exception):
-            await self._writer.wait_closed()
+        with contextlib.suppress(ConnectionError):
+            await self._reader.read(1)
 
 
 Handler = Callable[[Request, Reply], Awaitable[None]]
@@ -92,7 +93,7 @@ class ScriptedHttp:
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
                 request = Request(method, path, headers, body)
                 self.requests.append(request)
-                await self._handler(request, Reply(writer))
+                await self._handler(request, Reply(reader, writer))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:

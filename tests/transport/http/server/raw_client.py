@@ -104,7 +104,7 @@ class RawConnection:
         return response
 
     async def request(
-        self, method: str = "POST", path: str = "/mcp", body: bytes | Json | None = None, **headers: str | None
+        self, method: str = "POST", path: str = "/mcp", body: bytes | Json | None = None, **headers: Any
     ) -> Response:
         """Send a request; names of headers have underscores, and None takes one out."""
         await self.send(written(method, path, body, **headers))
@@ -121,7 +121,7 @@ class RawConnection:
         self.writer.close()
 
 
-def written(method: str, path: str, body: bytes | Json | None = None, **headers: str | None) -> bytes:
+def written(method: str, path: str, body: bytes | Json | None = None, **headers: Any) -> bytes:
     """A request as it goes over the wire."""
     data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     given = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -165,7 +165,7 @@ class RawClient:
         return connection
 
     async def request(
-        self, method: str = "POST", path: str = "/mcp", body: bytes | Json | None = None, **headers: str | None
+        self, method: str = "POST", path: str = "/mcp", body: bytes | Json | None = None, **headers: Any
     ) -> Response:
         """On a connection of its own."""
         return await (await self.connect()).request(method, path, body, **headers)

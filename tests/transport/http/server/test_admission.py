@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mcp_workbench.transport.http.server.admission import Admission, Anonymous, BearerToken, is_loopback, is_wildcard
@@ -119,7 +121,9 @@ def test_the_token_opens(header: str) -> None:
     assert BearerToken("secret").principal(header) == "token"
 
 
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Basic secret", "ü"])
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Basic secret", "ü"]
+)
 def test_nothing_else_does(header: str | None) -> None:
     assert BearerToken("secret").principal(header) is None
 
@@ -135,7 +139,7 @@ def test_loopback_and_wildcard_are_known() -> None:
 
 
 @pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
-async def test_strangers_are_refused_before_anything_is_started(headers: dict[str, str]) -> None:
+async def test_strangers_are_refused_before_anything_is_started(headers: dict[str, Any]) -> None:
     async with echoing() as house:
         response = await house.client.request(body=b"not even JSON", **headers)
         assert response.status == 403
@@ -181,7 +185,7 @@ async def test_a_token_is_asked_for() -> None:
         ({"accept": None}, 200),
     ],
 )
-async def test_types_are_checked(headers: dict[str, str | None], status: int) -> None:
+async def test_types_are_checked(headers: dict[str, Any], status: int) -> None:
     async with echoing() as house:
         assert (await house.client.request(body=initialize(), **headers)).status == status
 

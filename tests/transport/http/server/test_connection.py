@@ -84,7 +84,9 @@ async def test_what_is_not_http_is_answered_with_400_or_silence(data: bytes) -> 
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.binary(max_size=60) | st.sampled_from([ECHO, b"\r\n", b"GET / HTTP/1.1\r\n", b"\r\n\r\n"]), max_size=6))
+@given(
+    st.lists(st.binary(max_size=60) | st.sampled_from([ECHO, b"\r\n", b"GET / HTTP/1.1\r\n", b"\r\n\r\n"]), max_size=6)
+)
 def test_no_bytes_whatsoever_take_the_server_down(pieces: list[bytes]) -> None:
     async def run() -> None:
         async with echoing() as house:
@@ -109,9 +111,11 @@ async def test_a_head_that_never_ends_is_too_large() -> None:
 
 
 async def test_whoever_connects_and_says_nothing_does_not_stay() -> None:
-    async with echoing(Limits(head_seconds=0.05, keep_alive_seconds=0.05)) as house:
-        connection = await house.client.connect()
+    async with echoing(Limits(head_seconds=0.05)) as house:
+        connection, stray = await house.client.connect(), await house.client.connect()
+        await stray.send(b"\r\n")
         assert await connection.closed() == b""
+        assert await stray.closed() == b""
 
 
 async def test_a_slow_head_times_out() -> None:
@@ -150,10 +154,14 @@ async def test_a_call_under_way_is_not_idle() -> None:
         connection = await house.client.connect()
         await connection.send(written("POST", "/mcp", modern("later"), **modern_headers("later")))
         await house.under_way()
+        # White space after a request is allowed, and the beginning of a next one while this is under way.
+        await connection.send(b"\r\n" + ECHO[:5])
         quiet = await house.client.connect()
         assert await quiet.closed() == b"", "time has passed"
         house.last.answer(b"1", {})
         assert (await connection.response()).status == 200
+        await connection.send(ECHO[5:])
+        assert (await connection.response()).status in (200, 408)
 
 
 async def test_a_body_beyond_the_limit_is_refused_by_what_it_declares() -> None:

@@ -12,10 +12,10 @@ from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import EchoSession, House, echoing
 from tests.transport.http.server.raw_client import RawConnection, Response, initialize, legacy, written
 
-EVENTS = {"accept": "text/event-stream", "content_type": None}
+EVENTS: dict[str, Any] = {"accept": "text/event-stream", "content_type": None}
 
 
-async def post(house: House, session: str, body: Any, **headers: str | None) -> Response:
+async def post(house: House, session: str, body: Any, **headers: Any) -> Response:
     return await house.client.request(body=body, mcp_session_id=session, **headers)
 
 
@@ -26,7 +26,7 @@ async def begin(house: House, session: str, body: Any) -> RawConnection:
     return connection
 
 
-async def listen(house: House, session: str, **headers: str | None) -> Response:
+async def listen(house: House, session: str, **headers: Any) -> Response:
     return await house.client.request("GET", mcp_session_id=session, **{**EVENTS, **headers})
 
 

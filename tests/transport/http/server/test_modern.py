@@ -75,8 +75,10 @@ async def test_a_disconnect_cancels() -> None:
 
 @pytest.mark.parametrize(
     ("code", "status"),
-    [(-32700, 400), (-32600, 400), (-32602, 400), (-32020, 400), (-32021, 400), (-32022, 400), (-32601, 404)]
-    + [(-32603, 200), (-32002, 200), (7, 200)],
+    [
+        *((-32700, 400), (-32600, 400), (-32602, 400), (-32020, 400), (-32021, 400), (-32022, 400), (-32601, 404)),
+        *((-32603, 200), (-32002, 200), (7, 200)),
+    ],
 )
 async def test_the_status_follows_the_code_of_the_error(code: int, status: int) -> None:
     async with echoing() as house:

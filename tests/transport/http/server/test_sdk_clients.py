@@ -23,7 +23,7 @@ ERAS = ("legacy", "auto")
 
 @contextlib.asynccontextmanager
 async def workbench(config: Path, limits: Limits | None = None) -> AsyncIterator[HttpServer]:
-    gateway = Gateway(load(config, os.environ), Options(use_cache=False))
+    gateway = Gateway(load(str(config), os.environ), Options(use_cache=False))
     async with gateway.running():
         options = HttpOptions(port=0, limits=limits or Limits())
         server = await serve_http(options, gateway.make_session, parameters_of=gateway.parameters_of)

@@ -106,7 +106,7 @@ class HttpLink:
 
     # ── for those who use it (`ServerLink`) ──
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         """Send one message."""
         if self._is_closed or self._is_forgotten:
             return

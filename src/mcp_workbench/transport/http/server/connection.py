@@ -80,6 +80,7 @@ class Connection(asyncio.Protocol):
         "_body_bytes",
         "_body_since",
         "_connections",
+        "_has_served",
         "_head_bytes",
         "_head_since",
         "_is_declining",
@@ -116,6 +117,7 @@ class Connection(asyncio.Protocol):
         self._queue: deque[tuple[Arrival, bytes, bool, bool]] = deque()
         self._is_lingering = False
         self._is_declining = False
+        self._has_served = False
         self._quiet_since = 0.0
         self._unsent_before = 0
         self.is_chunking = True
@@ -148,6 +150,7 @@ class Connection(asyncio.Protocol):
     def responded(self) -> None:
         """The response is whole: the next request may be answered."""
         self._outlet = None
+        self._has_served = True
         self._quiet_since = self._loop.time()
         if not self.is_kept:
             self._linger_or_close()
@@ -203,8 +206,6 @@ class Connection(asyncio.Protocol):
             return
         if self._body_since is None:
             self._head_bytes += len(data)
-            if self._head_since is None:
-                self._head_since = self._loop.time()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -245,6 +246,7 @@ class Connection(asyncio.Protocol):
             return
         self._arrival = Arrival()
         self._url = b""
+        self._head_since = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
         """A piece of its target."""
@@ -383,10 +385,13 @@ class Connection(asyncio.Protocol):
             patience = self._limits.body_seconds + self._body_bytes / self._limits.body_rate
             if now - self._body_since > patience:
                 self._refuse_bluntly(408)
+        elif self._outlet is not None:
+            # It waits for us; whether it reads is the response's to watch.
+            pass
         elif self._head_since is not None:
             if now - self._head_since > self._limits.head_seconds:
                 self._refuse_bluntly(408)
-        elif self._outlet is None:
+        else:
             self._on_quiet(now)
 
     def _on_quiet(self, now: float) -> None:
@@ -395,7 +400,9 @@ class Connection(asyncio.Protocol):
             # An answer that is being read, however slowly.
             self._unsent_before = unsent
             self._quiet_since = now
-        elif now - self._quiet_since > self._limits.keep_alive_seconds:
+        elif now - self._quiet_since > (
+            self._limits.keep_alive_seconds if self._has_served else self._limits.head_seconds
+        ):
             if unsent:
                 self.abort()
             else:

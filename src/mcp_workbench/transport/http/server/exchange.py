@@ -66,7 +66,7 @@ class Exchange:
 
     # The link
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         """Send one message to the client. There is one stream, and everything is about the one request."""
         if self.is_over:
             return

@@ -144,7 +144,7 @@ class LegacySession:
 
     # ── to the client: the link ──
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         """Send one message."""
         if self.is_over:
             return

@@ -1,0 +1,167 @@
+"""What a server asks: whose call its question belongs to, how long that call may then take, and the way back.
+
+Nothing on the wire of a legacy server says which call a question belongs to. Owns the open questions of one link and
+the rule for that. Refuses to know how a client is asked (`Correspondent`).
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Raw
+
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, decode_object, error_response
+from mcp_workbench.transport.link import Link
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
+
+# While the client answers a question of the server, the call that the question belongs to waits with it. People need
+# minutes for a form, not hours.
+QUESTION_TIMEOUT: Final = 900.0
+# Requests of one server that may wait for an answer at once; a bound on what we hold for it.
+MOST_QUESTIONS: Final = 1000
+# Calls that a question is thought to belong to, at most.
+MOST_CANDIDATES: Final = 100
+# Many servers ask for roots as soon as the handshake is done, moments before the call that they were started for. A
+# client that can be asked only in a call is asked with that one, if it comes this soon.
+HELD_SECONDS: Final = 10.0
+SERVER_GONE: Final = Raw(b'{"reason":"the server is gone"}')
+
+
+class _Question:
+    """A request of the server that a client has been asked."""
+
+    __slots__ = ("asked_at", "correspondent", "exchanges")
+
+    def __init__(self, correspondent: Correspondent, exchanges: list[ForwardedExchange], asked_at: float) -> None:
+        self.correspondent = correspondent
+        # The calls that it may belong to.
+        self.exchanges = exchanges
+        self.asked_at = asked_at
+
+
+class _Held:
+    """A request of the server that nobody can be asked yet."""
+
+    __slots__ = ("method", "params", "timer")
+
+    def __init__(self, method: str, params: Raw | None, timer: TimerHandle) -> None:
+        self.method = method
+        self.params = params
+        self.timer = timer
+
+
+class Asking:
+    """All open questions of one server."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self.held_seconds = HELD_SECONDS
+        self._traffic = traffic
+        self._open: dict[bytes, _Question] = {}
+        self._held: dict[bytes, _Held] = {}
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._held)
+
+    def on_request(self, link: Link, id: bytes, method: str, params: Raw | None) -> None:
+        """The server asks something."""
+        if len(self) >= MOST_QUESTIONS:
+            link.send(error_response(id, INTERNAL_ERROR, f"{MOST_QUESTIONS} requests wait for an answer"))
+        elif self._ask(id, method, params):
+            return
+        elif self._may_be_asked_later(method):
+            timer = self._traffic.loop.call_later(self.held_seconds, self._refuse_held, id)
+            self._held[id] = _Held(method, None if params is None else Raw(bytes(params)), timer)
+        else:
+            link.send(_refusal(id, method))
+
+    def on_call(self, exchange: ForwardedExchange) -> None:
+        """A call has been sent: what could not be asked without one may belong to it."""
+        for id, held in list(self._held.items()):
+            if exchange.can_be_asked(held.method):
+                self._held.pop(id).timer.cancel()
+                if not self._ask(id, held.method, held.params):
+                    self._traffic.send(_refusal(id, held.method))
+
+    def take(self, id: bytes) -> bool:
+        """A question is over: answered, or given up by the server. False when it was over before."""
+        question = self._open.pop(id, None)
+        if question is not None:
+            self._restart_clocks(question)
+        return question is not None
+
+    def on_cancelled(self, id: bytes, params: Raw) -> None:
+        """The server gave a question up."""
+        held = self._held.pop(id, None)
+        if held is not None:
+            held.timer.cancel()
+        question = self._open.get(id)
+        if question is not None and self.take(id):
+            question.correspondent.relay_cancel(self._traffic, id, params)
+
+    def holds_up(self, exchange: object) -> bool:
+        """Whether this call waits for the answer to a question."""
+        return any(exchange in question.exchanges for question in self._open.values())
+
+    def end(self) -> None:
+        """The server is gone: nobody waits for answers any more."""
+        for held in self._held.values():
+            held.timer.cancel()
+        self._held.clear()
+        questions, self._open = self._open, {}
+        for id, question in questions.items():
+            question.correspondent.relay_cancel(self._traffic, id, SERVER_GONE)
+
+    def _ask(self, id: bytes, method: str, params: Raw | None) -> bool:
+        exchanges = self._calls_that_may_ask(method)
+        correspondent = exchanges[0] if exchanges else self._traffic.audience
+        if correspondent is None:
+            return False
+        now = self._traffic.loop.time()
+        # Entered first: the answer may come before this returns.
+        self._open[id] = _Question(correspondent, exchanges, now)
+        if not correspondent.relay_request(self._traffic, id, method, params):
+            self._open.pop(id, None)
+            return False
+        for exchange in exchanges if id in self._open else ():
+            exchange.deadline = now + QUESTION_TIMEOUT
+        return True
+
+    def _calls_that_may_ask(self, method: str) -> list[ForwardedExchange]:
+        """Which calls a question may belong to, the one that it is taken to belong to first.
+
+        Of the calls under way whose client can answer such a question, it is the youngest one: servers ask early in a
+        call, and an older call has had its chance to. Should that be wrong, the answer still reaches the server's
+        question; and none of these calls runs out of time over it.
+        """
+        fitting = (call for call in self._traffic.calls_youngest_first() if call.can_be_asked(method))
+        return list(islice(fitting, MOST_CANDIDATES))
+
+    def _may_be_asked_later(self, method: str) -> bool:
+        """Whether a call is missing, and nothing else: one that is under way would be held up by waiting for another.
+
+        Capabilities are named like the methods that they allow.
+        """
+        if next(self._traffic.calls_youngest_first(), None) is not None:
+            return False
+        return method.partition("/")[0] in decode_object(self._traffic.identity.capabilities)
+
+    def _refuse_held(self, id: bytes) -> None:
+        held = self._held.pop(id)
+        self._traffic.send(_refusal(id, held.method))
+
+    def _restart_clocks(self, question: _Question) -> None:
+        """The calls that a question may have belonged to go on, unless another one holds them up."""
+        held_up = {exchange for each in self._open.values() for exchange in each.exchanges}
+        now = self._traffic.loop.time()
+        for exchange in question.exchanges:
+            exchange.latest += now - question.asked_at
+            if exchange not in held_up:
+                exchange.deadline = now + exchange.timeout
+
+
+def _refusal(id: bytes, method: str) -> bytes:
+    return error_response(id, METHOD_NOT_FOUND, f"the client does not support `{method}`")

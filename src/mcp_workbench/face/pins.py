@@ -1,0 +1,109 @@
+"""Pinned tools: chosen ones that stand beside the two of the face `proxy`, for use in every conversation.
+
+Owns the names they are shown under, which every client accepts, and what is said of pins that lead nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from zlib import crc32
+
+from msgspec import DecodeError, Raw, ValidationError
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.names import Target
+from mcp_workbench.face.base import renamed
+from mcp_workbench.face.paths import Ambiguous, Meant, find, related
+from mcp_workbench.jsonrpc.messages import decode_object, encode
+
+# Claude Code puts tools behind a search of its own unless they carry this.
+ALWAYS_LOAD: Final = {"anthropic/alwaysLoad": True}
+# What the strictest clients accept in the name of a tool.
+_ACCEPTED: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+LONGEST_NAME: Final = 64
+
+
+class Pins:
+    """What `pin` in the configuration names."""
+
+    def __init__(self, catalog: Catalog, report: Callable[[str], None]) -> None:
+        self._catalog = catalog
+        self._report = report
+        self._kept: tuple[int, dict[str, Target]] = (-1, {})
+
+    def __bool__(self) -> bool:
+        return bool(self._catalog.config.pin)
+
+    def servers(self) -> list[ServerEntry]:
+        """The servers that pinned tools are on, or can be on."""
+        found: dict[tuple[str, str], ServerEntry] = {}
+        for path in self._catalog.config.pin:
+            meant = find(self._catalog, path)
+            entries = [meant.entry] if isinstance(meant, Meant) else related(self._catalog, path)
+            found.update({(entry.toolbox, entry.name): entry for entry in entries})
+        return list(found.values())
+
+    def unheard(self) -> list[ServerEntry]:
+        """The servers that have to speak before all pinned tools are known."""
+        found: dict[tuple[str, str], ServerEntry] = {}
+        for path in self._catalog.config.pin:
+            meant = find(self._catalog, path)
+            if isinstance(meant, Ambiguous) or (isinstance(meant, Meant) and meant.is_known):
+                continue
+            # What is remembered may be out of date.
+            entries = [entry for entry in related(self._catalog, path) if not entry.is_live]
+            found.update({(entry.toolbox, entry.name): entry for entry in entries})
+        return list(found.values())
+
+    def targets(self) -> dict[str, Target]:
+        """Pinned tools by the name they are shown under, as far as they are known."""
+        if self._kept[0] != self._catalog.revision:
+            found: dict[str, Target] = {}
+            for path in self._catalog.config.pin:
+                meant = find(self._catalog, path)
+                if isinstance(meant, Meant) and meant.is_known:
+                    entry, tool = meant.entry, meant.tool
+                    if entry.failure is None:
+                        found[shown_as(entry, tool)] = Target(entry, tool, entry.tools[tool])
+                else:
+                    self._say(path, meant)
+            self._kept = self._catalog.revision, found
+        return self._kept[1]
+
+    def definitions(self) -> list[bytes]:
+        """Pinned tools as they are shown."""
+        return [_pinned(target, name) for name, target in self.targets().items()]
+
+    def _say(self, path: str, meant: object) -> None:
+        if isinstance(meant, Ambiguous):
+            listed = ", ".join(f"`{each}`" for each in meant.paths[:5])
+            self._report(f"pinned tool `{path}` can be any of {listed}; name it whole in `pin`")
+        elif all(entry.is_live for entry in related(self._catalog, path)):
+            hidden = isinstance(meant, Meant) and meant.tool in meant.entry.hidden
+            why = "is excluded by `toolFilters`" if hidden else "does not exist"
+            self._report(f"pinned tool `{path}` {why}; correct `pin` in the configuration")
+
+
+def shown_as(entry: ServerEntry, tool: str) -> str:
+    """`toolbox__server_tool`; where a client would not accept that, something near to it with a checksum."""
+    wanted = f"{entry.toolbox}__{entry.name}_{tool}"
+    name = "".join(letter if letter in _ACCEPTED else "_" for letter in wanted)
+    if name == wanted and len(name) <= LONGEST_NAME:
+        return name
+    mark = f"_{crc32(wanted.encode()):08x}"
+    return name[: LONGEST_NAME - len(mark)] + mark
+
+
+def _pinned(target: Target, name: str) -> bytes:
+    members = decode_object(renamed(target.definition, name))
+    try:
+        own = decode_object(members["_meta"])
+    except (KeyError, DecodeError, ValidationError):
+        own = {}
+    members["_meta"] = Raw(encode({**own, **ALWAYS_LOAD}))
+    if target.entry.config.result_budget:
+        # A result that is shortened has no structured content, and clients insist on it where this is declared.
+        members.pop("outputSchema", None)
+    return encode(members)

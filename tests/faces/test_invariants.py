@@ -1,0 +1,160 @@
+"""The three invariants of duplicate servers, for any names: isolation, unique names, correct delegation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.json import decode, encode
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.downstream.pool import Pool
+from mcp_workbench.face.base import Face
+from mcp_workbench.face.decisions import Forward, Reject
+from mcp_workbench.face.dynamic import DynamicFace
+from mcp_workbench.face.flat import FlatFace
+from mcp_workbench.face.view import View
+from mcp_workbench.protocol.handshake import ServerProfile
+
+# Few characters, so that names collide; those that separate are among them.
+pieces = st.text("ab_:", min_size=1, max_size=4)
+# As the configuration allows them: no `__` in names of toolboxes and servers.
+allowed = pieces.filter(lambda name: "__" not in name)
+tools = st.lists(pieces, unique=True, max_size=4)
+layouts = st.dictionaries(allowed, st.dictionaries(allowed, tools, min_size=1, max_size=3), min_size=1, max_size=3)
+separators = st.text("_:a-", min_size=1, max_size=2)
+Layout = dict[str, dict[str, list[str]]]
+
+
+def catalog_of(layout: Layout, *, plain: bool = False, rename: dict[str, str] | None = None) -> Catalog:
+    toolboxes = {
+        toolbox: ToolboxConfig(
+            name=toolbox,
+            description="",
+            servers={server: ServerConfig(name=server, command="x", rename=rename or {}) for server in servers},
+        )
+        for toolbox, servers in layout.items()
+    }
+    catalog = Catalog(WorkbenchConfig(path="x", toolboxes=toolboxes, plain=plain), ManifestStore(lambda: None))
+    for entry in catalog.entries():
+        named = layout[entry.toolbox][entry.name]
+        definitions = {name: Raw(encode({"name": name, "inputSchema": {}})) for name in named}
+        catalog.learn(entry, Offer(ServerProfile("legacy", "2025-11-25"), {"tools": definitions}))
+    return catalog
+
+
+def places(layout: Layout) -> set[tuple[str, str, str]]:
+    return {
+        (box, server, tool) for box, servers in layout.items() for server, named in servers.items() for tool in named
+    }
+
+
+def everything_open(catalog: Catalog) -> View:
+    view = View("")
+    view.opened.update(dict.fromkeys(catalog.toolboxes))
+    return view
+
+
+def delegations(face: Face, view: View) -> dict[str, tuple[str, str, str]]:
+    """Where each name that is shown leads."""
+    shown = [decode(definition)["name"] for definition in face.tools(view)]
+    assert len(set(shown)) == len(shown), "a name is shown once"
+    found = {}
+    for name in shown:
+        if name == "open_toolbox" and isinstance(face, DynamicFace):
+            continue
+        decision = face.resolve_tool(view, {"name": Raw(encode(name)), "arguments": Raw(b"{}")})
+        assert isinstance(decision, Forward)
+        body: Any = decode(decision.body + b"}")
+        assert body["name"] == decision.item, "the server is called under its own name"
+        found[name] = (decision.entry.toolbox, decision.entry.name, decision.item)
+    return found
+
+
+def check(face: Face, view: View, layout: Layout, form: Any) -> None:
+    """Every tool is shown once under its name and leads to itself, or shares its name and is refused."""
+    names: dict[str, list[tuple[str, str, str]]] = {}
+    for place in sorted(places(layout)):
+        names.setdefault(form(*place), []).append(place)
+    expected = {name: rivals[0] for name, rivals in names.items() if len(rivals) == 1}
+    assert delegations(face, view) == expected
+    for name in names.keys() - expected.keys():
+        decision = face.resolve_tool(view, {"name": Raw(encode(name))})
+        assert isinstance(decision, Reject)
+        assert all(f"`{'/'.join(place)}`" in decision.message for place in names[name])
+
+
+@pytest.mark.requirement("invariants.names", "invariants.delegation")
+@given(layouts)
+def test_registered_names_are_unique_and_lead_to_their_own_tool(layout: Layout) -> None:
+    catalog = catalog_of(layout)
+    check(
+        DynamicFace(catalog),
+        everything_open(catalog),
+        layout,
+        lambda box, server, tool: f"{box}__{server}_{tool}",
+    )
+
+
+@pytest.mark.requirement("invariants.names", "invariants.delegation", "flat.lookup")
+@given(layouts, separators)
+def test_flat_names_are_unique_and_lead_to_their_own_tool(layout: Layout, separator: str) -> None:
+    catalog = catalog_of(layout)
+    check(FlatFace(catalog, separator, prefix=True), View(""), layout, lambda *place: separator.join(place))
+
+
+@pytest.mark.requirement("invariants.names", "invariants.delegation", "flat.no-prefix")
+@given(st.dictionaries(allowed, tools, min_size=1, max_size=4), separators)
+def test_names_without_prefix_are_unique_and_lead_to_their_own_tool(
+    servers: dict[str, list[str]], separator: str
+) -> None:
+    layout = {"default": servers}
+    uses = [tool for named in servers.values() for tool in named]
+
+    def form(box: str, server: str, tool: str) -> str:
+        return tool if uses.count(tool) == 1 else server + separator + tool
+
+    check(FlatFace(catalog_of(layout, plain=True), separator, prefix=False), View(""), layout, form)
+
+
+@pytest.mark.requirement("dynamic.names")
+@given(layouts, st.data())
+def test_registered_names_do_not_depend_on_what_else_is_open(layout: Layout, data: st.DataObject) -> None:
+    catalog = catalog_of(layout)
+    face = DynamicFace(catalog)
+    everything = delegations(face, everything_open(catalog))
+    view = View("")
+    for toolbox in data.draw(st.permutations(list(layout))):
+        view.opened[toolbox] = None
+        # Within a toolbox a name never depends on other toolboxes: none of their names may hold what separates them.
+        assert delegations(face, view).items() <= everything.items()
+
+
+@pytest.mark.requirement("invariants.isolation")
+@given(layouts, st.lists(st.sampled_from(["", "ann", "bob"]), min_size=2, max_size=2))
+def test_no_two_toolboxes_and_no_two_principals_share_a_connection(layout: Layout, principals: list[str]) -> None:
+    async def connect() -> None:
+        catalog = catalog_of(layout)
+
+        def refuse(work: Any) -> Any:
+            raise AssertionError("nothing is started")
+
+        pool = Pool(catalog, b"{}", refuse, refuse)
+        made = {}
+        for principal in principals:
+            for entry in catalog.entries():
+                key = (entry.toolbox, entry.name, principal)
+                connection = pool.connection(entry, principal, b"{}")
+                assert made.setdefault(key, connection) is connection, "the same callers share it"
+                assert connection.traffic is not None
+        assert len({id(connection) for connection in made.values()}) == len(made)
+        assert len({id(connection.traffic) for connection in made.values()}) == len(made)
+
+    asyncio.run(connect())

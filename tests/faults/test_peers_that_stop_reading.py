@@ -1,0 +1,102 @@
+"""A client or a server stops reading: what we hold for it is bounded, and only that peer is timed out or dropped."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mcp_workbench.transport.child import MOST_UNSENT_BYTES
+from mcp_workbench.transport.stdio import DROP_ABOVE, PAUSE_ABOVE
+from tests.faults.bad_client import MuteClient, initialize, line
+from tests.faults.stage import Faults, bad_entry, error_text, use
+from tests.faults.vitals import resident_bytes
+from tests.support.processes import eventually
+from tests.support.workbench import logged, workbench_command
+
+MIB = 1024 * 1024
+
+
+def large(id: int, size: int = MIB) -> bytes:
+    return line(id, "tools/call", {"name": "use_tool", "arguments": use("bad", "large", {"bytes": size})})
+
+
+async def test_a_client_that_reads_late_gets_everything_and_is_not_read_from_meanwhile(faults: Faults) -> None:
+    """Its answers wait for it; its further requests stay in the pipe, where they cost it and not us."""
+    log = faults.path("log")
+    config = faults.write_config({"bad": bad_entry("--log", log)})
+    spawned = MuteClient.spawn(workbench_command(config), faults.environment(), str(faults.path("stderr")))
+    async with spawned as client:
+        await client.write_all(initialize())
+        await client.read_answers(1)
+        await client.write_all(large(1) + large(2))
+        await client.read_answers(2)
+        before = resident_bytes(client.pid)
+        # More than the first bound, in one write, and nobody reads the answers.
+        count = 3 * PAUSE_ABOVE // MIB
+        await client.write_all(b"".join(large(number) for number in range(100, 100 + count)))
+        await eventually(lambda: len(logged(log, "tools/call")) == 2 + count, 30, "all of them at the server")
+        await eventually(lambda: resident_bytes(client.pid) - before > PAUSE_ABOVE, 30, "answers that wait")
+        # From here on the pipe fills up: it is not read any more.
+        padding = line("p", "ping", {"x": "x" * 60_000})
+        sent = 0
+        for _ in range(200):
+            sent += client.write(padding)
+            await asyncio.sleep(0.01)
+            if sent and client.write(b"") == 0 and sent % len(padding):
+                break
+        assert sent < 3 * MIB, "it is still being read"
+        assert resident_bytes(client.pid) - before < 2 * count * MIB + PAUSE_ABOVE
+        answers = await client.read_answers(count)
+        assert sorted(answer["id"] for answer in answers) == list(range(100, 100 + count))
+        await eventually(
+            lambda: resident_bytes(client.pid) < before * 1.1 + PAUSE_ABOVE, 30, "memory that has been given back"
+        )
+
+
+async def test_a_client_that_never_reads_is_given_up_at_the_second_bound(faults: Faults) -> None:
+    """Hundreds of megabytes that nobody takes: the client is taken for dead, and we end."""
+    config = faults.write_config({"bad": bad_entry(timeout=60)})
+    spawned = MuteClient.spawn(workbench_command(config), faults.environment(), str(faults.path("stderr")))
+    async with spawned as client:
+        await client.write_all(initialize())
+        await client.read_answers(1)
+        size = 32 * MIB
+        requests = b"".join(large(number, size) for number in range(DROP_ABOVE // size + 2))
+        await client.write_all(requests)
+        peak = 0
+
+        def ended() -> bool:
+            nonlocal peak
+            if client.process.poll() is not None:
+                return True
+            peak = max(peak, resident_bytes(client.pid))
+            return False
+
+        await eventually(ended, 60, "the end of the workbench")
+        assert client.process.returncode == 0
+        assert peak < DROP_ABOVE + 8 * size
+    assert "the client has not read" in faults.path("stderr").read_text()
+    faults.nothing_left_on_disk()
+
+
+async def test_a_server_that_stops_reading_times_out_and_holds_up_nobody(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry(timeout=1)}, large=True) as stage:
+        await stage.value("bad", "count")
+        deaf = await stage.start("bad", "deaf")
+        piled = [await stage.start("bad", "echo", {"x": "y" * MIB}) for _ in range(20)]
+        await stage.others_work()
+        for call in (deaf, *piled):
+            assert "did not answer within 1 s" in error_text(await call.result())
+        await stage.others_work()
+
+
+async def test_a_server_that_never_reads_is_given_up_at_its_bound_and_works_again(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry(timeout=60)}, large=True) as stage:
+        await stage.value("bad", "count")
+        deaf = await stage.start("bad", "deaf")
+        size = 32 * MIB
+        for _ in range(MOST_UNSENT_BYTES // size + 1):
+            call = await stage.start("bad", "echo", {"x": "y" * size})
+        assert "the server has not read" in error_text(await call.result())
+        assert "the server has not read" in error_text(await deaf.result())
+        await stage.others_work()
+        assert await stage.value("bad", "count") == {"count": 1}

@@ -1,0 +1,119 @@
+"""Large messages in both directions, one byte over the limit, floods on stderr.
+
+Time grows with the size and not faster, memory stays within four times the message, beyond the limit there is a clear
+error; what nobody asked for is drained and bounded.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.stage import Faults, Stage, bad_entry, error_text, use
+from tests.faults.vitals import forget_peak, peak_bytes, processor_seconds, resident_bytes
+from tests.support.client import Json, RpcError
+
+MIB = 1024 * 1024
+SIZES = (1, 16, 64)
+PATIENCE = 60.0
+# Four times the size should take four times the work. Twice that is noise; a reader that looks at everything again for
+# each piece would need sixteen times as much.
+LINEAR = 8.0
+# Work that does not depend on the size, and the grain of the measurement.
+WORK_FLOOR = 0.02
+
+
+async def measured(stage: Stage, method: str, params: Json) -> tuple[Json, float, int]:
+    """The result, the processor time and the memory beyond what there was."""
+    before = resident_bytes(stage.pid)
+    forget_peak(stage.pid)
+    began = processor_seconds(stage.pid)
+    result = await stage.client.request(method, params, timeout=PATIENCE)
+    return result, processor_seconds(stage.pid) - began, peak_bytes(stage.pid) - before
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_results_pass_in_linear_time_and_bounded_memory(faults: Faults, era: str) -> None:
+    async with faults.serving({"bad": bad_entry()}, era=era, large=True) as stage:
+        await stage.value("bad", "count")
+        work: dict[int, float] = {}
+        for size in SIZES:
+            params = {"name": "use_tool", "arguments": use("bad", "large", {"bytes": size * MIB})}
+            result, work[size], memory = await measured(stage, "tools/call", params)
+            assert len(result["content"][0]["text"]) > size * MIB - 200
+            assert memory <= 4 * size * MIB + stage.kept_bytes, f"{memory:,} bytes for {size} MiB"
+        assert work[64] <= LINEAR * work[16] + WORK_FLOOR, work
+        assert await stage.value("bad", "count") == {"count": 2}
+
+
+async def test_requests_pass_in_linear_time_and_bounded_memory(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry()}, large=True) as stage:
+        await stage.value("bad", "count")
+        work: dict[int, float] = {}
+        for size in SIZES:
+            params = {"name": "use_tool", "arguments": use("bad", "size", {"text": "x" * (size * MIB)})}
+            result, work[size], memory = await measured(stage, "tools/call", params)
+            assert result["structuredContent"]["bytes"] > size * MIB
+            assert memory <= 4 * size * MIB + stage.kept_bytes, f"{memory:,} bytes for {size} MiB"
+        assert work[64] <= LINEAR * work[16] + WORK_FLOOR, work
+
+
+async def test_the_limit_is_exact_and_one_byte_more_is_a_clear_error_for_that_call_alone(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry()}, large=True, maxMessageBytes=MIB) as stage:
+        await stage.value("bad", "count")
+        hanging = await stage.start("bad", "hang")
+        result = await stage.call("bad", "large", {"bytes": MIB})
+        assert not result.get("isError"), "exactly the limit passes"
+        for size in (MIB + 1, 2 * MIB, 40 * MIB):
+            text = await stage.failure("bad", "large", {"bytes": size})
+            assert text.startswith(f"[box/bad/large] the server's answer has {size} bytes, more than the limit")
+            assert "hint: raise `maxMessageBytes`" in text
+        await stage.client.cancel(hanging)
+        assert await stage.value("bad", "count") == {"count": 2}
+
+
+async def test_a_request_one_byte_over_the_limit_is_refused_and_the_connection_lives(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry()}, large=True, maxMessageBytes=MIB) as stage:
+        await stage.value("bad", "count")
+        line = b'{"jsonrpc":"2.0","id":"%d","method":"ping","params":{"x":"%b"}}'
+        for size, is_refused in ((MIB, False), (MIB + 1, True), (20 * MIB, True)):
+            message = line % (size, b"x" * (size - len(line % (size, b""))))
+            assert len(message) == size
+            await stage.client.send_bytes(message + b"\n")
+            await stage.client.wait_for(lambda: bool(stage.client.unmatched), "an answer")
+            answer = stage.client.unmatched.pop()
+            assert answer["id"] == str(size)
+            if is_refused:
+                assert answer["error"]["code"] == -32600
+                assert f"message of {size} bytes is larger than the limit" in answer["error"]["message"]
+            else:
+                assert answer["result"] == {}
+        with pytest.raises(RpcError, match="larger than the limit"):
+            await stage.call("bad", "size", {"text": "x" * MIB})
+        await stage.others_work()
+
+
+@pytest.mark.parametrize("lines", [True, False], ids=["lines", "no newline"])
+async def test_a_hundred_megabytes_on_stderr_are_drained_and_cost_nothing(faults: Faults, lines: bool) -> None:
+    async with faults.serving({"bad": bad_entry()}, large=True) as stage:
+        await stage.value("bad", "count")
+        before = resident_bytes(stage.pid)
+        forget_peak(stage.pid)
+        flooding = await stage.start("bad", "flood_stderr", {"bytes": 100_000_000, "lines": lines})
+        await stage.others_work()
+        assert (await flooding.result())["structuredContent"] == {"written": True}
+        assert peak_bytes(stage.pid) - before < 4 * MIB + stage.kept_bytes
+        text = await stage.failure("bad", "crash", {"stderr": "x" * 5000 + "\nthe very end\n"})
+        assert text.endswith("the very end") and len(text) < 12_000
+        assert len(stage.client.stderr) < 20_000
+
+
+async def test_answers_beyond_every_bound_at_once_fail_each_for_itself(faults: Faults) -> None:
+    """Many servers' worth of oversized answers never add up: they are dropped while they pass."""
+    async with faults.serving({"bad": bad_entry()}, large=True, maxMessageBytes=MIB) as stage:
+        await stage.value("bad", "count")
+        before = resident_bytes(stage.pid)
+        forget_peak(stage.pid)
+        calls = [await stage.start("bad", "large", {"bytes": 8 * MIB}) for _ in range(20)]
+        for call in calls:
+            assert "more than the limit" in error_text(await call.result())
+        assert peak_bytes(stage.pid) - before < 4 * MIB + stage.kept_bytes

@@ -1,0 +1,48 @@
+"""Face flat: what nobody is known to have is looked for at servers that are unheard yet, before it is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bridge.conversation import FINAL
+from tests.bridge.stage import ERAS, Json, staged, until
+
+COMPLETION: Json = {"ref": {"type": "ref/prompt", "name": "box:server:write"}, "argument": {"name": "a", "value": "x"}}
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("route", ["prompt", "resource", "completion"])
+async def test_the_first_request_of_a_client_reaches_a_server_that_nobody_has_heard_yet(era: str, route: str) -> None:
+    async with staged(era) as stage:
+        client = stage.client(era)
+        if route == "completion":
+            request = client.send_request("completion/complete", COMPLETION)
+            final: Json = {"completion": {"values": ["xy"]}}
+        else:
+            request = client.call(route)
+            final = FINAL[route]
+        await until(lambda: bool(stage.unanswered()))
+        (server,) = stage.gateway.played
+        server.reply(server.call, {**final, "resultType": "complete"} if era == "modern" else final)
+        assert {key: request.result[key] for key in final} == final
+
+
+async def test_a_subscription_reaches_a_server_that_nobody_has_heard_yet() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        request = client.send_request("resources/subscribe", {"uri": "test:///one"})
+        await until(lambda: request.answer is not None)
+        assert request.result == {}
+        (server,) = stage.gateway.played
+        assert [each["params"]["uri"] for each in server.requests("resources/subscribe")] == ["test:///one"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_no_server_has_is_refused_once_all_have_been_heard(era: str) -> None:
+    async with staged(era) as stage:
+        client = stage.client(era)
+        request = client.send_request("prompts/get", {"name": "box:server:nothing"})
+        await until(lambda: request.answer is not None)
+        assert request.error["code"] == -32602
+        again = client.send_request("prompts/get", {"name": "box:server:nothing"})
+        assert again.error["code"] == -32602, "at once, now that everybody has been heard"
