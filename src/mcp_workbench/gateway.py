@@ -24,6 +24,7 @@ from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.shelves import Shelves
+from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.router import Router
 from mcp_workbench.session.hub import Hub
@@ -94,7 +95,7 @@ class Gateway:
         self._started_at = loop.time()
         self.pool = Pool(self.catalog, self.welcome.info, self._open_link, self.start_task)
         self.router = Router(self.catalog, self.pool, self.face, self.start_task, self._options.list_timeout)
-        self.router.on_opened.append(self._hub.on_opened)
+        self.router.on_opened += [self._hub.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self.status
         self._services = Services(self.router, self.welcome, self.parking, self._hub)
         try:
@@ -204,12 +205,23 @@ class Gateway:
 
     def _summarise_soon(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """What tells toolboxes apart is worked out anew, a moment after servers have spoken."""
-        if "tools" in kinds and self._summary_timer is None and isinstance(self.face, ProxyFace):
+        if "tools" in kinds:
+            self._start_summary_timer()
+
+    def _summarise_if_missing(self, view: View, toolbox: str) -> None:
+        """Servers that say the same as last time tell no news, but a new configuration has no summary of them yet."""
+        if isinstance(self.face, ProxyFace) and self.face.shelves.is_summary_missing:
+            self._start_summary_timer()
+
+    def _start_summary_timer(self) -> None:
+        if self._summary_timer is None and isinstance(self.face, ProxyFace):
             loop = asyncio.get_running_loop()
             self._summary_timer = loop.call_later(SUMMARISE_AFTER, self._summarise, self.face.shelves)
 
     def _summarise(self, shelves: Shelves) -> None:
         self._summary_timer = None
+        # All that is remembered counts, also of servers that nobody has asked for this time.
+        self.face.recalled(self.catalog.entries())
         # In a thread: thousands of tools take a moment, and calls must not wait for it.
         self.router.in_background(asyncio.to_thread(shelves.summarise))
 

@@ -20,7 +20,7 @@ from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
 from mcp_workbench.downstream.watch import Subscriber
-from mcp_workbench.errors import ClientError, WorkbenchError
+from mcp_workbench.errors import ClientError, DownstreamError, WorkbenchError
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
 from mcp_workbench.face.opening import Failures
@@ -34,6 +34,11 @@ log = logging.getLogger(__name__)
 STARTS_AT_ONCE: Final = 8
 # A server that failed is started again for a list at most this often.
 ASK_AGAIN_AFTER: Final = 30.0
+# How long a search through everything waits for servers that nobody knows yet. Downloads by `npx` or `uvx` take longer;
+# what is found without them is better than a client that has given up.
+SEARCH_PATIENCE: Final = 10.0
+# A catalogue that changes while it is indexed is indexed again, but not for ever.
+MOST_PREPARATIONS: Final = 3
 NOBODY_ASKED: Final = "`requestState` belongs to no question that was asked here; send the request anew, without it"
 
 
@@ -188,7 +193,7 @@ class Router:
     ) -> dict[str, WorkbenchError]:
         """Connect all servers of a toolbox side by side; returns what failed, by server."""
         entries = tuple(self._catalog.toolboxes[toolbox].values())
-        failures = await self._open_all(entries, principal, capabilities, client, starts_known=True)
+        failures = await self._open_all(entries, principal, capabilities, client)
         return {server: error for (_, server), error in failures.items()}
 
     async def _open_all(
@@ -197,13 +202,11 @@ class Router:
         principal: str,
         capabilities: bytes,
         client: Correspondent | None,
-        *,
-        starts_known: bool,
     ) -> Failures:
         connections = [self._pool.connection(entry, principal, capabilities) for entry in entries]
         for connection in connections:
             connection.traffic.audience = connection.traffic.audience or client
-        opening = (self._open_server(connection, starts_known) for connection in connections)
+        opening = (self._open_server(connection, starts_known=True) for connection in connections)
         results = await asyncio.gather(*opening, return_exceptions=True)
         failures: Failures = {}
         for entry, result in zip(entries, results, strict=True):
@@ -213,7 +216,29 @@ class Router:
                 raise result
         return failures
 
-    async def _open_server(self, connection: Connection, starts_known: bool) -> None:
+    async def _ask_all(self, entries: Sequence[ServerEntry], call: RoutedCall, patience: float | None) -> Failures:
+        """Have the servers that nobody knows yet say what they offer, a few at a time; those that are known rest."""
+        places = asyncio.Semaphore(STARTS_AT_ONCE)
+        failures: Failures = {}
+
+        async def ask(entry: ServerEntry) -> None:
+            async with places:
+                try:
+                    await self._open_server(self.connection(entry, call), starts_known=False)
+                except WorkbenchError as error:
+                    failures[entry.toolbox, entry.name] = entry.last_error = error
+
+        self.face.recalled(entries)
+        unknown = [entry for entry in entries if entry.offer is None or entry.failure is not None]
+        asked = {entry: self.start_task(ask(entry)) for entry in unknown}
+        if asked:
+            await asyncio.wait(asked.values(), timeout=patience)
+        still_starting = [entry for entry, task in asked.items() if not task.done()]
+        for entry in still_starting:
+            failures[entry.toolbox, entry.name] = DownstreamError("is still starting", hint="ask again in a moment")
+        return dict(failures)
+
+    async def _open_server(self, connection: Connection, *, starts_known: bool) -> None:
         self.face.recalled((connection.entry,))
         if connection.entry.offer is not None and connection.entry.failure is None:
             if not starts_known:
@@ -233,9 +258,18 @@ class Router:
     async def _open(self, call: RoutedCall, decision: Open) -> None:
         request, toolbox = decision.request, decision.request.toolbox_name
         first_time = decision.starts_known and toolbox is not None and toolbox not in call.view.opened
-        failures = await self._open_all(
-            decision.entries, call.view.principal, call.capabilities, call.client, starts_known=decision.starts_known
-        )
+        if decision.starts_known:
+            principal = call.view.principal
+            failures = await self._open_all(decision.entries, principal, call.capabilities, call.client)
+        else:
+            searches_everywhere = request.query is not None and toolbox is None
+            failures = await self._ask_all(decision.entries, call, SEARCH_PATIENCE if searches_everywhere else None)
+        for _ in range(MOST_PREPARATIONS):
+            preparation = self.face.preparation(request)
+            if preparation is None:
+                break
+            # In a thread: thousands of tools take a moment, and other calls must not wait for it.
+            await asyncio.to_thread(preparation)
         call.finish_result(self.face.opened(call.view, request, failures))
         if first_time and toolbox is not None:
             for listener in self.on_opened:

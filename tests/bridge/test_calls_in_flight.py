@@ -146,11 +146,15 @@ async def test_where_no_call_follows_it_is_refused() -> None:
 
 
 @pytest.mark.bridge("question")
-async def test_what_is_given_up_meanwhile_is_not_asked() -> None:
+@pytest.mark.parametrize("how", ["withdrawn", "crashed"])
+async def test_what_is_given_up_meanwhile_is_not_asked(how: str) -> None:
     async with scene() as on:
-        on.server.withdraw(on.server.ask("roots/list", {}))
-        on.server.ask("roots/list", {})
-        on.server.crash()
+        id = on.server.ask("roots/list", {})
+        if how == "withdrawn":
+            on.server.withdraw(id)
+        else:
+            on.server.crash()
+        assert on.stage.is_clean()
         server = await on.stage.connect(on.client)
         request = on.client.call()
         server.reply(server.call, DONE)

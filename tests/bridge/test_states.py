@@ -143,6 +143,20 @@ async def test_states_of_modern_servers_pass_through_unread(state: str) -> None:
         assert retry.result["content"] == DONE["content"]
 
 
+async def test_news_about_a_toolbox_waits_for_the_result_and_leaves_a_question_alone() -> None:
+    async with staged("modern", face="proxy") as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        request = client.call()
+        client.session.view.changed["box"] = None
+        asked = input_required({"q": ("elicitation/create", FORM)})
+        server.reply(server.call, asked)
+        assert request.result == asked
+        retry = client.retry(request, {"q": {"action": "decline"}})
+        server.reply(server.call, {"resultType": "complete", **DONE})
+        assert "box" in retry.result["content"][-1]["text"]
+
+
 async def test_a_workbench_behind_a_workbench_opens_its_own_states() -> None:
     """The state is that of the inner one; the outer one hands it through, though it looks like its own."""
     async with scene() as inner, staged("modern") as outer:

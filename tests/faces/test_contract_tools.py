@@ -12,6 +12,8 @@ from tests.support.client import Json, RpcError
 from tests.support.workbench import logged
 
 ERROR_META = "mcp-workbench/error"
+# Of `open_toolbox`: everything that the server wrote, however long.
+WHOLE: Json = {"detail": "full", "budget": None}
 # What JSON can say and careless middlemen change.
 ODD_ARGUMENTS: Json = {
     "big": 123456789012345678901234567890,

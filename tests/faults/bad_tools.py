@@ -143,9 +143,14 @@ def cancelled(call: Call) -> None:
 
 def family(call: Call) -> None:
     """Children, grandchildren and a daemon that left the group and ignores TERM; answers with all their ids."""
-    from tests.faults.families import start_family
+    from tests.faults.families import start_daemon_elsewhere, start_family
 
-    call.finish({"pids": start_family(call.arguments["folder"])})
+    folder = call.arguments["folder"]
+    if call.arguments.get("unmarked"):
+        # A daemon whose environment says nothing of us; the folder is the file for its id.
+        call.finish({"pids": {"daemon": start_daemon_elsewhere(folder)}})
+    else:
+        call.finish({"pids": start_family(folder)})
 
 
 def stop(call: Call) -> None:

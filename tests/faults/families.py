@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -31,10 +30,20 @@ def start_family(folder: str) -> dict[str, int]:
     stubborn = ["sh", "-c", "trap '' TERM INT HUP; while :; do sleep 600; done"]
     (path / "stubborn").write_text(str(os.posix_spawnp(stubborn[0], stubborn, os.environ)))
     start_daemon(path / "daemon")
+    return {kind: _read_id(path / kind) for kind in KINDS}
+
+
+def start_daemon_elsewhere(path: str) -> int:
+    """A daemon with an environment of its own; its process id."""
+    start_daemon(Path(path), {"PATH": os.environ["PATH"]})
+    return _read_id(Path(path))
+
+
+def _read_id(path: Path) -> int:
     deadline = time.monotonic() + PATIENCE
-    while not all((path / kind).exists() for kind in KINDS) and time.monotonic() < deadline:
+    while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.005)
-    return {kind: int((path / kind).read_text()) for kind in KINDS}
+    return int(path.read_text())
 
 
 def start_daemon(path: Path, environment: dict[str, str] | None = None) -> None:
@@ -56,6 +65,3 @@ def start_daemon(path: Path, environment: dict[str, str] | None = None) -> None:
         os.dup2(null, stream)
     os.execvpe(SLEEP[0], SLEEP, os.environ if environment is None else environment)
 
-
-if __name__ == "__main__":
-    start_daemon(Path(sys.argv[1]), {"PATH": os.environ["PATH"]} if "--without-environment" in sys.argv else None)

@@ -72,6 +72,7 @@ class Stage:
         self.kept_bytes = 0
         # For a case whose subject is our own end: nothing is left to be asked.
         self.is_over = False
+        self.status_at_end = 0
         self._before: Vitals | None = None
         self._work_before = 0.0
 
@@ -231,8 +232,9 @@ class Faults:
             if not stage.is_over:
                 await stage.recovered()
                 client.close_stdin()
-            assert await client.wait_exit() == 0, client.stderr
-        self.nothing_left_on_disk()
+            assert await client.wait_exit() == stage.status_at_end, client.stderr
+        if stage.status_at_end >= 0:
+            self.nothing_left_on_disk()
 
     def nothing_left_on_disk(self) -> None:
         """When all is over: no temporary file, socket or half-written manifest."""

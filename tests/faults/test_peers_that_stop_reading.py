@@ -94,9 +94,14 @@ async def test_a_server_that_never_reads_is_given_up_at_its_bound_and_works_agai
         await stage.value("bad", "count")
         deaf = await stage.start("bad", "deaf")
         size = 32 * MIB
-        for _ in range(MOST_UNSENT_BYTES // size + 1):
-            call = await stage.start("bad", "echo", {"x": "y" * size})
-        assert "the server has not read" in error_text(await call.result())
+        padded = line("padded", "tools/call", {"name": "use_tool", "arguments": use("bad", "echo", {"x": "$"})})
+        padded = padded.replace(b"$", b"y" * size)
+        count = MOST_UNSENT_BYTES // size + 1
+        for number in range(count):
+            await stage.client.send_bytes(padded.replace(b'"padded"', b'"padded-%d"' % number, 1))
+        await stage.client.wait_for(lambda: len(stage.client.unmatched) == count, "an answer to each")
+        for answer in stage.client.unmatched:
+            assert "the server has not read" in error_text(answer["result"])
         assert "the server has not read" in error_text(await deaf.result())
         await stage.others_work()
         assert await stage.value("bad", "count") == {"count": 1}

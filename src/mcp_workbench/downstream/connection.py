@@ -15,7 +15,7 @@ from msgspec import Raw
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.lifecycle import CRASH_WINDOW, Event, RestartPolicy, State, next_state
-from mcp_workbench.downstream.listing import list_offer
+from mcp_workbench.downstream.listing import list_offer, usable_over_http
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError
@@ -121,7 +121,7 @@ class Connection:
     async def ensure_listed(self, *, asked: bool = False) -> None:
         """Return when the server has said what it offers. Raises `DownstreamError`."""
         await self.ensure_ready(asked=asked)
-        if self._listed.done() and self._listed.exception() is not None:
+        if self.state is State.READY and self._listed.done() and self._listed.exception() is not None:
             # It could not list its tools the last time, and lives: it is asked again.
             self._listed = self._quiet_future()
             self._list_again()
@@ -283,6 +283,8 @@ class Connection:
             if not self._listed.done():
                 self._listed.set_exception(failure)
             return
+        if self.config.url is not None:
+            offer = usable_over_http(self.label, offer)
         self._catalog.learn(self.entry, offer)
         if self._listed.done():
             self._listed = self._quiet_future()

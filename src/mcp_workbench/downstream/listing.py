@@ -11,7 +11,7 @@ import logging
 from typing import Final, Protocol
 
 from msgspec import DecodeError, Raw, ValidationError
-from msgspec.json import Decoder
+from msgspec.json import Decoder, decode
 
 from mcp_workbench.catalog.offer import KINDS, Definitions, Offer, by_identity
 from mcp_workbench.errors import DownstreamError, WorkbenchError
@@ -69,6 +69,24 @@ async def list_offer(label: str, lister: Lister, profile: ServerProfile, before:
     return Offer(profile, lists, dropped)
 
 
+def usable_over_http(label: str, offer: Offer) -> Offer:
+    """The same offer without tools whose `x-mcp-header` annotations are invalid: over HTTP they are rejected."""
+    tools = offer.lists.get("tools", {})
+    annotated = [name for name, definition in tools.items() if b'"x-mcp-header"' in bytes(definition)]
+    if not annotated:
+        return offer
+    from mcp_workbench.transport.http.parameters import InvalidAnnotation, read_annotations
+
+    usable = dict(tools)
+    for name in annotated:
+        try:
+            read_annotations(decode(tools[name]).get("inputSchema"))
+        except InvalidAnnotation as error:
+            log.warning("[%s] tool `%s` is left out: %s", label, name, error)
+            del usable[name]
+    return Offer(offer.profile, {**offer.lists, "tools": usable}, offer.dropped + len(tools) - len(usable))
+
+
 def _instead(label: str, kind: str, error: WorkbenchError, before: Offer | None) -> Definitions:
     # Servers with resources but no templates often do not know the method at all.
     if not (isinstance(error, RemoteError) and error.code == METHOD_NOT_FOUND):
@@ -89,11 +107,11 @@ async def _all_pages(lister: Lister, kind: str) -> list[Raw]:
             cursor = _decode_cursor(page["nextCursor"]) if "nextCursor" in page else None
         except (DecodeError, ValidationError, KeyError) as error:
             raise DownstreamError(f"its answer to `{method}` cannot be used: {error}") from None
+        if len(items) > MOST_ITEMS:
+            raise DownstreamError(f"`{method}` lists more than {MOST_ITEMS} items")
         if cursor is None:
             return items
         if cursor in seen:
             raise DownstreamError(f"`{method}` repeats the cursor {cursor[:80]!r}: its pages never end")
-        if len(items) > MOST_ITEMS:
-            raise DownstreamError(f"`{method}` lists more than {MOST_ITEMS} items")
         seen.add(cursor)
     raise DownstreamError(f"`{method}` has more than {MOST_PAGES} pages")

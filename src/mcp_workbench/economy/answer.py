@@ -58,12 +58,12 @@ def answer(
         around = siblings if with_names else {}
         made = _answer(groups, matched, around, few, one_form, next_in_rank=NEXT_IN_RANK * with_names)
         if most is None or len(made.text.encode()) <= most:
-            break
-    return made
+            return made
+    return _answer(groups, matched, {}, 0, form, next_in_rank=0)
 
 
 def _attempts(limit: int, form: Form | None, with_names: bool) -> Iterator[tuple[int, Form | None, bool]]:
-    """How many tools to show, in which form, and whether to name what is near; the last one shows nothing."""
+    """How many tools to show, in which form, and whether to name what is near: less and less."""
     if with_names:
         yield limit, form, True
     few = limit
@@ -73,7 +73,6 @@ def _attempts(limit: int, form: Form | None, with_names: bool) -> Iterator[tuple
     for shorter in (form, Form.SENTENCE, Form.ARGUMENTS, Form.NAMES):
         for fewer in range(few, 0, -1):
             yield fewer, shorter, False
-    yield 0, form, False
 
 
 def _answer(

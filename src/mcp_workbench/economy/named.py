@@ -26,7 +26,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None, extras: bool = False) -> Named:
-    """The definitions of `tools`, in their order, in at most `most` bytes together; full ones unless `form` is given."""
+    """The definitions of `tools`, in their order, in at most `most` bytes together; full unless `form` is given."""
     forms = (Form.FULL, Form.LEAN) if form is None else (form,)
     for each in forms:
         shown = [_show(tool, each, extras=extras) for tool in tools]

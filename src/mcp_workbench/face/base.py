@@ -81,6 +81,10 @@ class Face:
         """The result of `open_toolbox`; `failures` by toolbox and server."""
         raise NotImplementedError
 
+    def preparation(self, request: OpenRequest) -> Callable[[], None] | None:
+        """What has to be worked out before `opened` and takes so long that it belongs into a thread."""
+        return None
+
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
         """A result on its way to the client, within its budget where it has one."""
         return result

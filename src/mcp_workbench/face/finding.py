@@ -48,7 +48,7 @@ def found_result(catalog: Catalog, shelves: Shelves, request: OpenRequest, failu
     limit = request.limit or LIMIT
     places = shelves.places()
     within = _within(catalog, places, request, failures)
-    found = shelves.index().search(request.query, limit=limit + NEXT_IN_RANK, within=within)
+    found = shelves.latest_index().search(request.query, limit=limit + NEXT_IN_RANK, within=within)
     ranked = [_tool(*places[hit.key]) for hit in found.hits if hit.key in places]
     told = unavailable(failures, budget_of(catalog, request)) if failures else []
     form = None if request.detail is None else Form(request.detail)

@@ -16,6 +16,7 @@ from mcp_workbench.jsonrpc.messages import encode
 
 EXAMPLE: Final = '{"tool": {"toolbox": "…", "server": "…", "tool": "…"}, "arguments": {…}}'
 NO_ARGUMENTS: Final = Raw(b"{}")
+_OPENING_BRACE: Final = ord("{")
 
 
 class ToolIdentifier(Struct, gc=False):
@@ -61,7 +62,7 @@ def read_use_tool(raw: Raw | None) -> UseTool:
             call = _read_tolerantly(raw)
     elif not (identifier.toolbox and identifier.server and identifier.tool):
         raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
-    if memoryview(call.arguments)[:1] != b"{":
+    if memoryview(call.arguments)[0] != _OPENING_BRACE:
         call.arguments = _read_arguments(decode(call.arguments))
     if call.max_tokens < 0:
         raise BadIdentifier("`max_tokens` must be a number of tokens, 0 for no limit of its own")

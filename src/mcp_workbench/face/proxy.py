@@ -5,7 +5,7 @@ The list of tools is the same bytes every time: prompt caches live on it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -212,6 +212,10 @@ class ProxyFace(Face):
     def own_resource(self, view: View, uri: str) -> bytes | None:
         """Kept results."""
         return self.results.resource(view, uri) if uri.startswith(RESULTS) else None
+
+    def preparation(self, request: OpenRequest) -> Callable[[], None] | None:
+        """The index, for a search."""
+        return None if request.query is None or request.tools or self.shelves.is_indexed else self.shelves.prepare
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         """What was asked for: definitions, the best tools for a need, or a toolbox."""

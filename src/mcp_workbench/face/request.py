@@ -54,7 +54,7 @@ def read_open_request(raw: Raw | None) -> OpenRequest:
     # Clients that always send every argument leave those empty that they do not mean.
     return replace(
         request,
-        toolbox_name=request.toolbox_name or None,
+        toolbox_name=None if request.toolbox_name == "" and (request.query or request.tools) else request.toolbox_name,
         query=(request.query or "").strip() or None,
         cursor=request.cursor or None,
         limit=None if request.limit is None else min(request.limit, MOST_FOUND),

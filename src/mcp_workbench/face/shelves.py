@@ -68,9 +68,19 @@ class Shelves:
     # ── search ──
 
     @property
-    def has_index(self) -> bool:
+    def is_indexed(self) -> bool:
         """Whether `index` has nothing to do."""
         return self._index is not None and self._index[0] == self._catalog.revision
+
+    def prepare(self) -> None:
+        """Everything that a search needs. Takes a moment with thousands of tools: not for the event loop."""
+        self.index()
+        if self.is_summary_missing:
+            self.summarise()
+
+    def latest_index(self) -> Index:
+        """The index as it is, should the catalogue have changed while it was made."""
+        return self.index() if self._index is None else self._index[1]
 
     def index(self) -> Index:
         """The index over everything that is known now, of servers that cannot be used at the moment too."""

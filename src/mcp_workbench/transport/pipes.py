@@ -198,6 +198,8 @@ class PipeWriter:
         if not self._queued and not self._waiting:
             self._queued = True
             self._batch.add(self)
+        elif self._waiting and self.unsent_bytes > KEPT_BYTES:
+            self._was_large = True
 
     def flush(self) -> None:
         """Write as much as the descriptor takes now."""

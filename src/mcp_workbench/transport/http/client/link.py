@@ -45,6 +45,9 @@ MOST_POSTS: Final = 128
 MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
 # `DELETE` is a courtesy; the server forgets the session by itself as well.
 GOODBYE_SECONDS: Final = 1.0
+# How long calls wait for the stream on which a legacy server speaks unasked: one round trip, unless the server sends
+# the head of that response only with its first event.
+LISTEN_FIRST_SECONDS: Final = 0.5
 # How long others may go on when a server has forgotten the session: their answers may be under way.
 FORGOTTEN_GRACE: Final = 1.0
 # Requests that stay open for as long as they like, and so do not count as under way.
@@ -301,11 +304,13 @@ class HttpLink:
     async def _tell_initialized(self, carried: Carried, body: bytes) -> None:
         try:
             await self._tell(carried, body)
+            if not self.is_old and not self._is_forgotten:
+                self._unasked = UnaskedStream(self)
+                self._unasked.task = self._task(self._unasked.run())
+                # What a server asks on that stream is lost while nobody listens there, and the call it is for hangs.
+                await self._unasked.wait_open(LISTEN_FIRST_SECONDS)
         finally:
             self._release()
-        if not self.is_old and not self._is_forgotten:
-            self._unasked = UnaskedStream(self)
-            self._unasked.task = self._task(self._unasked.run())
 
     async def _tell(self, carried: Carried, body: bytes) -> None:
         """A notification, or the answer to a question: nothing comes back for it."""

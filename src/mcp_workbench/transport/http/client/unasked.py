@@ -6,6 +6,7 @@ A server need not have one, and most do not. Owns when to try again; what arrive
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,14 @@ class UnaskedStream:
         self.task: asyncio.Task[None] | None = None
         self._link = link
         self._has_heard = False
+        # Whether the server has been reached, or has shown that it cannot be.
+        self._is_tried = asyncio.Event()
+
+    async def wait_open(self, seconds: float) -> None:
+        """Return when the stream is open or will not be, at the latest after this long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_tried.wait()
 
     def stop(self) -> None:
         """Read no more."""
@@ -52,6 +61,7 @@ class UnaskedStream:
                 raise
             except Exception as error:
                 log.debug("%s: its stream broke: %s", origin_of(self._link.target.url), error)
+            self._is_tried.set()
             fruitless = 0 if self._has_heard else fruitless + 1
             await asyncio.sleep(max(pause(parser.retry), min(2.0**fruitless / 2, LONGEST_PAUSE)))
 
@@ -62,6 +72,7 @@ class UnaskedStream:
         if parser.last_id:
             headers[words.LAST_EVENT_ID] = header_safe(parser.last_id)
         response = await link.client.request("GET", link.target, headers)
+        self._is_tried.set()
         try:
             if 400 <= response.status < 500 and response.status != 429:
                 # 405 is how a server says that it has none. Whether our session is gone is found out by the next POST:

@@ -1,0 +1,197 @@
+"""A workbench within the test, in front of servers whose tools are whatever a test says.
+
+Owns these servers, which answer within the event loop and count what they are asked. Everything between them and the
+client is what is served to agents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Raw
+
+from mcp_workbench.config.load import load
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.downstream.connection import Connection, ServerLink
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.transport.link import Receiver
+from tests.faces.harness import introduce
+from tests.faces.memory import MemoryClient
+from tests.support.client import Json
+
+Answer = Callable[[str, Json], Json]
+
+
+def tool(name: str, description: str = "", /, **schema: Any) -> Json:
+    """A definition; `schema` are the properties, those that end in `_` required, under their name without it."""
+    properties = {
+        key.rstrip("_"): value if isinstance(value, dict) else {"type": value} for key, value in schema.items()
+    }
+    required = [key.rstrip("_") for key in schema if key.endswith("_")]
+    return {
+        "name": name,
+        "description": description,
+        "inputSchema": {"type": "object", "properties": properties, **({"required": required} if required else {})},
+    }
+
+
+def text_of(result: Json) -> str:
+    found: str = result["content"][0]["text"]
+    return found
+
+
+def echoed(name: str, arguments: Json) -> Json:
+    return {"content": [{"type": "text", "text": json.dumps({"tool": name, "arguments": arguments})}]}
+
+
+class Server:
+    """What a server offers and how it answers. `failing` is why it does not start; `gate` holds its start back."""
+
+    def __init__(self, *tools: Json, answer: Answer = echoed, instructions: str = "", **settings: Any) -> None:
+        self.tools = list(tools)
+        self.answer = answer
+        self.instructions = instructions
+        # Further keys of its entry in the configuration.
+        self.settings = settings
+        self.failing: str | None = None
+        self.gate: asyncio.Event | None = None
+        self.starts = 0
+        self.calls: list[tuple[str, Json]] = []
+        self.links: list[_Link] = []
+
+    def say_changed(self) -> None:
+        for link in self.links:
+            link.say({"method": "notifications/tools/list_changed"})
+
+
+class _Link:
+    """The connection to a server (`ServerLink`)."""
+
+    unsent_bytes = 0
+
+    def __init__(self, server: Server, receiver: Receiver) -> None:
+        self._server = server
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        self._is_over = False
+
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+        message = json.loads(b"".join(bytes(part) for part in parts))
+        if "id" in message and "method" in message:
+            self._answer(message["id"], message["method"], message.get("params") or {})
+
+    def _answer(self, id: Any, method: str, params: Json) -> None:
+        if method == "initialize":
+            result: Json = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": {"name": "shelf", "version": "1"},
+            }
+            if self._server.instructions:
+                result["instructions"] = self._server.instructions
+        elif method == "tools/list":
+            result = {"tools": self._server.tools}
+        elif method == "tools/call":
+            self._server.calls.append((params["name"], params.get("arguments", {})))
+            result = self._server.answer(params["name"], params.get("arguments", {}))
+            if "code" in result:
+                self.say({"id": id, "error": result})
+                return
+        else:
+            self.say({"id": id, "error": {"code": -32601, "message": f"no {method}"}})
+            return
+        self.say({"id": id, "result": result})
+
+    def say(self, message: Json) -> None:
+        line = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False).encode()
+        self._loop.call_soon(lambda: None if self._is_over else self._receiver.on_message(line))
+
+    async def stop(self) -> None:
+        self._is_over = True
+
+    def last_words(self, count: int) -> list[str]:
+        return []
+
+
+class ShelfGateway(Gateway):
+    """A workbench whose servers are values."""
+
+    def __init__(self, config: WorkbenchConfig, servers: Mapping[str, Server], options: Options) -> None:
+        super().__init__(config, options)
+        self._servers = servers
+
+    async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
+        server = self._servers[f"{connection.entry.toolbox}/{connection.entry.name}"]
+        server.starts += 1
+        if server.gate is not None:
+            await server.gate.wait()
+        if server.failing is not None:
+            raise DownstreamError(server.failing)
+        link = _Link(server, receiver)
+        server.links.append(link)
+        return link
+
+
+Boxes = Mapping[str, Mapping[str, Server]]
+
+
+class Shelf:
+    """One client in front of such a workbench."""
+
+    def __init__(self, gateway: ShelfGateway, client: MemoryClient) -> None:
+        self.gateway = gateway
+        self.client = client
+
+    async def open(self, **arguments: Any) -> Json:
+        return await self.client.call_tool("open_toolbox", arguments)
+
+    async def said(self, **arguments: Any) -> str:
+        """The text of the answer of `open_toolbox`."""
+        return text_of(await self.open(**arguments))
+
+    async def use(self, tool: Any, arguments: Json | None = None, **more: Any) -> Json:
+        return await self.client.call_tool("use_tool", {"tool": tool, "arguments": arguments or {}, **more})
+
+
+def write(folder: Path, boxes: Boxes, **settings: Any) -> Path:
+    """A configuration; `descriptions` and `budgets` are those of toolboxes, by name."""
+    descriptions, budgets = settings.pop("descriptions", {}), settings.pop("budgets", {})
+    toolboxes = {}
+    for box, servers in boxes.items():
+        entries = {
+            name: {"command": f"{box}/{name}", "protocol": "legacy", **s.settings} for name, s in servers.items()
+        }
+        toolboxes[box] = {"description": descriptions.get(box, f"Toolbox {box}."), "mcpServers": entries}
+        if box in budgets:
+            toolboxes[box]["budget"] = budgets[box]
+    path = folder / "workbench-config.json"
+    path.write_text(json.dumps({"toolboxes": toolboxes, **settings}))
+    return path
+
+
+@asynccontextmanager
+async def shelf(
+    folder: Path,
+    boxes: Boxes,
+    *,
+    era: str = "legacy",
+    options: Mapping[str, Any] | None = None,
+    principal: str = "",
+    **settings: Any,
+) -> AsyncIterator[Shelf]:
+    """A client that has introduced itself to a workbench in front of these servers."""
+    config = load(str(write(folder, boxes, **settings)), os.environ)
+    servers = {f"{box}/{name}": server for box, inside in boxes.items() for name, server in inside.items()}
+    async with AsyncExitStack() as stack:
+        gateway = ShelfGateway(config, servers, Options(**(options or {})))
+        await stack.enter_async_context(gateway.running())
+        client = await stack.enter_async_context(MemoryClient.of(gateway, principal))
+        await introduce(client, era)
+        yield Shelf(gateway, client)

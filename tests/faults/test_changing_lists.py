@@ -1,0 +1,85 @@
+"""Lists that change all the time, grow without end, or never come to one: coalesced, bounded, a clear error."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.downstream.listing import MOST_ITEMS, MOST_PAGES
+from tests.faults.stage import Faults, bad_entry
+from tests.support.processes import eventually
+from tests.support.workbench import logged
+
+CHANGED = {"method": "notifications/tools/list_changed", "count": 10_000}
+
+
+async def test_ten_thousand_changes_in_a_moment_are_one_and_no_news_is_told(faults: Faults) -> None:
+    log = faults.path("log")
+    async with faults.serving({"bad": bad_entry("--log", log)}) as stage:
+        await stage.open()
+        await stage.value("bad", "count")
+        asked = len(logged(log, "tools/list"))
+        assert await stage.value("bad", "flood", CHANGED) == {"sent": 10_000}
+        await stage.others_work()
+        await eventually(lambda: len(logged(log, "tools/list")) > asked, what="another look at the list")
+        assert len(logged(log, "tools/list")) - asked <= 3
+        assert await stage.value("bad", "count") == {"count": 2}
+        # Nothing is different in the list, so there is no news.
+        assert stage.client.received("notifications/tools/list_changed") == []
+
+
+async def test_a_list_that_grows_to_ten_thousand_tools_is_known_whole_and_costs_what_it_weighs(faults: Faults) -> None:
+    log = faults.path("log")
+    async with faults.serving({"bad": bad_entry("--log", log)}, budget=None) as stage:
+        # What is known of a server is no leak: its definitions, and what is needed to find and show them, stay.
+        stage.kept_bytes = 10_000 * 2048
+        await stage.open()
+        assert await stage.value("bad", "grow", {"to": 10_000, "step": 100}) == {"tools": 10_000}
+        await stage.others_work()
+        # The list may have been fetched while it was growing; then it is fetched again.
+        async def tools() -> int:
+            found = (await stage.server_status())["tools"]
+            assert isinstance(found, int)
+            return found
+
+        for _ in range(400):
+            if await tools() > 10_000:
+                break
+            await stage.others_work(1)
+        assert await stage.value("bad", "extra_9999", {"n": 1}) == {"n": 1}
+        shown = [tool["name"] for tool in (await stage.open())["tools"] if tool["source_server"] == "bad"]
+        assert len(shown) == len(set(shown)) > 10_000
+        assert len(logged(log, "tools/list")) < 200
+
+
+@pytest.mark.parametrize(
+    ("pages", "reason"),
+    [
+        ("endless", f"`tools/list` has more than {MOST_PAGES} pages"),
+        ("cyclic", "`tools/list` repeats the cursor"),
+        ("no list", "its answer to `tools/list` cannot be used"),
+    ],
+)
+async def test_pages_that_never_end_are_a_clear_error_and_the_rest_of_the_toolbox_is_shown(
+    faults: Faults, pages: str, reason: str
+) -> None:
+    path = faults.write_faults({"pages": pages})
+    async with faults.serving({"bad": bad_entry("--faults", path)}) as stage:
+        opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+        await stage.others_work()
+        content = (await opening.result())["structuredContent"]
+        (entry,) = content["unavailable"]
+        assert entry["server"] == "bad" and reason in entry["reason"]
+        assert {tool["source_server"] for tool in content["tools"]} == {"good"}
+        faults.write_faults({})
+        assert await stage.unavailable() == {}, "it is asked again, and works"
+        assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
+
+
+async def test_a_list_of_more_than_anybody_can_use_is_a_clear_error(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        # Its pages are being read and thrown away; that costs memory for a while, which is given back.
+        stage.kept_bytes = 8 * 1024 * 1024
+        await stage.value("bad", "echo", {"n": 1})
+        await stage.value("bad", "grow", {"to": MOST_ITEMS, "step": MOST_ITEMS})
+        await stage.client.wait_for(lambda: f"more than {MOST_ITEMS} items" in stage.client.stderr, "a word about it")
+        assert await stage.value("bad", "echo", {"n": 2}) == {"n": 2}, "what was known before is still there"

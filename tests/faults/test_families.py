@@ -1,0 +1,145 @@
+"""Servers behind wrappers, with children, grandchildren and daemons that ignore TERM.
+
+All of them are gone within 5 seconds of the end, however that comes: the client goes, a signal, a crash of the server,
+an idle server that is stopped; and within 2 seconds after our own SIGKILL, which nobody can prepare for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.families import KINDS
+from tests.faults.stage import BAD_SERVER, Faults, Stage, bad_entry
+from tests.support.client import Json
+from tests.support.processes import alive, describe, eventually
+
+# The promises, and what a busy machine may add to them before a test fails.
+CLOSING, KILLED = 5.0, 2.0
+BUSY = 5.0
+
+
+def wrapped_entry() -> Json:
+    """A server behind two shells that stay, as behind `npx`."""
+    command = shlex.join([sys.executable, BAD_SERVER, "--name", "bad"])
+    inner = f"{command}; true"
+    return {"command": "/bin/sh", "args": ["-c", f"sh -c {shlex.quote(inner)}; true"], "protocol": "legacy"}
+
+
+async def family_of(stage: Stage) -> dict[str, int]:
+    """Start the whole family; who is in it."""
+    found = (await stage.value("bad", "family", {"folder": str(stage.folder / "family")}))["pids"]
+    family = {**found, "server": (await stage.value("bad", "pid"))["pid"]}
+    assert set(family) == {*KINDS, "server"} and all(map(alive, family.values()))
+    return family
+
+
+async def gone(family: dict[str, int], seconds: float) -> None:
+    def left() -> list[int]:
+        return [pid for pid in family.values() if alive(pid)]
+
+    began = time.monotonic()
+    try:
+        await eventually(lambda: not left(), seconds + BUSY)
+    except AssertionError:
+        raise AssertionError(f"after {time.monotonic() - began:.1f} s:\n{describe(left())}") from None
+
+
+ENDS = ["EOF", "SIGTERM", "SIGINT", "SIGKILL"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "wrapped"])
+async def test_everything_a_server_started_ends_with_us(faults: Faults, end: str, wrapped: bool) -> None:
+    async with faults.serving({"bad": wrapped_entry() if wrapped else bad_entry()}) as stage:
+        family = await family_of(stage)
+        stage.is_over = True
+        stage.status_at_end = -signal.SIGKILL if end == "SIGKILL" else 0
+        if end == "EOF":
+            stage.client.close_stdin()
+        else:
+            os.kill(stage.pid, getattr(signal, end))
+        await gone(family, KILLED if end == "SIGKILL" else CLOSING)
+
+
+@pytest.mark.parametrize("how", ["crash", "killed", "idle"])
+async def test_everything_a_server_started_ends_with_it(faults: Faults, how: str) -> None:
+    settings = {"idleTimeout": 0.5} if how == "idle" else {}
+    async with faults.serving({"bad": bad_entry(**settings)}) as stage:
+        family = await family_of(stage)
+        if how == "crash":
+            await stage.failure("bad", "crash")
+        elif how == "killed":
+            os.kill(family["server"], signal.SIGKILL)
+        await gone(family, CLOSING)
+        await stage.others_work()
+        assert await stage.value("bad", "count") == {"count": 1}
+
+
+async def test_orphans_are_no_zombies_while_we_run(faults: Faults) -> None:
+    """A daemon that ends long before its server is buried at once: it came to us when its parent ended."""
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        family = await family_of(stage)
+        os.kill(family["daemon"], signal.SIGKILL)
+        await eventually(lambda: not Path(f"/proc/{family['daemon']}").exists(), what="the burial of the daemon")
+        assert await stage.value("bad", "count") == {"count": 1}
+
+
+async def test_no_kill_of_ours_reaches_somebody_else(faults: Faults) -> None:
+    """A stranger with our mark's name but another value in its environment is left alone."""
+    stranger = await asyncio.create_subprocess_exec(
+        "sleep", "60", env={**os.environ, "MCP_WORKBENCH_PROCESS": "1-somebody/1;"}, start_new_session=True
+    )
+    try:
+        async with faults.serving({"bad": bad_entry()}) as stage:
+            family = await family_of(stage)
+            stage.is_over = True
+            stage.status_at_end = -signal.SIGKILL
+            os.kill(stage.pid, signal.SIGKILL)
+            await gone(family, KILLED)
+        assert alive(stranger.pid)
+    finally:
+        stranger.kill()
+        await stranger.wait()
+
+
+async def test_a_daemon_that_shed_its_environment_ends_with_its_server_and_with_us(faults: Faults) -> None:
+    """It bears no mark, so nobody can tell whose it is. But it came to us, and at our end everything goes."""
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        path = faults.path("unmarked")
+        await _start_unmarked(stage, path)
+        daemon = int(path.read_text())
+        stage.is_over = True
+        stage.client.close_stdin()
+        await gone({"daemon": daemon}, CLOSING)
+
+
+async def test_a_daemon_that_shed_its_environment_outlives_our_sigkill(faults: Faults) -> None:
+    """As it is, not as it should be: the guardian finds what leaves its group by the mark in its environment alone.
+
+    A process that leaves its group, and clears its environment, and meets our SIGKILL is found by nobody.
+    """
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        path = faults.path("unmarked")
+        await _start_unmarked(stage, path)
+        daemon = int(path.read_text())
+        server = (await stage.value("bad", "pid"))["pid"]
+        stage.is_over = True
+        stage.status_at_end = -signal.SIGKILL
+        os.kill(stage.pid, signal.SIGKILL)
+        await gone({"server": server}, KILLED)
+    survived = alive(daemon)
+    os.kill(daemon, signal.SIGKILL)
+    await eventually(lambda: not alive(daemon), what="the end of the daemon")
+    assert survived, "it does not any more: say so in docs/reliability.md"
+
+
+async def _start_unmarked(stage: Stage, path: Path) -> None:
+    await stage.value("bad", "family", {"folder": str(path), "unmarked": True})

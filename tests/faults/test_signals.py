@@ -1,0 +1,67 @@
+"""Asked to end with a hundred calls running: a bounded drain, an answer to each, exit 0. Asked again: at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from mcp_workbench.serving import DRAIN_SECONDS
+from tests.faults.stage import Faults, bad_entry, error_text
+from tests.support.processes import alive, descendants, eventually
+
+# What the machine may add to a bound before a test fails for it.
+BUSY = 10.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_every_one_of_a_hundred_running_calls_is_answered_and_we_end_with_0(faults: Faults, number: int) -> None:
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        await stage.value("bad", "count")
+        soon = [await stage.start("bad", "late", {"seconds": 0.7}) for _ in range(50)]
+        never = [await stage.start("bad", "hang") for _ in range(50)]
+        began = time.monotonic()
+        os.kill(stage.pid, number)
+        for call in soon:
+            assert (await call.result())["structuredContent"] == {"late": True}, "what can finish does"
+        for call in never:
+            text = error_text(await call.result())
+            assert text == "[box/bad/hang] the workbench is shutting down; the call was not finished"
+        stage.is_over = True
+        assert await stage.client.wait_exit() == 0
+        assert time.monotonic() - began < DRAIN_SECONDS + 5 + BUSY
+
+
+async def test_a_second_signal_ends_us_at_once_and_nothing_stays(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        await stage.value("bad", "count")
+        for _ in range(100):
+            await stage.start("bad", "hang")
+        below = descendants(stage.pid)
+        os.kill(stage.pid, signal.SIGTERM)
+        await stage.client.wait_for(lambda: "shutting down" in stage.client.stderr, "the begin of the end")
+        began = time.monotonic()
+        os.kill(stage.pid, signal.SIGTERM)
+        stage.is_over = True
+        stage.status_at_end = 128 + signal.SIGTERM
+        await stage.client.wait_exit()
+        assert time.monotonic() - began < DRAIN_SECONDS, "it did not wait for the calls"
+        await eventually(lambda: not any(map(alive, below)), what="the end of every process")
+
+
+async def test_a_signal_while_the_client_is_leaving_hurries_and_a_request_while_we_drain_is_refused(
+    faults: Faults,
+) -> None:
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        await stage.value("bad", "count")
+        hanging = await stage.start("bad", "hang")
+        stage.client.close_stdin()
+        await stage.client.wait_for(lambda: "shutting down" in stage.client.stderr, "the begin of the end")
+        began = time.monotonic()
+        os.kill(stage.pid, signal.SIGTERM)
+        assert "was not finished" in error_text(await hanging.result())
+        stage.is_over = True
+        assert await stage.client.wait_exit() == 0
+        assert time.monotonic() - began < DRAIN_SECONDS
