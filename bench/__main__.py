@@ -17,13 +17,18 @@ from pathlib import Path
 from bench.calls import QUICK, Effort, in_flight, large_result, sequential
 from bench.client import BenchError
 from bench.findings import Finding
+from bench.flat import flat_call, flat_list
 from bench.footprint import memory, per_tool
+from bench.http_calls import http_in_flight, http_sequential
+from bench.http_sessions import http_idle, http_sessions
 from bench.machine import describe_machine
 from bench.report import json_report, markdown_report, text_report, write_section
 from bench.startup import start_up
 from bench.subjects import Subject, Workshop
 
-NAMES = ("sequential", "in-flight", "start-up", "memory", "per-tool", "large-result")
+STDIO_NAMES = ("sequential", "in-flight", "start-up", "memory", "per-tool", "large-result", "flat-list", "flat-call")
+HTTP_NAMES = ("http-stdio", "http-http", "http-in-flight", "http-sessions", "http-idle")
+NAMES = (*STDIO_NAMES, *HTTP_NAMES)
 YARDSTICK_PACKAGES = ("uvloop", "orjson")
 
 
@@ -66,6 +71,13 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
         "memory": lambda: memory(subjects(), effort),
         "per-tool": lambda: per_tool(workshop, effort),
         "large-result": lambda: large_result(subjects(), effort),
+        "flat-list": lambda: flat_list(workshop, effort),
+        "flat-call": lambda: flat_call(workshop, effort),
+        "http-stdio": lambda: http_sequential(folder, effort, "stdio"),
+        "http-http": lambda: http_sequential(folder, effort, "http"),
+        "http-in-flight": lambda: http_in_flight(folder, effort),
+        "http-sessions": lambda: http_sessions(folder),
+        "http-idle": lambda: http_idle(folder),
     }
     findings: list[Finding] = []
     for name in options.only or NAMES:

@@ -98,6 +98,14 @@ class Workshop:
         toolboxes = {f"box{number}": ["echo"] for number in range(SERVERS)}
         return self._workbench(toolboxes, echo_command(tools=count // SERVERS))
 
+    def flat(self, servers: int, tools: int, *, environment: Mapping[str, str] | None = None) -> Subject:
+        """A plain file of servers with the same command, shown flat; calls go to the first one, which alone runs."""
+        entries = {f"echo{number}": _server(echo_command(tools=tools)) for number in range(servers)}
+        path = self._write({"mcpServers": entries})
+        command = (sys.executable, "-m", "mcp_workbench", "serve", "--config", str(path), "--face", "flat")
+        name = f"flat, {servers * tools:,} tools"
+        return Subject(name, command, _call_flat, environment or self._environment())
+
     def also(self, description: str) -> Subject:
         """`name=command …`; `{config}` in the command becomes the path of an `mcpServers` file with ten servers."""
         name, separator, line = description.partition("=")
@@ -160,6 +168,12 @@ def _plain(arguments: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
 def _use_tool(toolbox: str, server: str) -> Address:
     tool = {"toolbox": toolbox, "server": server, "tool": "echo"}
     return lambda arguments: ("use_tool", {"tool": tool, "arguments": arguments})
+
+
+def _call_flat(caller: StdioCaller) -> Address:
+    """Calls without listing first: that would start every server."""
+    caller.latencies(Call.of("echo0:echo", {"text": "ready"}, text="ready"), 1)
+    return lambda arguments: ("echo0:echo", arguments)
 
 
 def _find_echo(caller: StdioCaller) -> Address:

@@ -21,6 +21,7 @@ from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.downstream.pool import Pool
+from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.shelves import Shelves
@@ -98,10 +99,14 @@ class Gateway:
         self.router.on_opened += [self._hub.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self.status
         self._services = Services(self.router, self.welcome, self.parking, self._hub)
+        failure: WorkbenchError | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 try:
                     yield
+                except WorkbenchError as error:
+                    # Raised below: the task group would wrap it.
+                    failure = error
                 finally:
                     if self._summary_timer is not None:
                         self._summary_timer.cancel()
@@ -117,6 +122,14 @@ class Gateway:
                 await self._http.close()
             self.processes.kill_strays()
             self.processes.close()
+        if failure is not None:
+            raise failure
+
+    def end_at_once(self) -> None:
+        """There is no time left for any order: nothing of ours stays all the same."""
+        if self._beacon is not None:
+            self._beacon.put_out()
+        self.processes.kill_all()
 
     def start_task(self, work: Awaitable[None]) -> asyncio.Task[None]:
         """A task of the house. What goes wrong inside is logged and ends that task alone."""

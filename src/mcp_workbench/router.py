@@ -45,7 +45,18 @@ NOBODY_ASKED: Final = "`requestState` belongs to no question that was asked here
 class RoutedCall(ForwardedExchange):
     """A client's request, with everything that the router has to know of it."""
 
-    __slots__ = ("capabilities", "decision", "entry", "from_modern", "is_retry", "meta", "task", "traffic", "view")
+    __slots__ = (
+        "capabilities",
+        "decision",
+        "entry",
+        "from_modern",
+        "is_retry",
+        "item",
+        "meta",
+        "task",
+        "traffic",
+        "view",
+    )
 
     view: View
     capabilities: bytes
@@ -56,6 +67,8 @@ class RoutedCall(ForwardedExchange):
     # Where it went, as far as it got.
     entry: ServerEntry | None
     decision: Forward | None
+    # What the client called it, before there is a decision.
+    item: str
     traffic: Traffic | None
     task: asyncio.Task[None] | None
 
@@ -122,17 +135,28 @@ class Router:
                     self._send(call, decision, connection)
                 else:
                     call.entry, call.decision = decision.entry, decision
-                    call.task = self.start_task(self._forward_when_ready(call, decision, connection))
+                    call.task = self._start_for(call, self._forward_when_ready(call, decision, connection))
             case Answer():
                 call.finish_result(decision.result)
             case Reject():
                 call.finish_error(decision.code, decision.message, decision.data)
             case Open():
-                call.task = self.start_task(self._open(call, decision))
+                call.task = self._start_for(call, self._open(call, decision))
             case Learn():
                 assert params is not None
-                call.entry = decision.entry
-                call.task = self.start_task(self._learn_and_call(call, decision, params))
+                call.entry, call.item = decision.entry, decision.item
+                call.task = self._start_for(call, self._learn_and_call(call, decision, params))
+
+    def _start_for(self, call: RoutedCall, work: Awaitable[None]) -> asyncio.Task[None]:
+        """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""
+        return self.start_task(self._ending_in_an_answer(call, work))
+
+    async def _ending_in_an_answer(self, call: RoutedCall, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception:
+            log.exception("a request could not be handled; please report this")
+            call.finish_error(INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
 
     async def _learn_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
         entries = (learn.entry, *learn.others)

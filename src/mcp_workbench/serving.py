@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway
 from mcp_workbench.session.session import Session
-from mcp_workbench.transport.processes import ProcessTable
 
 if TYPE_CHECKING:
     from mcp_workbench.transport.http.server.serving import HttpOptions
@@ -89,7 +88,7 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
 
 @contextlib.asynccontextmanager
 async def _until_the_end(gateway: Gateway) -> AsyncIterator[_Ending]:
-    ending = _Ending(asyncio.get_running_loop(), gateway.processes)
+    ending = _Ending(asyncio.get_running_loop(), gateway.end_at_once)
     async with gateway.running():
         yield ending
     log.info("bye")
@@ -99,11 +98,11 @@ class _Ending:
     """Why and how fast we end. The first signal begins it, one that comes while we end hurries it, and a second signal
     ends at once."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, processes: ProcessTable) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, end_at_once: Callable[[], None]) -> None:
         self.begun = asyncio.Event()
         self.reason = ""
         self.is_urgent = False
-        self._processes = processes
+        self._end_at_once = end_at_once
         self._signals = 0
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -116,7 +115,7 @@ class _Ending:
     def _on_signal(self, number: signal.Signals) -> None:
         self._signals += 1
         if self._signals > 1:
-            self._processes.kill_all()
+            self._end_at_once()
             os._exit(128 + number)
         self.is_urgent = self.begun.is_set()
         self.begin(f"received {number.name}")

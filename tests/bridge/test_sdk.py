@@ -27,6 +27,7 @@ VERSIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 every_combination = pytest.mark.parametrize(
     ("client_era", "server_era"), [(client, server) for client in ERAS for server in ERAS]
 )
+across_eras = pytest.mark.parametrize(("client_era", "server_era"), [("legacy", "modern"), ("modern", "legacy")])
 
 
 class Answers:
@@ -110,7 +111,7 @@ async def test_the_sdk_asks_and_answers_through_the_flat_face(tmp_path: Path, cl
 
 
 @pytest.mark.bridge("question", "parking", "rounds")
-@every_combination
+@across_eras
 async def test_the_sdk_asks_and_answers_through_use_tool(tmp_path: Path, client_era: str, server_era: str) -> None:
     async with connected(tmp_path, client_era, server_era) as (client, answers):
         assert text(await client.call_tool("use_tool", use("interview"))) == "Ada; hello; ['file:///home']"
@@ -119,7 +120,7 @@ async def test_the_sdk_asks_and_answers_through_use_tool(tmp_path: Path, client_
 
 
 @pytest.mark.bridge("capabilities", "reserved-errors")
-@pytest.mark.parametrize(("client_era", "server_era"), [("legacy", "modern"), ("modern", "legacy")])
+@across_eras
 async def test_a_client_that_cannot_be_asked_is_not(tmp_path: Path, client_era: str, server_era: str) -> None:
     nothing = {"elicitation_callback": None, "sampling_callback": None, "list_roots_callback": None}
     async with connected(tmp_path, client_era, server_era, **nothing) as (client, answers):

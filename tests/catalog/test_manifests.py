@@ -82,7 +82,9 @@ def test_what_is_remembered_is_for_the_eyes_of_the_user_alone(store: ManifestSto
         b'{"format":1}',
         b"[" * 100_000,
         json.dumps({"format": FORMAT, "key": KEY}).encode(),
-        json.dumps({"format": FORMAT, "key": KEY, "profile": {"era": "stone age", "version": "1"}, "lists": {}}).encode(),
+        json.dumps(
+            {"format": FORMAT, "key": KEY, "profile": {"era": "stone age", "version": "1"}, "lists": {}}
+        ).encode(),
         json.dumps({"format": FORMAT, "key": KEY, "profile": 5, "lists": {}}).encode(),
         json.dumps({"format": FORMAT, "key": KEY, "profile": {**PROFILE, "capabilities": []}, "lists": {}}).encode(),
     ],
@@ -106,7 +108,9 @@ def test_a_foreign_manifest_is_none(store: ManifestStore, folder: Path, change: 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
-def test_a_damaged_manifest_is_read_as_something_or_as_none(store: ManifestStore, folder: Path, data: st.DataObject) -> None:
+def test_a_damaged_manifest_is_read_as_something_or_as_none(
+    store: ManifestStore, folder: Path, data: st.DataObject
+) -> None:
     store.save(KEY, OFFER)
     path = folder / f"{KEY}.json"
     damaged = bytearray(path.read_bytes())
@@ -198,7 +202,8 @@ from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.protocol.handshake import ServerProfile
 folder, own, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = ManifestStore(lambda: folder)
-tools = {f"tool_{n}": Raw(b'{"name":"tool_%d","writer":"%b","x":"%b"}' % (n, own.encode(), b"y" * 500)) for n in range(200)}
+written = b'{"name":"tool_%d","writer":"%b","x":"%b"}'
+tools = {f"tool_{n}": Raw(written % (n, own.encode(), b"y" * 500)) for n in range(200)}
 offer = Offer(ServerProfile("legacy", "2025-11-25", instructions=own), {"tools": tools})
 for _ in range(rounds):
     store.save("shared", offer)

@@ -66,9 +66,7 @@ class House:
     def __init__(self, **settings: Any) -> None:
         config = ServerConfig(name="server", command="fake", protocol="legacy", **settings)
         box = ToolboxConfig(name="box", description="A box.", servers={"server": config})
-        self.catalog = Catalog(
-            WorkbenchConfig(path="config", toolboxes={"box": box}), ManifestStore(lambda: None)
-        )
+        self.catalog = Catalog(WorkbenchConfig(path="config", toolboxes={"box": box}), ManifestStore(lambda: None))
         self.entry = self.catalog.toolboxes["box"]["server"]
         self.links: list[FakeLink] = []
         self.tasks: list[asyncio.Task[None]] = []

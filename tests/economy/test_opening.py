@@ -180,7 +180,7 @@ async def test_a_signature_that_is_not_complete_is_marked(tmp_path: Path) -> Non
     deep["properties"]["a"]["properties"]["b"]["properties"] = {"c": {"type": "string"}}
     async with shelf(tmp_path, {"dev": {"files": Server(tool("deep", "Goes deep.", value=deep))}}) as seen:
         text = await seen.said(toolbox_name="dev", detail="sentence")
-        assert "deep(value?: {a?: {…}}) - Goes deep." in text
+        assert "deep(value?: {a?: {b?: {…}}}) - Goes deep." in text
         assert "`…` marks what is left out." in text
 
 

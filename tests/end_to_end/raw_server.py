@@ -1,8 +1,8 @@
 """A legacy stdio server whose every answer to a call is exactly the bytes that the call asks for.
 
 The tool `raw` takes `latin1` (each character is a byte; `$ID` becomes the id of the request), `piecewise` (one byte per
-write), `end` (exit status after the bytes are out). `count` counts its calls, `large` answers with so many `bytes`, `deaf`
-never reads again. Run as a script.
+write), `end` (exit status after the bytes are out). `count` counts its calls, `large` answers with so many `bytes`,
+`deaf` never reads again. Run as a script.
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ def main() -> None:
     if "--mark" in sys.argv:
         write(b"\xef\xbb\xbf")
     for line in sys.stdin.buffer:
-        message = json.loads(line)
+        try:
+            message = json.loads(line)
+        except RecursionError:
+            # A call that is nested more deeply than this server can read is answered all the same.
+            message = {"id": int(line.partition(b'"id":')[2].split(b",")[0]), "method": "tools/call"}
+            message["params"] = {"name": "count"}
         method, id = message.get("method"), message.get("id")
         if method == "initialize":
             answer(id, {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "raw"}})

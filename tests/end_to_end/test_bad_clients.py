@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.end_to_end.harness import Workbench, open_toolbox, start_use
+from tests.end_to_end.harness import Workbench, open_toolbox, raw_entry, start_use
 from tests.support.client import Json, RawClient
 from tests.support.processes import eventually
 from tests.support.workbench import scripted_entry, workbench_command, write_config
@@ -101,9 +101,9 @@ async def test_a_lone_surrogate_in_an_argument_passes_or_is_refused_clearly(work
 
 async def test_nesting_just_at_the_limit_of_the_reader_is_answered_at_every_depth(workbench: Workbench) -> None:
     """A reader further in has less room than the first one; whichever gives up, the client hears of it."""
-    async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
+    async with workbench.serving({"box": {"server": raw_entry()}}) as client:
         await open_toolbox(client, "box")
-        identity = json.dumps(IDENTITY).encode()
+        identity = json.dumps({**IDENTITY, "tool": "count"}).encode()
         for depth in range(940, 1000):
             nested = b"[" * depth + b"]" * depth
             for params in (
@@ -129,7 +129,20 @@ def random_messages(seed: int) -> list[bytes]:
         "logging/setLevel", "subscriptions/listen", "tasks/get", "notifications/cancelled", "notifications/progress",
         "notifications/initialized", "notifications/roots/list_changed", "x/y", "",
     ]  # fmt: skip
-    keys = ["name", "arguments", "_meta", "uri", "cursor", "ref", "level", "requestId", "progressToken", "requestState", "inputResponses", "tool"]
+    keys = [
+        "name",
+        "arguments",
+        "_meta",
+        "uri",
+        "cursor",
+        "ref",
+        "level",
+        "requestId",
+        "progressToken",
+        "requestState",
+        "inputResponses",
+        "tool",
+    ]
     stamp = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 
     def value(key: str) -> object:
@@ -168,7 +181,9 @@ async def test_random_requests_are_each_answered_once(workbench: Workbench, seed
             await client.send_bytes(message)
         # A subscription is answered when it ends.
         asked = {f"fuzz-{number}" for number in range(400)}
-        expected = asked - {id for id in asked if f'"{id}", "method": "subscriptions/listen"'.encode() in b"".join(messages)}
+        expected = asked - {
+            id for id in asked if f'"{id}", "method": "subscriptions/listen"'.encode() in b"".join(messages)
+        }
 
         def answered() -> list[str]:
             return [message["id"] for message in client.unmatched if message.get("id") in asked]
@@ -187,7 +202,9 @@ async def test_a_client_that_stops_reading_is_waited_for_within_bounds(workbench
     )
     assert process.stdin is not None and process.stdout is not None
     shake = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": shake}).encode() + b"\n")
+    process.stdin.write(
+        json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": shake}).encode() + b"\n"
+    )
     process.stdin.flush()
     process.stdout.readline()
     big = {"name": "use_tool", "arguments": start_use("box", "server", "big", {"bytes": 1024 * 1024})}

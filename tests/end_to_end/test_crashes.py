@@ -65,7 +65,11 @@ async def test_a_call_that_meets_a_dying_server_is_answered_and_never_repeated(w
             result = await client.use_tool("box", "server", "echo", {"n": number})
             if not result.get("isError"):
                 assert result["structuredContent"] == {"n": number}
-    sent = [message["params"]["arguments"]["n"] for message in logged(log, "tools/call") if message["params"]["name"] == "echo"]
+    sent = [
+        message["params"]["arguments"]["n"]
+        for message in logged(log, "tools/call")
+        if message["params"]["name"] == "echo"
+    ]
     assert len(sent) == len(set(sent))
 
 
@@ -144,7 +148,7 @@ async def test_a_server_that_closes_its_output_but_lives_on_fails_its_calls_and_
         "        print(json.dumps({'jsonrpc': '2.0', 'id': message['id'], 'result': result}), flush=True)\n"
     )
     pids = workbench.path("pids")
-    command = f"echo $$ >> {pids}; exec python3 -c \"$SCRIPT\""
+    command = f'echo $$ >> {pids}; exec python3 -c "$SCRIPT"'
     entry = {"command": "/bin/sh", "args": ["-c", command], "env": {"SCRIPT": script}, "protocol": "legacy"}
     async with workbench.serving({"box": {"server": entry}}) as client:
         text = error_text(await client.use_tool("box", "server", "t"))

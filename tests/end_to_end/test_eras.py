@@ -23,9 +23,18 @@ def methods(log: Path) -> list[str]:
         (("--era", "modern"), ["server/discover"]),
         (("--era", "dual"), ["server/discover"]),
         (("--era", "legacy"), ["server/discover", "initialize", "notifications/initialized"]),
-        (("--era", "legacy", "--discover-error", "-32600"), ["server/discover", "initialize", "notifications/initialized"]),
-        (("--era", "legacy", "--discover-error", "-32602"), ["server/discover", "initialize", "notifications/initialized"]),
-        (("--era", "legacy", "--discover-error", "-32022"), ["server/discover", "initialize", "notifications/initialized"]),
+        (
+            ("--era", "legacy", "--discover-error", "-32600"),
+            ["server/discover", "initialize", "notifications/initialized"],
+        ),
+        (
+            ("--era", "legacy", "--discover-error", "-32602"),
+            ["server/discover", "initialize", "notifications/initialized"],
+        ),
+        (
+            ("--era", "legacy", "--discover-error", "-32022"),
+            ["server/discover", "initialize", "notifications/initialized"],
+        ),
         (("--era", "legacy", "--discover-error", "7"), ["server/discover", "initialize", "notifications/initialized"]),
     ],
 )
@@ -95,7 +104,7 @@ async def test_a_server_that_has_changed_its_era_since_is_met_all_the_same(workb
     """Updated under the same command line, from legacy to modern and back."""
     era = workbench.path("era")
     entry = scripted_entry()
-    script = f'exec {entry["command"]} {entry["args"][0]} --era $(cat {era})'
+    script = f"exec {entry['command']} {entry['args'][0]} --era $(cat {era})"
     boxes = {"box": {"server": {"command": "/bin/sh", "args": ["-c", script]}}}
     for name in ("legacy", "modern", "legacy"):
         era.write_text(name)

@@ -80,7 +80,8 @@ async def noticed(client: RawClient, name: str) -> Json:
 async def test_a_server_that_offers_something_else_now_replaces_what_was_remembered(workbench: Workbench) -> None:
     gate, names = workbench.path("gate"), workbench.path("names")
     entry = scripted_entry()
-    script = f'while [ ! -e {gate} ]; do sleep 0.01; done; exec {entry["command"]} {entry["args"][0]} --tool-names $(cat {names})'
+    wait = f"while [ ! -e {gate} ]; do sleep 0.01; done"
+    script = f"{wait}; exec {entry['command']} {entry['args'][0]} --tool-names $(cat {names})"
     boxes = {"box": {"server": {"command": "/bin/sh", "args": ["-c", script]}}}
     gate.touch()
     names.write_text("old,count")
@@ -112,7 +113,9 @@ async def test_the_client_is_told_that_a_toolbox_it_opened_has_changed(workbench
                 await asyncio.sleep(0.01)
         assert result["structuredContent"] == {"a": 1}
         assert any("box" in block["text"] and "changed" in block["text"] for block in result["content"][1:])
-        assert (await client.use_tool("box", "server", "echo", {"a": 1}))["content"] == result["content"][:1], "told once"
+        assert (await client.use_tool("box", "server", "echo", {"a": 1}))["content"] == result["content"][:1], (
+            "told once"
+        )
         assert "added" in tool_names(await open_toolbox(client, "box"))
         # The two tools themselves are the same, so their list is no news.
         assert client.received("notifications/tools/list_changed") == []
@@ -121,7 +124,7 @@ async def test_the_client_is_told_that_a_toolbox_it_opened_has_changed(workbench
 async def test_a_tool_that_is_not_remembered_is_asked_for_at_the_server(workbench: Workbench) -> None:
     names = workbench.path("names")
     entry = scripted_entry()
-    script = f'exec {entry["command"]} {entry["args"][0]} --tool-names $(cat {names})'
+    script = f"exec {entry['command']} {entry['args'][0]} --tool-names $(cat {names})"
     boxes = {"box": {"server": {"command": "/bin/sh", "args": ["-c", script]}}}
     names.write_text("old")
     async with workbench.serving(boxes) as client:

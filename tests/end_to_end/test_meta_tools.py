@@ -30,9 +30,7 @@ def two_boxes(workbench: Workbench) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_instructions_name_every_toolbox_and_say_how_to_call(
-    workbench: Workbench, era: str
-) -> None:
+async def test_the_instructions_name_every_toolbox_and_say_how_to_call(workbench: Workbench, era: str) -> None:
     async with workbench.serving(two_boxes(workbench), era=era) as client:
         if era == "modern":
             told = await client.discover()

@@ -13,7 +13,10 @@ from tests.support.workbench import logged, scripted_entry
 CAPABILITIES: Json = {"elicitation": {}, "sampling": {}, "roots": {"listChanged": True}}
 ANSWERS: dict[str, tuple[str, Json]] = {
     "ask": ("elicitation/create", {"action": "accept", "content": {"name": "Ada"}, "x-unknown": [1]}),
-    "sample": ("sampling/createMessage", {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"}),
+    "sample": (
+        "sampling/createMessage",
+        {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"},
+    ),
     "roots": ("roots/list", {"roots": [{"uri": "file:///home", "name": "home", "_meta": {"a": 1}}]}),
 }
 
@@ -33,7 +36,9 @@ async def test_progress_arrives_in_order_under_the_token_of_the_client(
             result = await client.use_tool("box", "server", "progress", {"n": 5}, _meta={"progressToken": token})
             assert result["structuredContent"] == {"sent": 5}
             told = client.received("notifications/progress")
-            assert [(params["progressToken"], params["progress"]) for params in told] == [(token, n) for n in range(1, 6)]
+            assert [(params["progressToken"], params["progress"]) for params in told] == [
+                (token, n) for n in range(1, 6)
+            ]
             assert told[0] == {"progressToken": token, "progress": 1, "total": 5, "message": "step 1"}
         client.notifications.clear()
         result = await client.use_tool("box", "server", "progress", {"n": 5})
@@ -195,7 +200,10 @@ async def test_a_client_without_the_capability_is_not_asked_and_the_server_is_to
 async def test_questions_at_the_same_time_are_answered_each_by_its_own(workbench: Workbench) -> None:
     box = {"one": scripted_entry("--era", "legacy"), "two": scripted_entry("--era", "legacy")}
     async with workbench.serving({"box": box}, capabilities=CAPABILITIES) as client:
-        client.handlers["elicitation/create"] = lambda params: {"action": "accept", "content": {"name": params["message"]}}
+        client.handlers["elicitation/create"] = lambda params: {
+            "action": "accept",
+            "content": {"name": params["message"]},
+        }
         await open_toolbox(client, "box")
         calls = [
             await client.start_tool("use_tool", start_use("box", server, "ask", {"message": f"{server} {number}"}))

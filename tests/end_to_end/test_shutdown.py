@@ -29,7 +29,7 @@ GONE_WITHIN = 2.0
 
 
 def wrapped(entry: Json, wrapper: str) -> Json:
-    """The same server behind a shell, as `npx` and `uvx` put one in front: one that stays, or one that does not wait."""
+    """The same server behind a shell, as `npx` puts one in front: one that waits for it, or one that does not."""
     command = shlex.join([entry["command"], *entry["args"]])
     script = f"{command}; exit $?" if wrapper == "stays" else f"exec 3<&0; {command} <&3 & exec sleep 600"
     return {**entry, "command": "/bin/sh", "args": ["-c", script]}
@@ -142,7 +142,9 @@ async def test_a_signal_after_the_client_has_gone_ends_the_waiting(workbench: Wo
         assert await client.wait_exit() == 0
 
 
-@pytest.mark.parametrize("flags", [("--hang-on", "tools/list"), ("--hang-on", "server/discover", "--hang-on", "initialize")])
+@pytest.mark.parametrize(
+    "flags", [("--hang-on", "tools/list"), ("--hang-on", "server/discover", "--hang-on", "initialize")]
+)
 async def test_a_server_that_is_still_being_met_does_not_hold_up_the_end(
     workbench: Workbench, flags: tuple[str, ...]
 ) -> None:

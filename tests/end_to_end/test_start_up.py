@@ -19,7 +19,11 @@ HEAVY = {
     *("fractions", "statistics", "difflib", "pickle", "importlib.metadata", "json", "html"),
 }
 # Rooms that a client has not asked for yet.
-UNNEEDED = {"http", "demo", "commands", "child", "flat", "dynamic", "screen"}
+UNNEEDED = {
+    *("http", "demo", "commands", "child", "flat", "dynamic", "screen", "finding"),
+    *("index", "postings", "fields", "terms", "synonyms", "words", "answer", "named", "ladder", "forms", "lean"),
+    *("signature", "arguments", "select", "expression", "shape"),
+}
 # A new module costs about a third of a millisecond. More than this is a decision, not an accident.
 MOST_MODULES = 90
 

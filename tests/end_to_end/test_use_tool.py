@@ -102,7 +102,10 @@ async def test_a_server_is_told_who_the_client_is_in_the_way_of_its_era(
 @pytest.mark.parametrize("era", ERAS)
 async def test_using_a_tool_starts_what_is_not_running_and_only_that(workbench: Workbench, era: str) -> None:
     boxes = {
-        "one": {"a": scripted_entry("--starts", workbench.path("starts")), "b": scripted_entry("--starts", workbench.path("others"))},
+        "one": {
+            "a": scripted_entry("--starts", workbench.path("starts")),
+            "b": scripted_entry("--starts", workbench.path("others")),
+        },
         "two": {"c": scripted_entry("--starts", workbench.path("others"))},
     }
     async with workbench.serving(boxes, era=era) as client:
@@ -125,8 +128,15 @@ async def test_calls_side_by_side_each_get_their_own_answer(workbench: Workbench
 
 async def test_ids_of_every_kind_come_back_as_they_were_sent(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
-        ids: list[Any] = ["1", 1, "text with \" and é 😀", -5, 2**53, 2**70, "", "x" * 300]
-        calls = [await client.start("tools/call", {"name": "use_tool", "arguments": start_use("box", "server", "echo", {"id": repr(id)})}, id=id) for id in ids]
+        ids: list[Any] = ["1", 1, 'text with " and é 😀', -5, 2**53, 2**70, "", "x" * 300]
+        calls = [
+            await client.start(
+                "tools/call",
+                {"name": "use_tool", "arguments": start_use("box", "server", "echo", {"id": repr(id)})},
+                id=id,
+            )
+            for id in ids
+        ]
         for id, call in zip(ids, calls, strict=True):
             response = await call.response()
             assert (response["id"], response["result"]["structuredContent"]) == (id, {"id": repr(id)})
@@ -157,7 +167,11 @@ async def test_an_error_that_the_client_acts_upon_stays_an_error(workbench: Work
     codes = (-32042, -32020, -32021, -32022) if era == "legacy" else (-32020, -32021, -32022)
     async with workbench.serving({"box": {"server": scripted_entry("--era", era)}}, era=era) as client:
         for code in codes:
-            error = {"code": code, "message": "act upon it", "data": {"elicitations": [{"url": "https://example.test"}]}}
+            error = {
+                "code": code,
+                "message": "act upon it",
+                "data": {"elicitations": [{"url": "https://example.test"}]},
+            }
             with pytest.raises(RpcError) as caught:
                 await client.use_tool("box", "server", "fail", error)
             assert caught.value.error == error
@@ -200,15 +214,17 @@ async def test_odd_names_are_unknown_names_and_nothing_worse(workbench: Workbenc
 async def test_the_shapes_that_models_get_wrong_are_understood(workbench: Workbench) -> None:
     identity = {"toolbox": "box", "server": "server", "tool": "echo"}
     async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
-        for arguments in (
+        understood: list[Json] = [
             {"tool": identity, "arguments": {"n": 2**70}},
             {**identity, "arguments": {"n": 2**70}},
             {"tool": identity, "arguments": json.dumps({"n": 2**70})},
             {**identity, "arguments": json.dumps({"n": 2**70})},
             {"tool": {**identity, "extra": 1}, "arguments": {"n": 2**70}, "more": True},
-        ):
+        ]
+        for arguments in understood:
             assert (await client.call_tool("use_tool", arguments))["structuredContent"] == {"n": 2**70}
-        for arguments in ({"tool": identity}, {"tool": identity, "arguments": None}, identity):
+        without: list[Json] = [{"tool": identity}, {"tool": identity, "arguments": None}, {**identity}]
+        for arguments in without:
             assert (await client.call_tool("use_tool", arguments))["structuredContent"] == {}
 
 
@@ -229,12 +245,13 @@ async def test_a_shape_that_cannot_be_understood_is_told_what_was_expected(workb
             assert named in text and '"toolbox"' in text
         for given in (5, ["box"], {"name": "box"}):
             assert "toolbox_name" in error_text(await client.call_tool("open_toolbox", {"toolbox_name": given}))
-        for params in ({"name": "use_tool"}, {"name": "use_tool", "arguments": None}, {"name": "use_tool", "arguments": []}):
-            result = await client.request("tools/call", params)
+        empty: list[Json] = [{}, {"arguments": None}, {"arguments": []}]
+        for nothing in empty:
+            result = await client.request("tools/call", {"name": "use_tool", **nothing})
             assert "toolbox" in error_text(result)
-        for params in ({}, {"name": 5}, {"name": None}):
+        for nameless in ({}, {"name": 5}, {"name": None}):
             with pytest.raises(RpcError) as caught:
-                await client.request("tools/call", params)
+                await client.request("tools/call", {**nameless})
             assert caught.value.code == -32602
         assert workbench.starts() == []
 

@@ -56,7 +56,7 @@ class SdkLink:
         self._to_server: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._task = asyncio.create_task(self._run(era))
 
-    def send(self, *parts: bytes | Raw, about: bytes | None = None) -> None:
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         self._to_server.put_nowait(b"".join(bytes(part) for part in parts))
 
     async def stop(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mcp_workbench.cli.main import main
 from tests.faces.harness import ERAS, EVERY_ABILITY, FACES, Bench
-from tests.support.client import RpcError
+from tests.support.client import RawClient, RpcError
 
 
 @pytest.mark.requirement("faces.command")
@@ -27,6 +27,7 @@ async def test_a_whole_conversation(bench: Bench, face: str, era: str, server_er
         assert (await seen.get_prompt("greet", {"who": "Ann"}))["description"] == "Greets Ann."
         read = await seen.client.request("resources/read", {"uri": "other:///item/1"})
         assert read["contents"][0]["text"] == "other:///item/1 of other"
+        stream = None
         if era == "modern":
             wanted = {"resourceSubscriptions": ["test:///one"], "promptsListChanged": True}
             stream = await seen.client.start("subscriptions/listen", {"notifications": wanted})
@@ -41,8 +42,9 @@ async def test_a_whole_conversation(bench: Bench, face: str, era: str, server_er
         await seen.client.cancel(hanging)
         assert (await seen.call("cancelled", {"wait": 1}))["structuredContent"]["cancelled"]
         assert seen.client.garbage == []
+        assert isinstance(seen.client, RawClient)
         seen.client.close_stdin()
-        if era == "modern":
+        if stream is not None:
             ended = await stream.result()
             assert ended["_meta"] == {"io.modelcontextprotocol/subscriptionId": stream.id}
 

@@ -20,7 +20,7 @@ ELICITED = {"action": "accept", "content": {"name": "Ann"}, "x-unknown": 1}
 SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "m", "x-unknown": [None]}
 ROOTS = {"roots": [{"uri": "file:///a", "name": "a", "x-unknown": 1}]}
 # Tool, what it asks for, and the answer.
-QUESTIONS = {
+QUESTIONS: dict[str, tuple[str, str, Json]] = {
     "form": ("ask", "elicitation/create", ELICITED),
     "page": ("ask_url", "elicitation/create", {"action": "accept"}),
     "sampling": ("sample", "sampling/createMessage", SAMPLED),
@@ -112,7 +112,7 @@ async def test_a_client_that_knows_forms_only_is_not_sent_to_a_page(
 @every_face
 async def test_changed_roots_are_told_to_the_servers_that_run(bench: Bench, face: str) -> None:
     log, idle = bench.path("log"), bench.path("idle")
-    boxes = {
+    boxes: dict[str, Any] = {
         "box": {"one": ("--era", "legacy", "--log", log), "two": ("--era", "legacy", "--log", log)},
         "idle": {"three": ("--log", idle)},
     }

@@ -170,8 +170,8 @@ async def test_completions_are_asked_of_the_server_that_has_the_prompt_or_templa
             direct = await directly(server_era, "completion/complete", {"ref": {**ref, **own}, **argument})
             assert without_stamp(through) == without_stamp(direct)
             assert through["completion"]["values"] == ["apple", "apricot"]
-        for ref in ({"type": "ref/prompt", "name": "nobody"}, {"type": "ref/other"}, {}, 5):
-            assert (await failure(seen, "completion/complete", {"ref": ref, **argument})).code == -32602
+        for wrong in ({"type": "ref/prompt", "name": "nobody"}, {"type": "ref/other"}, {}, 5):
+            assert (await failure(seen, "completion/complete", {"ref": wrong, **argument})).code == -32602
 
 
 @pytest.mark.requirement("pagination.downstream", "pagination.upstream")

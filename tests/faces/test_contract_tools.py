@@ -147,10 +147,11 @@ async def test_members_of_a_call_that_we_do_not_know_reach_the_server(bench: Ben
     log = bench.path("log")
     async with bench.within({"box": {"server": ("--era", server_era, "--log", log)}}, face) as seen:
         await seen.open()
-        await seen.call("echo", {"a": 1}, task={"ttl": 5}, **{"x-unknown": [1, {"b": None}]})
+        others: Json = {"task": {"ttl": 5}, "x-unknown": [1, {"b": None}]}
+        await seen.call("echo", {"a": 1}, **others)
         (sent,) = logged(log, "tools/call")
         members = {key: value for key, value in sent["params"].items() if key != "_meta"}
-        assert members == {"name": "echo", "arguments": {"a": 1}, "task": {"ttl": 5}, "x-unknown": [1, {"b": None}]}
+        assert members == {"name": "echo", "arguments": {"a": 1}, **others}
 
 
 @pytest.mark.requirement("utilities.progress")

@@ -124,7 +124,7 @@ async def test_opening_at_the_same_time_shares_one_attempt(bench: Bench) -> None
 @pytest.mark.requirement("dynamic.closed")
 @every_client
 async def test_a_tool_of_a_toolbox_that_is_not_open_says_what_to_do(bench: Bench, era: str) -> None:
-    boxes = {"dev": {"files": ("--tool-names", "read_file")}, "ops": {"files": ()}}
+    boxes: dict[str, Any] = {"dev": {"files": ("--tool-names", "read_file")}, "ops": {"files": ()}}
     async with bench.within(boxes, "dynamic", era) as seen:
         error = await failure(seen, "dev__files_read_file")
         assert error.code == -32602 and "open toolbox `dev`" in error.message

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.catalog.names import build
+from mcp_workbench.face import base
 from tests.faces.harness import ERAS, Bench, Seen
 from tests.support.client import Json, RpcError
 
@@ -242,8 +244,8 @@ async def test_names_that_clients_refuse_are_reported_once_with_what_helps(
 ) -> None:
     with caplog.at_level(logging.WARNING, "mcp_workbench"):
         async with bench.within({"default": boxes}, "flat", plain=True, options={"separator": separator}) as seen:
-            for _ in range(2):
-                (name,) = await tools(seen)
+            (name,) = await tools(seen)
+            await tools(seen)
             # Something changed: the names are worked out anew, and are the same.
             seen.gateway.catalog.recalled(seen.gateway.catalog.toolboxes["default"]["git"])
             await tools(seen)
@@ -253,3 +255,26 @@ async def test_names_that_clients_refuse_are_reported_once_with_what_helps(
     else:
         assert len(told) == 1
         assert f"`{name}`" in told[0] and remedy in told[0]
+        assert seen.gateway.face.remarks() == told, "for those who ask, `check` among them"  # type: ignore[attr-defined]
+
+
+@pytest.mark.requirement("flat.cost")
+@every_client
+async def test_names_are_worked_out_once_and_not_for_each_call(
+    bench: Bench, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+
+    def counted(entries: Any, kind: str, expose: Any) -> Any:
+        built.append(kind)
+        return build(entries, kind, expose)
+
+    monkeypatch.setattr(base, "build", counted)
+    boxes = {"default": {f"server{number}": ("--tools", 50) for number in range(4)}}
+    async with bench.within(boxes, "flat", era, plain=True) as seen:
+        await tools(seen)
+        built.clear()
+        for number in range(20):
+            await seen.client.call_tool(f"server{number % 4}:tool_{number + 1}")
+        await tools(seen)
+        assert built == []

@@ -15,6 +15,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.decisions import Forward, Reject
@@ -22,6 +23,7 @@ from mcp_workbench.face.dynamic import DynamicFace
 from mcp_workbench.face.flat import FlatFace
 from mcp_workbench.face.view import View
 from mcp_workbench.protocol.handshake import ServerProfile
+from mcp_workbench.transport.link import Receiver
 
 # Few characters, so that names collide; those that separate are among them.
 pieces = st.text("ab_:", min_size=1, max_size=4)
@@ -143,11 +145,14 @@ def test_no_two_toolboxes_and_no_two_principals_share_a_connection(layout: Layou
     async def connect() -> None:
         catalog = catalog_of(layout)
 
-        def refuse(work: Any) -> Any:
+        async def open_link(connection: Connection, receiver: Receiver) -> ServerLink:
+            raise AssertionError("nothing is opened")
+
+        def start_task(work: Any) -> Any:
             raise AssertionError("nothing is started")
 
-        pool = Pool(catalog, b"{}", refuse, refuse)
-        made = {}
+        pool = Pool(catalog, b"{}", open_link, start_task)
+        made: dict[tuple[str, str, str], Connection] = {}
         for principal in principals:
             for entry in catalog.entries():
                 key = (entry.toolbox, entry.name, principal)

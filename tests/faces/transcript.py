@@ -294,7 +294,7 @@ class Transcript:
         client = self._client
         for level in ("warning", "info") if self._era == "legacy" else ("info",):
             if self._era == "legacy":
-                await client.set_logging_level(level)  # type: ignore[arg-type]
+                await client.set_logging_level(level)
             start = len(self._told)
             await self._call("test_tool_with_logging")
             await self._call("test_logging_tool")

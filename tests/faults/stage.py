@@ -24,7 +24,8 @@ from typing import Any
 
 from mcp_workbench.transport.memory import KEPT_BYTES
 from tests.faults.vitals import Vitals, processor_seconds, read_vitals
-from tests.support.client import Call, Json, RawClient
+from tests.faults.http_wire import HttpConversation
+from tests.support.client import Call, Conversation, Json, RawClient
 from tests.support.processes import command_line, descendants
 from tests.support.workbench import workbench_command, write_config
 
@@ -63,9 +64,11 @@ def error_text(result: Json) -> str:
 class Stage:
     """One workbench that is running, and the client who talks to it."""
 
-    def __init__(self, client: RawClient, pid: int, folder: Path) -> None:
+    def __init__(self, client: Conversation, process: RawClient, folder: Path) -> None:
         self.client = client
-        self.pid = pid
+        # The workbench itself; over stdio this is the client as well.
+        self.process = process
+        self.pid = process.pid
         self.folder = folder
         # What the C library may keep: nothing, unless a case sends large messages. From the first of them on we keep
         # up to 8 MiB of freed memory on purpose (`transport/memory.py`).
@@ -73,6 +76,7 @@ class Stage:
         # For a case whose subject is our own end: nothing is left to be asked.
         self.is_over = False
         self.status_at_end = 0
+        self.port = 0
         self._before: Vitals | None = None
         self._work_before = 0.0
 
@@ -127,7 +131,11 @@ class Stage:
     # The three checks
 
     async def remember(self) -> None:
-        """Take the readings that everything is compared with, when the start is over."""
+        """Take the readings that everything is compared with: when the start is over, or again after a warm-up.
+
+        What a load needs at its height the allocator keeps; a leak shows when the same load comes again.
+        """
+        self._end_bad_servers()
         await self._healthy_work()
         # Side by side, as in a crowd: what is bought once for that (a larger queue, say) is no leak.
         calls = [await self.start("good", "echo", {"n": number}) for number in range(HEALTHY_CALLS)]
@@ -140,9 +148,7 @@ class Stage:
         """The three checks."""
         assert self._before is not None
         before = self._before
-        for pid in self._bad_servers():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._end_bad_servers()
         # One quiet round is enough: what has really become slower is slow in all of them.
         rounds = [await self._healthy_work()]
         while rounds[-1] > (allowed := self._work_before * WORK_RATIO + WORK_SLACK):
@@ -171,12 +177,12 @@ class Stage:
             last = reading
             await asyncio.sleep(POLL_INTERVAL)
 
-    def _bad_servers(self) -> list[int]:
-        def is_bad(pid: int) -> bool:
+    def _end_bad_servers(self) -> None:
+        for pid in descendants(self.pid):
             words = command_line(pid)
-            return BAD_SERVER in words and "--name good" not in words
-
-        return [pid for pid in descendants(self.pid) if is_bad(pid)]
+            if BAD_SERVER in words and "--name good" not in words:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 class Faults:
@@ -220,21 +226,61 @@ class Faults:
         """A workbench over stdio that knows its healthy server, for one fault; then the three checks."""
         config = self.write_config(servers, **settings)
         spawned = RawClient.spawn(workbench_command(config, *flags), env=self.environment())
-        async with spawned as client:
-            if era == "modern":
-                client.stamp(capabilities=capabilities)
-            else:
-                await client.initialize(capabilities=capabilities)
-            stage = Stage(client, client.pid, self.folder)
-            stage.kept_bytes = KEPT_BYTES if large else 0
-            await stage.remember()
-            yield stage
+        async with spawned as process:
+            stage = Stage(process, process, self.folder)
+            async with self._played(stage, era, capabilities, large):
+                yield stage
             if not stage.is_over:
-                await stage.recovered()
-                client.close_stdin()
-            assert await client.wait_exit() == stage.status_at_end, client.stderr
+                process.close_stdin()
+            assert await process.wait_exit() == stage.status_at_end, process.stderr
         if stage.status_at_end >= 0:
             self.nothing_left_on_disk()
+
+    @asynccontextmanager
+    async def serving_http(
+        self,
+        servers: Mapping[str, Json],
+        *flags: object,
+        era: str = "legacy",
+        capabilities: Json | None = None,
+        large: bool = False,
+        impatient: bool = False,
+        **settings: Any,
+    ) -> AsyncIterator[Stage]:
+        """The same over HTTP; `impatient` makes its deadlines short."""
+        config = self.write_config(servers, **settings)
+        command = workbench_command(config, "--http", "127.0.0.1:0", *flags)
+        if impatient:
+            command = [sys.executable, "-m", "tests.faults.impatient_workbench", str(config)]
+        async with RawClient.spawn(command, env=self.environment()) as process:
+            await process.wait_for(lambda: "serving MCP at" in process.stderr, "address")
+            port = int(process.stderr.partition("serving MCP at http://127.0.0.1:")[2].partition("/")[0])
+            client = HttpConversation(port)
+            stage = Stage(client, process, self.folder)
+            stage.port = port
+            try:
+                async with self._played(stage, era, capabilities, large):
+                    yield stage
+            finally:
+                await client.close()
+            if not stage.is_over:
+                process.process.terminate()
+            assert await process.wait_exit() == stage.status_at_end, process.stderr
+            process.close_stdin()
+        if stage.status_at_end >= 0:
+            self.nothing_left_on_disk()
+
+    @asynccontextmanager
+    async def _played(self, stage: Stage, era: str, capabilities: Json | None, large: bool) -> AsyncIterator[None]:
+        if era == "modern":
+            stage.client.stamp(capabilities=capabilities)
+        else:
+            await stage.client.initialize(capabilities=capabilities)
+        stage.kept_bytes = KEPT_BYTES if large else 0
+        await stage.remember()
+        yield
+        if not stage.is_over:
+            await stage.recovered()
 
     def nothing_left_on_disk(self) -> None:
         """When all is over: no temporary file, socket or half-written manifest."""

@@ -81,5 +81,5 @@ async def test_a_list_of_more_than_anybody_can_use_is_a_clear_error(faults: Faul
         stage.kept_bytes = 8 * 1024 * 1024
         await stage.value("bad", "echo", {"n": 1})
         await stage.value("bad", "grow", {"to": MOST_ITEMS, "step": MOST_ITEMS})
-        await stage.client.wait_for(lambda: f"more than {MOST_ITEMS} items" in stage.client.stderr, "a word about it")
+        await stage.process.wait_for(lambda: f"more than {MOST_ITEMS} items" in stage.process.stderr, "a word about it")
         assert await stage.value("bad", "echo", {"n": 2}) == {"n": 2}, "what was known before is still there"

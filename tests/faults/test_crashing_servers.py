@@ -45,7 +45,7 @@ async def test_between_calls_the_next_use_starts_it_again(faults: Faults) -> Non
             await stage.open()
             found = await stage.value("bad", "pid")
             os.kill(found["pid"], signal.SIGKILL)
-            text = stage.client
+            text = stage.process
             await text.wait_for(
                 lambda seen=round: text.stderr.count("killed by SIGKILL") > seen,  # type: ignore[misc]
                 "word of it in the log",

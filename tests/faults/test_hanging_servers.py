@@ -95,8 +95,8 @@ async def test_our_end_does_not_wait_for_a_server_that_hangs_while_it_is_met_or_
         # Else we would give it some seconds to come to its end.
         await stage.client.cancel(opening)
         stage.is_over = True
-        stage.client.close_stdin()
-        assert await stage.client.wait_exit(SOON) == 0
+        stage.process.close_stdin()
+        assert await stage.process.wait_exit(SOON) == 0
 
 
 @pytest.mark.parametrize("again", [False, True])

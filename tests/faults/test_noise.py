@@ -47,7 +47,7 @@ async def test_noise_is_skipped_counted_and_logged_at_a_limited_rate(faults: Fau
         assert await stage.value("bad", "count") == {"count": 1}
         status = await stage.server_status()
         assert (status["noiseLines"], status["starts"], status["failures"]) == (expected, 1, 0)
-        assert 1 <= stage.client.stderr.count("noise on stdout") <= 5
+        assert 1 <= stage.process.stderr.count("noise on stdout") <= 5
         assert stage.client.garbage == []
 
 
@@ -61,7 +61,7 @@ async def test_a_flood_of_noise_holds_up_nothing_and_fills_no_log(faults: Faults
         for call in calls:
             await stage.client.cancel(call)
         assert (await stage.server_status())["noiseLines"] == 500_000
-        assert len(stage.client.stderr) < 10_000
+        assert len(stage.process.stderr) < 10_000
 
 
 # The same answer, cut up in ways that a reader must not mind.

@@ -30,7 +30,7 @@ async def test_every_one_of_a_hundred_running_calls_is_answered_and_we_end_with_
             text = error_text(await call.result())
             assert text == "[box/bad/hang] the workbench is shutting down; the call was not finished"
         stage.is_over = True
-        assert await stage.client.wait_exit() == 0
+        assert await stage.process.wait_exit() == 0
         assert time.monotonic() - began < DRAIN_SECONDS + 5 + BUSY
 
 
@@ -41,12 +41,12 @@ async def test_a_second_signal_ends_us_at_once_and_nothing_stays(faults: Faults)
             await stage.start("bad", "hang")
         below = descendants(stage.pid)
         os.kill(stage.pid, signal.SIGTERM)
-        await stage.client.wait_for(lambda: "shutting down" in stage.client.stderr, "the begin of the end")
+        await stage.process.wait_for(lambda: "shutting down" in stage.process.stderr, "the begin of the end")
         began = time.monotonic()
         os.kill(stage.pid, signal.SIGTERM)
         stage.is_over = True
         stage.status_at_end = 128 + signal.SIGTERM
-        await stage.client.wait_exit()
+        await stage.process.wait_exit()
         assert time.monotonic() - began < DRAIN_SECONDS, "it did not wait for the calls"
         await eventually(lambda: not any(map(alive, below)), what="the end of every process")
 
@@ -57,11 +57,11 @@ async def test_a_signal_while_the_client_is_leaving_hurries_and_a_request_while_
     async with faults.serving({"bad": bad_entry()}) as stage:
         await stage.value("bad", "count")
         hanging = await stage.start("bad", "hang")
-        stage.client.close_stdin()
-        await stage.client.wait_for(lambda: "shutting down" in stage.client.stderr, "the begin of the end")
+        stage.process.close_stdin()
+        await stage.process.wait_for(lambda: "shutting down" in stage.process.stderr, "the begin of the end")
         began = time.monotonic()
         os.kill(stage.pid, signal.SIGTERM)
         assert "was not finished" in error_text(await hanging.result())
         stage.is_over = True
-        assert await stage.client.wait_exit() == 0
+        assert await stage.process.wait_exit() == 0
         assert time.monotonic() - began < DRAIN_SECONDS

@@ -104,7 +104,7 @@ async def test_a_hundred_megabytes_on_stderr_are_drained_and_cost_nothing(faults
         assert peak_bytes(stage.pid) - before < 4 * MIB + stage.kept_bytes
         text = await stage.failure("bad", "crash", {"stderr": "x" * 5000 + "\nthe very end\n"})
         assert text.endswith("the very end") and len(text) < 12_000
-        assert len(stage.client.stderr) < 20_000
+        assert len(stage.process.stderr) < 20_000
 
 
 async def test_answers_beyond_every_bound_at_once_fail_each_for_itself(faults: Faults) -> None:

@@ -191,7 +191,7 @@ async def test_a_choice_in_the_configuration_is_followed_without_probing(choice:
     server = Server(discover=DISCOVERED, initialize=INITIALIZED)
     for remembered in (None, "legacy", "modern"):
         server.asked.clear()
-        await server.met(choice, remembered)  # type: ignore[arg-type]
+        await server.met(choice, remembered)
         assert server.methods == methods
     if choice == "2025-03-26":
         assert server.asked[0][1]["protocolVersion"] == "2025-03-26"

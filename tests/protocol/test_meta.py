@@ -96,9 +96,7 @@ def test_what_belongs_to_no_era_always_passes(meta: dict[str, Any], era: Era, fr
 
 def test_numbers_in_meta_are_not_read_and_written_anew() -> None:
     raw = Raw(b'{"a":1.10,"b":123456789012345678901234567890,"progressToken":1}')
-    written = meta_for_server(
-        raw, era="legacy", identity=IDENTITY, progress_token=7, log_level=None, from_modern=False
-    )
+    written = meta_for_server(raw, era="legacy", identity=IDENTITY, progress_token=7, log_level=None, from_modern=False)
     assert written == b'{"a":1.10,"b":123456789012345678901234567890,"progressToken":7}'
 
 

@@ -180,6 +180,7 @@ class Rich:
             await anyio.sleep_forever()
         finally:
             self._cancelled += 1
+        raise AssertionError("nobody waits that long")
 
     async def _counts(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         return _text({"rootsChanged": self._roots_changed, "cancelled": self._cancelled})

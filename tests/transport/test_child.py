@@ -46,9 +46,7 @@ def start(
     recorder = Recorder()
     batch = Batch(asyncio.get_running_loop())
     program, *arguments = command
-    link = spawn(
-        program, tuple(arguments), env or {}, cwd, table=table, batch=batch, receiver=recorder, limit=LIMIT
-    )
+    link = spawn(program, tuple(arguments), env or {}, cwd, table=table, batch=batch, receiver=recorder, limit=LIMIT)
     return link, recorder
 
 
@@ -69,7 +67,9 @@ async def test_the_environment_is_ours_with_what_the_configuration_adds(
 ) -> None:
     monkeypatch.setenv("INHERITED", "yes")
     monkeypatch.setenv("REPLACED", "old")
-    link, recorder = start(table, ["sh", "-c", 'echo "$INHERITED $REPLACED $ADDED"'], env={"REPLACED": "new", "ADDED": "a b"})
+    link, recorder = start(
+        table, ["sh", "-c", 'echo "$INHERITED $REPLACED $ADDED"'], env={"REPLACED": "new", "ADDED": "a b"}
+    )
     assert await recorder.wait_messages(1) == [b"yes new a b"]
     await link.stop()
 
@@ -132,12 +132,12 @@ async def test_what_cannot_be_started_says_why_and_what_to_do(
 
 
 async def test_a_working_directory_that_does_not_exist_is_named(table: ProcessTable, tmp_path: Path) -> None:
-    with pytest.raises(DownstreamError, match="working directory `.*/nowhere` does not exist"):
+    with pytest.raises(DownstreamError, match=r"working directory `.*/nowhere` does not exist"):
         start(table, ["/bin/sh"], cwd=str(tmp_path / "nowhere"))
 
 
 async def test_an_argument_that_no_process_can_have_is_an_error(table: ProcessTable) -> None:
-    with pytest.raises(DownstreamError, match="cannot be started: .*null"):
+    with pytest.raises(DownstreamError, match=r"cannot be started: .*null"):
         start(table, ["/bin/sh", "-c", "\0"])
 
 
@@ -165,15 +165,17 @@ async def test_with_too_few_free_descriptors_a_start_fails_clearly_and_leaves_no
     before = descendants(os.getpid()), open_descriptors().keys()
     outcomes = []
     for count in range(16):
-        link = None
+        outcome: ChildLink | DownstreamError
         with free_descriptors(count):
             try:
-                link, _ = start(table, ["/bin/cat"])
+                outcome = start(table, ["/bin/cat"])[0]
             except DownstreamError as error:
-                assert "Too many open files" in error.message
-        outcomes.append(link is not None)
-        if link is not None:
-            await link.stop()
+                outcome = error
+        outcomes.append(isinstance(outcome, ChildLink))
+        if isinstance(outcome, ChildLink):
+            await outcome.stop()
+        else:
+            assert "Too many open files" in outcome.message
         assert (descendants(os.getpid()), open_descriptors().keys()) == before
     assert outcomes[0] is False
     assert outcomes[-1] is True

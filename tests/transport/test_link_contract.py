@@ -21,6 +21,12 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
 
 
 @pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How patient we are with a process that does not end is not the subject."""
+    monkeypatch.setattr("mcp_workbench.transport.child.EOF_GRACE", 0.1)
+
+
+@pytest.fixture(autouse=True)
 def _no_descriptor_left() -> Iterator[None]:
     before = open_descriptors()
     yield

@@ -88,9 +88,7 @@ def test_strays_are_told_apart_by_their_mark(table: ProcessTable) -> None:
             process.wait()
 
 
-def test_a_process_that_cannot_be_read_right_now_counts_as_left(
-    table: ProcessTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_cannot_be_read_right_now_counts_as_left(table: ProcessTable) -> None:
     """In the middle of `exec` a process has no environment; it must not slip through just then."""
     mark = table.mark()
     ended = subprocess.Popen(["true"], env={**os.environ, MARK: mark}, start_new_session=True)
@@ -111,11 +109,12 @@ def test_at_the_very_end_whole_families_go(table: ProcessTable) -> None:
     """Without a mark and each in a session of its own, so that only their descent gives them away."""
     script = "setsid sh -c 'setsid sh -c \"setsid sleep 600 & sleep 600\" & sleep 600' & sleep 600"
     before = descendants(os.getpid())
-    subprocess.Popen(["setsid", "sh", "-c", script], env={"PATH": os.environ["PATH"]}).returncode = 0
-    wait_until(lambda: sum("sleep 600" == command_line(pid) for pid in descendants(os.getpid()) - before) == 4)
+    family = subprocess.Popen(["setsid", "sh", "-c", script], env={"PATH": os.environ["PATH"]})
+    wait_until(lambda: sum(command_line(pid) == "sleep 600" for pid in descendants(os.getpid()) - before) == 4)
     assert len(table.strays()) < 4
     table.kill_strays()
     assert descendants(os.getpid()) == before
+    family.wait()
 
 
 def test_marks_of_servers_are_no_prefixes_of_each_other(table: ProcessTable) -> None:
@@ -153,7 +152,7 @@ def test_when_we_are_killed_the_guardian_ends_every_group_and_every_marked_proce
     with subprocess.Popen([sys.executable, "-c", DIES], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as dying:
         assert dying.stdin is not None and dying.stdout is not None
         dying.stdout.readline()
-        wait_until(lambda: sum("sleep 600" == command_line(pid) for pid in descendants(os.getpid())) >= 3)
+        wait_until(lambda: sum(command_line(pid) == "sleep 600" for pid in descendants(os.getpid())) >= 3)
         dying.stdin.write(b"\n")
         dying.stdin.flush()
         dying.wait()
@@ -161,7 +160,9 @@ def test_when_we_are_killed_the_guardian_ends_every_group_and_every_marked_proce
 
 
 def test_killing_everything_at_once_ends_groups_and_strays() -> None:
-    script = DIES.replace("sys.stdin.readline()\nos.kill(os.getpid(), signal.SIGKILL)", "table.kill_all(); table.close()")
+    script = DIES.replace(
+        "sys.stdin.readline()\nos.kill(os.getpid(), signal.SIGKILL)", "table.kill_all(); table.close()"
+    )
     before = descendants(os.getpid())
     done = subprocess.run([sys.executable, "-c", script], stdin=subprocess.DEVNULL, capture_output=True, check=True)
     assert done.stdout == b"2\n"

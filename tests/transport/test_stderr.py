@@ -71,10 +71,10 @@ def test_memory_is_bounded_with_and_without_newlines() -> None:
         tracemalloc.start()
         try:
             ring = StderrRing()
-            for _ in range(160):  # 10 MB
+            for _ in range(60):  # 4 MB
                 ring.feed(text)
             held, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
         assert held < 300_000
-        assert ring.total_bytes == 160 * len(text)
+        assert ring.total_bytes == 60 * len(text)

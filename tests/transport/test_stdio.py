@@ -65,7 +65,9 @@ def test_requests_may_come_from_a_file_or_from_nowhere(tmp_path: Path) -> None:
 
 
 def test_what_was_sent_last_is_not_lost_when_the_link_is_closed_at_once() -> None:
-    script = ECHO.replace("    await done.wait()\n", "    link.send(b'the last answer')\n    link.close()\n    return\n")
+    script = ECHO.replace(
+        "    await done.wait()\n", "    link.send(b'the last answer')\n    link.close()\n    return\n"
+    )
     done = subprocess.run([sys.executable, "-c", script], stdin=subprocess.DEVNULL, capture_output=True, check=True)
     assert done.stdout.startswith(b"the last answer\n")
 

@@ -11,6 +11,7 @@ COMMANDS = ("serve", "check", "list", "open", "call", "status", "demo", "schema"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status."""
+    _fill_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         status = _dispatch(arguments)
@@ -24,6 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has seen enough (`| head`); what is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _fill_standard_streams() -> None:
+    """Descriptors 0 to 2 must be taken: what is opened next would get them, and then be read as stdin, or closed."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -141,6 +141,11 @@ class Connection:
         self._is_retired = True
         self.request_stop()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether there is something left of the server."""
+        return self._task is not None and not self._task.done()
+
     async def wait_stopped(self) -> None:
         """Return when nothing is left of the server."""
         if self._task is not None:

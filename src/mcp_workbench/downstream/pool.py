@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
@@ -17,6 +18,10 @@ from mcp_workbench.protocol.meta import ClientIdentity
 
 # toolbox, server, principal, capabilities
 Key = tuple[str, str, str, bytes]
+
+
+# Connections to one server that one principal may have at once, for different capabilities of its clients.
+MOST_VARIANTS: Final = 16
 
 
 class Pool:
@@ -34,6 +39,8 @@ class Pool:
         self._open_link = open_link
         self._start_task = start_task
         self._connections: dict[Key, Connection] = {}
+        # Given up to make room, and maybe still on their way out.
+        self._retired: list[Connection] = []
         self._log_levels: dict[tuple[str, bytes], str] = {}
         self.is_closing = False
 
@@ -42,6 +49,7 @@ class Pool:
         key = (entry.toolbox, entry.config.name, principal, capabilities)
         connection = self._connections.get(key)
         if connection is None:
+            self._make_room(key)
             identity = ClientIdentity(self._own_info, capabilities)
             connection = Connection(entry, self._catalog, identity, self._open_link, self._start_task)
             connection.watch.log_level = self._log_levels.get((principal, capabilities))
@@ -49,6 +57,17 @@ class Pool:
                 connection.retire()
             self._connections[key] = connection
         return connection
+
+    def _make_room(self, key: Key) -> None:
+        """A client that declares other capabilities with each request must not start a server for each of them."""
+        shared = [(other, each) for other, each in self._connections.items() if other[:3] == key[:3]]
+        if len(shared) < MOST_VARIANTS:
+            return
+        idle = [(other, each) for other, each in shared if not each.traffic.call_count]
+        for other, connection in sorted(idle, key=lambda pair: pair[1].traffic.last_used)[:1]:
+            connection.retire()
+            del self._connections[other]
+            self._retired = [each for each in self._retired if each.is_running] + [connection]
 
     def used_by(self, principal: str, capabilities: bytes) -> list[Connection]:
         """The connections that these callers share."""
@@ -69,4 +88,4 @@ class Pool:
         self.is_closing = True
         for connection in self.connections():
             connection.retire()
-        await asyncio.gather(*(connection.wait_stopped() for connection in self.connections()))
+        await asyncio.gather(*(each.wait_stopped() for each in (*self.connections(), *self._retired)))

@@ -2,7 +2,7 @@
 
 Most schemas are an object of plainly typed properties. For those a typed decoder is made once; arguments that it
 accepts are right, and cost half a microsecond to find so. Everything else, wrong arguments included, goes to the
-thorough check in `arguments`. Owns nothing but that shortcut.
+thorough check in `arguments`. Owns nothing but that shortcut: in doubt there is none.
 """
 
 from __future__ import annotations
@@ -34,43 +34,24 @@ _BOUNDS: Final[Mapping[str, Mapping[str, str]]] = {
     "string": {"minLength": "min_length", "maxLength": "max_length"},
     "array": {"minItems": "min_length", "maxItems": "max_length"},
 }
+# Numbers are decoded as floats, which hold whole numbers exactly up to here.
+_GREATEST_EXACT: Final = 2**53 - 1
 
-Accepts = Callable[[bytes], bool]
+Accepts = Callable[[bytes | msgspec.Raw], bool]
+
+
+class _NotPlain(Exception):
+    """A schema that says something no type can."""
 
 
 def compiled(schema: object) -> Accepts | None:
     """A test that says yes only to arguments that fit; None for schemas that are not plain enough."""
-    if (
-        not isinstance(schema, dict)
-        or schema.get("type", "object") != "object"
-        or not schema.keys() <= _HARMLESS_AT_TOP
-    ):
-        return None
-    properties = schema.get("properties", {})
-    required = schema.get("required", [])
-    others = schema.get("additionalProperties", True)
-    if not isinstance(properties, dict) or not isinstance(required, list) or not isinstance(others, bool):
-        return None
-    if not all(name in properties for name in required):
-        return None
-    fields: list[tuple[Any, ...]] = []
-    names: dict[str, str] = {}
-    for number, (name, each) in enumerate(properties.items()):
-        kind = _kind(each)
-        if kind is None:
-            return None
-        names[f"f{number}"] = name
-        field = (f"f{number}", kind) if name in required else (f"f{number}", kind | msgspec.UnsetType, msgspec.UNSET)
-        fields.append(field)
-    fields.sort(key=len)
     try:
-        made = msgspec.defstruct("Arguments", fields, rename=names, forbid_unknown_fields=not others)
-        decode = msgspec.json.Decoder(made).decode
-    except (TypeError, ValueError):
-        # Whatever a schema says that no type can: the thorough check reads it.
+        decode = msgspec.json.Decoder(_arguments(schema)).decode
+    except (_NotPlain, TypeError, ValueError, RecursionError):
         return None
 
-    def accepts(arguments: bytes) -> bool:
+    def accepts(arguments: bytes | msgspec.Raw) -> bool:
         try:
             decode(arguments)
         except (msgspec.DecodeError, RecursionError):
@@ -80,26 +61,51 @@ def compiled(schema: object) -> Accepts | None:
     return accepts
 
 
+def _arguments(schema: object) -> Any:
+    if (
+        not isinstance(schema, dict)
+        or schema.get("type", "object") != "object"
+        or not schema.keys() <= _HARMLESS_AT_TOP
+    ):
+        raise _NotPlain
+    properties = schema.get("properties", {})
+    required = schema.get("required", [])
+    others = schema.get("additionalProperties", True)
+    if not isinstance(properties, dict) or not isinstance(required, list) or not isinstance(others, bool):
+        raise _NotPlain
+    if not all(isinstance(name, str) and name in properties for name in required):
+        raise _NotPlain
+    fields: list[tuple[Any, ...]] = []
+    names: dict[str, str] = {}
+    for number, (name, each) in enumerate(properties.items()):
+        field = f"f{number}"
+        names[field] = name
+        kind = _kind(each)
+        fields.append((field, kind) if name in required else (field, kind | msgspec.UnsetType, msgspec.UNSET))
+    fields.sort(key=len)
+    return msgspec.defstruct("Arguments", fields, rename=names, forbid_unknown_fields=not others)
+
+
 def _kind(schema: object) -> Any:
-    """The type of a value that fits a plain schema; None for one that is not plain."""
-    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
-        return None
+    """The type of a value that fits a plain schema."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str) or schema["type"] not in _TYPES:
+        raise _NotPlain
     word = schema["type"]
-    kind = _TYPES.get(word)
-    if kind is None:
-        return None
+    kind = _TYPES[word]
     bounds = _BOUNDS.get(word, {})
     limits: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in bounds and isinstance(value, int):
+        if key in bounds:
+            # Draft 4 wrote `exclusiveMinimum: true`, and others write what means nothing.
+            if type(value) is not int or abs(value) > _GREATEST_EXACT:
+                raise _NotPlain
             limits[bounds[key]] = value
-        elif key == "enum" and word == "string" and isinstance(value, list) and all(type(one) is str for one in value):
-            kind = Literal[tuple(value)] if value else None
+        elif key == "enum" and word == "string" and isinstance(value, list) and value:
+            if not all(type(one) is str for one in value):
+                raise _NotPlain
+            kind = Literal[tuple(value)]
         elif key == "items" and word == "array":
-            inner = _kind(value) if value not in ({}, True) else Any
-            kind = None if inner is None else list.__class_getitem__(inner)
+            kind = list[Any] if value == {} or value is True else list.__class_getitem__(_kind(value))
         elif key not in _HARMLESS:
-            return None
-    if kind is None:
-        return None
+            raise _NotPlain
     return Annotated[kind, Meta(**limits)] if limits else kind

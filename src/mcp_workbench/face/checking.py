@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from msgspec import Raw
+from msgspec import DecodeError, Raw, Struct
+from msgspec.json import decode
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.economy.quick import Accepts, compiled
@@ -18,49 +19,72 @@ from mcp_workbench.jsonrpc.messages import encode
 # Tools whose test is kept ready. An agent uses a handful.
 MOST_KEPT: Final = 1000
 MOST_PROBLEMS: Final = 5
+# Larger arguments, and schemas, are the server's to judge: looking at them would take longer than a call does.
+MOST_BYTES: Final = 1 << 20
+# The answer repeats the tool's schema up to this size, else its signature.
+LONGEST_SCHEMA: Final = 8_000
+
+
+class _Ready(Struct):
+    """What is kept of a tool: the definition that it was made from, a quick test where there is one, the schema."""
+
+    definition: Raw
+    accepts: Accepts | None
+    schema: object
 
 
 class ArgumentChecker:
     """Keeps a ready test for each tool that is used."""
 
     def __init__(self) -> None:
-        self._tests: OrderedDict[tuple[str, str, str], tuple[Raw, Accepts | None]] = OrderedDict()
+        self._ready: OrderedDict[tuple[str, str, str], _Ready] = OrderedDict()
 
     def complaint(self, entry: ServerEntry, tool: str, arguments: Raw) -> str | None:
         """What is wrong with these arguments, for a model to read; None when nothing is, or nobody can tell."""
         definition = entry.tools[tool]
-        test = self._test(entry, tool, definition)
-        if test is not None and test(bytes(arguments)):
+        if len(memoryview(arguments)) > MOST_BYTES or len(memoryview(definition)) > MOST_BYTES:
             return None
-        return _thorough(entry, tool, definition, arguments)
-
-    def _test(self, entry: ServerEntry, tool: str, definition: Raw) -> Accepts | None:
-        key = (entry.toolbox, entry.config.name, tool)
-        kept = self._tests.get(key)
+        ready = self._ready.get((entry.toolbox, entry.config.name, tool))
         # A changed definition is another object.
-        if kept is not None and kept[0] is definition:
-            return kept[1]
+        if ready is None or ready.definition is not definition:
+            ready = self._made_ready(entry, tool, definition)
+        if ready.accepts is not None and ready.accepts(arguments):
+            return None
+        return _thorough(entry, tool, ready.schema, arguments)
+
+    def _made_ready(self, entry: ServerEntry, tool: str, definition: Raw) -> _Ready:
         from mcp_workbench.economy.tool import parts
 
-        test = compiled(parts(bytes(definition)).schema())
-        self._tests[key] = (definition, test)
-        if len(self._tests) > MOST_KEPT:
-            self._tests.popitem(last=False)
-        return test
+        schema = parts(bytes(definition)).schema()
+        ready = _Ready(definition, compiled(schema), schema)
+        self._ready[entry.toolbox, entry.config.name, tool] = ready
+        if len(self._ready) > MOST_KEPT:
+            self._ready.popitem(last=False)
+        return ready
 
 
-def _thorough(entry: ServerEntry, tool: str, definition: Raw, arguments: Raw) -> str | None:
-    from mcp_workbench.economy.arguments import check_json
-    from mcp_workbench.economy.lean import lean
-    from mcp_workbench.economy.tool import parts
+def _thorough(entry: ServerEntry, tool: str, schema: object, arguments: Raw) -> str | None:
+    from mcp_workbench.economy.arguments import check
 
-    known = parts(bytes(definition))
-    checked = check_json(bytes(arguments), bytes(known.input_schema))
+    try:
+        checked = check(decode(arguments), schema)
+    except (DecodeError, RecursionError):
+        return None
     if not checked.problems:
         return None
     said = "\n".join(f"- {problem}" for problem in checked.problems[:MOST_PROBLEMS])
-    schema = encode(lean(known.schema())).decode()
     return (
         f"[{entry.toolbox}/{entry.name}/{tool}] the arguments do not fit, so it was not called:\n{said}\n"
-        f"Its schema: {schema}"
+        f"{_described(entry, tool, schema)}"
     )
+
+
+def _described(entry: ServerEntry, tool: str, schema: object) -> str:
+    from mcp_workbench.economy.lean import lean
+    from mcp_workbench.economy.signature import signature
+
+    written = encode(lean(schema)).decode()
+    if len(written) <= LONGEST_SCHEMA:
+        return f"Its schema: {written}"
+    path = f"{entry.toolbox}/{entry.name}/{tool}"
+    return f"{signature(tool, schema).text}\nIts whole schema: open_toolbox with `tools`: `{path}`"

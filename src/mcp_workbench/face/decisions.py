@@ -54,6 +54,8 @@ class Learn(Struct, frozen=True):
 
     entry: ServerEntry
     others: tuple[ServerEntry, ...] = ()
+    # What the client called it, for errors.
+    item: str = ""
 
 
 Decision = Answer | Reject | Forward | Open | Learn

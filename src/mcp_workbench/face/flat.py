@@ -101,15 +101,27 @@ class FlatFace(Face):
         return self.table(kind, entries, expose)
 
     def _report_names(self, table: NameTable) -> None:
+        remark = self._about_names(table)
+        if remark is not None:
+            self.report(remark, "names that clients refuse")
+
+    def remarks(self) -> list[str]:
+        """What a user should know of the names as they are now: those that two want, and those that clients refuse."""
+        table = self.tool_table()
+        about_names = self._about_names(table)
+        collisions = [describe_collision(exposed, rivals) for exposed, rivals in table.collisions.items()]
+        return collisions if about_names is None else [*collisions, about_names]
+
+    def _about_names(self, table: NameTable) -> str | None:
         refused = self.names_clients_refuse(table)
-        if refused:
-            shown = ", ".join(f"`{name}`" for name in refused[:MOST_EXAMPLES])
-            more = "" if len(refused) <= MOST_EXAMPLES else f" and {len(refused) - MOST_EXAMPLES} more"
-            self.report(
-                f"some clients refuse tool names like {shown}{more} (they want letters, digits, `_` and `-`, at most "
-                f"64); {self._remedy(refused)}",
-                "names that clients refuse",
-            )
+        if not refused:
+            return None
+        shown = ", ".join(f"`{name}`" for name in refused[:MOST_EXAMPLES])
+        more = "" if len(refused) <= MOST_EXAMPLES else f" and {len(refused) - MOST_EXAMPLES} more"
+        return (
+            f"some clients refuse tool names like {shown}{more} (they want letters, digits, `_` and `-`, at most 64); "
+            f"{self._remedy(refused)}"
+        )
 
     def names_clients_refuse(self, table: NameTable | None = None) -> list[str]:
         """Exposed names that clients with the strictest rule do not accept."""
@@ -138,7 +150,7 @@ class FlatFace(Face):
             return Reject(METHOD_NOT_FOUND, describe_collision(name, table.collisions[name]))
         unheard = [] if fresh else self._may_have(name)
         if unheard:
-            return Learn(unheard[0], tuple(unheard[1:]))
+            return Learn(unheard[0], tuple(unheard[1:]), name)
         if self._prefix and self._is_malformed(name):
             return Reject(INVALID_REQUEST, f"tool name `{name[:200]}` is malformed; expected `{self._form}`")
         return Reject(METHOD_NOT_FOUND, no_such("tool", name, table.targets))

@@ -110,7 +110,7 @@ class ProxyFace(Face):
             unheard = self.awaited()
             pinned = self._pins.targets()
             if name not in pinned and unheard and not fresh:
-                return Learn(unheard[0], tuple(unheard[1:]))
+                return Learn(unheard[0], tuple(unheard[1:]), name)
         if name not in pinned:
             return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", "use_tool", *pinned]))
         target = pinned[name]
@@ -145,7 +145,7 @@ class ProxyFace(Face):
                     return Answer(self.results.read_on(view, wanted, call))
                 meant = self._find(wanted)
                 if isinstance(meant, Unheard) and not fresh:
-                    return Learn(meant.entries[0], meant.entries[1:])
+                    return Learn(meant.entries[0], meant.entries[1:], wanted)
                 if not isinstance(meant, Meant):
                     raise BadIdentifier(self._no_such_path(wanted, meant))
                 entry, tool = meant.entry, meant.tool
@@ -164,7 +164,7 @@ class ProxyFace(Face):
             complaint = self._checker.complaint(entry, tool, NO_ARGUMENTS if arguments is None else arguments)
             if complaint is not None:
                 # What is remembered may be out of date; only what the server says now can stop a call.
-                return Answer(error_result(complaint)) if fresh or entry.is_live else Learn(entry)
+                return Answer(error_result(complaint)) if fresh or entry.is_live else Learn(entry, item=tool)
         budget = max_tokens or entry.config.result_budget
         return Forward(entry, tool, CALL, call_body(tool, arguments, params), True, budget)
 
@@ -260,7 +260,7 @@ def _take_changed(view: View) -> list[str]:
 def _unknown_tool(entry: ServerEntry, tool: str, fresh: bool) -> Decision:
     # What is remembered may be out of date; only the server itself can say no.
     if not fresh and not entry.is_live:
-        return Learn(entry)
+        return Learn(entry, item=tool)
     where = f" on server `{entry.name}` of toolbox `{entry.toolbox}`"
     if tool in entry.hidden:
         return Answer(error_result(f"tool `{tool}`{where} is excluded by `toolFilters` in the configuration"))
@@ -270,7 +270,7 @@ def _unknown_tool(entry: ServerEntry, tool: str, fresh: bool) -> Decision:
 def _open_toolbox_tool(names: str) -> dict[str, object]:
     return {
         "name": "open_toolbox",
-        "description": "Find tools: `query` for a need in words, `toolbox_name` for a toolbox, `tools` for whole "
+        "description": 'Find tools, e.g. {"query": "create an issue"}; toolbox_name lists one toolbox, tools gives whole '
         f"definitions. {names}",
         "inputSchema": {
             "type": "object",
@@ -293,7 +293,7 @@ ROOM_FOR_NAMES: Final = 400
 
 _USE_TOOL: Final = {
     "name": "use_tool",
-    "description": "Call a tool that open_toolbox shows: `toolbox/server/tool`, or an object of these three.",
+    "description": 'Call a tool, e.g. {"tool": "toolbox/server/tool", "arguments": {}}. max_tokens shortens the result.',
     "inputSchema": {
         "type": "object",
         "properties": {
@@ -307,7 +307,6 @@ _USE_TOOL: Final = {
                             "server": {"type": "string"},
                             "tool": {"type": "string"},
                         },
-                        "required": ["toolbox", "server", "tool"],
                     },
                 ]
             },

@@ -89,7 +89,7 @@ class Results:
         }
         id = self._keep(view.principal, data)
         uri = f"{SCHEME}{id}"
-        links = _links(uri, content, room // 4)
+        links = [] if id is None else _links(uri, content, room // 4)
         how = (
             f'\n\nKept whole for {KEPT_SECONDS / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
             f"{{…}}}} with {HOW}."

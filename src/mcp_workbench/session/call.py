@@ -93,6 +93,7 @@ class ClientCall(RoutedCall):
         self.log_level: str | None = None
         self.entry = None
         self.decision = None
+        self.item = ""
         self.traffic = None
         self.task = None
 
@@ -101,7 +102,7 @@ class ClientCall(RoutedCall):
         """`toolbox/server/tool`, as far as it is known."""
         if self.entry is None:
             return self.method
-        item = "" if self.decision is None else self.decision.item
+        item = self.item if self.decision is None else self.decision.item
         return f"{self.entry.toolbox}/{self.entry.name}/{item}".rstrip("/")
 
     # ── answers from the server ──

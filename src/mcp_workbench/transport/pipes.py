@@ -164,8 +164,8 @@ class PipeWriter:
         "_loop",
         "_parts",
         "_queued",
-        "_was_large",
         "_waiting",
+        "_was_large",
         "on_drained",
         "unsent_bytes",
     )

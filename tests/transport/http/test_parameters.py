@@ -78,12 +78,12 @@ PARAMETERS = {("region",): "Region", ("level",): "Level", ("dry",): "Dry", ("pla
 @pytest.mark.parametrize(
     ("arguments", "headers"),
     [
-        ({"region": "eu"}, {"mcp-param-Region": "eu"}),
-        ({"region": "世界"}, {"mcp-param-Region": "=?base64?5LiW55WM?="}),
-        ({"region": ""}, {"mcp-param-Region": ""}),
-        ({"level": 42, "dry": False}, {"mcp-param-Level": "42", "mcp-param-Dry": "false"}),
-        ({"level": -7.0}, {"mcp-param-Level": "-7"}),
-        ({"place": {"zone": "a"}}, {"mcp-param-Zone": "a"}),
+        ({"region": "eu"}, {"mcp-param-region": "eu"}),
+        ({"region": "世界"}, {"mcp-param-region": "=?base64?5LiW55WM?="}),
+        ({"region": ""}, {"mcp-param-region": ""}),
+        ({"level": 42, "dry": False}, {"mcp-param-level": "42", "mcp-param-dry": "false"}),
+        ({"level": -7.0}, {"mcp-param-level": "-7"}),
+        ({"place": {"zone": "a"}}, {"mcp-param-zone": "a"}),
         ({"region": None, "place": "nowhere", "other": 1}, {}),
         ({"region": {"not": "primitive"}, "level": 1.5}, {}),
     ],

@@ -73,7 +73,7 @@ def headers_for(parameters: HeaderParameters, arguments: Raw | bytes | None) -> 
     for path, name in parameters.items():
         text = _written(_value_at(values, path))
         if text is not None:
-            headers[PARAMETER_PREFIX + name] = header_values.encode(text)
+            headers[(PARAMETER_PREFIX + name).lower()] = header_values.encode(text)
     return headers
 
 

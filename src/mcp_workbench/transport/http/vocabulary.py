@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# As they are looked up in what arrives (ASGI gives lower-case bytes; aiohttp ignores case).
+# Names of headers are the same in any case; ours are lower.
 PROTOCOL_VERSION: Final = "mcp-protocol-version"
 METHOD: Final = "mcp-method"
 NAME: Final = "mcp-name"

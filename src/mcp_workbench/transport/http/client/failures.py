@@ -5,16 +5,15 @@ Owns the texts. An address is named by its origin alone: paths and queries carry
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mcp_workbench.errors import DownstreamError
-
-if TYPE_CHECKING:
-    from yarl import URL
+from mcp_workbench.transport.http.client.address import Address
+from mcp_workbench.transport.http.client.dialing import DialFailed
+from mcp_workbench.transport.http.client.wire import BrokeOff, NoAnswer, NotHttp, Unwritable
 
 # What of an error page is quoted.
 MOST_QUOTED: Final = 200
@@ -23,64 +22,76 @@ _UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f-\x9f]+")
 # Of the passing kind: the next call may well work.
 _TRY_AGAIN: Final = "try again; if it stays so, look at the server's own log"
 
+_NOT_REPEATED: Final = "the call was not repeated; call again if that is safe"
+
 
 class NotAccepted(DownstreamError):
     """The request certainly did not get as far as the server's own code, so it may be sent again."""
 
 
-def origin_of(url: URL) -> str:
-    """`https://host:port`, the port only where it is not the usual one."""
-    return str(url.origin()) if url.is_absolute() else "the server"
-
-
-def explain(error: BaseException, url: URL, proxy: str | None = None) -> DownstreamError:
-    """An exception of the HTTP client, or of ours, as an error of the server."""
-    import aiohttp
-
+def explain(error: BaseException, address: Address, proxy: str | None = None) -> DownstreamError:
+    """Whatever kept a request from being answered, as an error of the server."""
     if isinstance(error, DownstreamError):
         return error
-    where = origin_of(url)
+    where = address.origin
     match error:
-        case aiohttp.ClientConnectorCertificateError():
-            return _explain_certificate(error, url)
-        case aiohttp.ClientHttpProxyError():
-            status = f"{error.status} {error.message}".strip()
-            return NotAccepted(f"the proxy {proxy} refused to connect to {where}: {status}", hint=_PROXY_HINT)
-        case aiohttp.ClientProxyConnectionError():
-            return NotAccepted(f"the proxy {proxy} cannot be reached: {_reason(error)}", hint=_PROXY_HINT)
-        case aiohttp.ClientConnectorDNSError():
-            return NotAccepted(f"there is no host `{url.host}`", hint="check `url` and the network")
-        case aiohttp.ClientConnectorSSLError():
-            hint = "does the server speak https at this port? If not, write http:// in `url`"
-            return NotAccepted(f"no encrypted connection to {where}: {_reason(error)}", hint=hint)
-        case aiohttp.ClientConnectorError():
-            return _explain_connecting(error, where)
-        case aiohttp.ServerTimeoutError():
-            return NotAccepted(f"no connection to {where} in time", hint="check `url`, the network and the server")
-        case aiohttp.InvalidURL():
-            return DownstreamError(f"{where} has sent us to an address that is none", hint="check `url`")
-        case aiohttp.ClientPayloadError():
-            return DownstreamError(f"the answer of {where} broke off before its end", hint=_TRY_AGAIN)
-        case aiohttp.ClientResponseError():
-            return DownstreamError(f"{where} answers, but not in HTTP: {quoted(error.message)}", hint="check `url`")
-        case aiohttp.ClientConnectionError() | ConnectionError():
+        case DialFailed():
+            return _explain_dialing(error, address, proxy)
+        case BrokeOff():
+            text = f"the answer of {where} broke off before its end; whether it acted on the request is not known"
+            return DownstreamError(text, hint=_NOT_REPEATED)
+        case NotHttp():
+            return DownstreamError(f"{where} answers, but not in HTTP: {quoted(str(error))}", hint="check `url`")
+        case Unwritable():
+            return DownstreamError(str(error), hint="check `headers`")
+        case NoAnswer() | ConnectionError():
             text = f"{where} closed the connection without an answer; whether it acted on the request is not known"
-            return DownstreamError(text, hint="the call was not repeated; call again if that is safe")
-        case asyncio.TimeoutError():
+            return DownstreamError(text, hint=_NOT_REPEATED)
+        case TimeoutError():
             return DownstreamError(f"{where} did not answer in time", hint=_TRY_AGAIN)
-        case OSError() if error.errno in (errno.EMFILE, errno.ENFILE):
-            return NotAccepted("no more files can be opened", hint="raise the limit on open files (ulimit -n)")
-        case ValueError():
-            return DownstreamError(f"the request cannot be written: {error}", hint="check `url` and `headers`")
     return DownstreamError(f"{where} cannot be used: {type(error).__name__}: {error}")
+
+
+def _explain_dialing(error: DialFailed, address: Address, proxy: str | None) -> DownstreamError:
+    where, cause = address.origin, error.cause
+    if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
+        return NotAccepted("no more files can be opened", hint="raise the limit on open files (ulimit -n)")
+    match error.stage:
+        case "name":
+            return NotAccepted(f"there is no host `{address.host}`", hint="check `url` and the network")
+        case "time":
+            return NotAccepted(f"no connection to {where} in time", hint="check `url`, the network and the server")
+        case "proxy" if error.status:
+            text = f"the proxy {proxy} refused to connect us to {where}, with status {error.status}"
+            return NotAccepted(text, hint=_PROXY_HINT)
+        case "proxy":
+            return NotAccepted(f"the proxy {proxy} cannot be reached: {_reason(cause)}", hint=_PROXY_HINT)
+        case "tls":
+            return _explain_encryption(cause, address)
+    if isinstance(cause, ConnectionRefusedError):
+        return NotAccepted(f"nobody listens at {where}", hint="start the server, or check `url`")
+    return NotAccepted(f"{where} cannot be reached: {_reason(cause)}", hint="check `url` and the network")
+
+
+def _explain_encryption(cause: Exception | None, address: Address) -> DownstreamError:
+    reason = getattr(cause, "verify_message", None)
+    if reason:
+        return NotAccepted(
+            f"the certificate of `{address.host}` is not valid: {quoted(reason)}",
+            hint="do not send secrets there; for a certificate authority of your own set SSL_CERT_FILE",
+        )
+    hint = "does the server speak https at this port? If not, write http:// in `url`"
+    return NotAccepted(f"no encrypted connection to {address.origin}: {_reason(cause)}", hint=hint)
 
 
 _PROXY_HINT: Final = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environment"
 
 
-def explain_status(status: int, headers: Mapping[str, str], text: str, url: URL, *, has_token: bool) -> DownstreamError:
+def explain_status(
+    status: int, headers: Mapping[str, str], text: str, address: Address, *, has_token: bool
+) -> DownstreamError:
     """A response that says that the request was not served."""
-    where = origin_of(url)
+    where = address.origin
     said = _said(headers, text)
     match status:
         case 401:
@@ -106,23 +117,22 @@ def explain_status(status: int, headers: Mapping[str, str], text: str, url: URL,
         case 429:
             return DownstreamError(f"{where} has had too many requests (429){said}", hint=_when(headers))
         case 502 | 503 | 504:
-            hint = _when(headers) if "retry-after" in _lower(headers) else _TRY_AGAIN
+            hint = _when(headers) if "retry-after" in headers else _TRY_AGAIN
             return DownstreamError(f"{where} is not available ({status}){said}", hint=hint)
         case _ if status >= 500:
             return DownstreamError(f"{where} failed ({status}){said}", hint=_TRY_AGAIN)
     return DownstreamError(f"{where} answered with status {status}{said}", hint="check `url` and `headers`")
 
 
-def explain_redirect(status: int, here: URL, there: URL) -> DownstreamError:
+def explain_redirect(status: int, here: Address, there: Address) -> DownstreamError:
     """A redirect that we do not follow."""
-    if here.origin() != there.origin():
+    if here.origin != there.origin:
         return NotAccepted(
-            f"{origin_of(here)} sends us to another place, {origin_of(there)}; your headers are not shown there",
-            hint=f"if that is the right server, set `url` to {there.with_query(None).with_fragment(None)}",
+            f"{here.origin} sends us to another place, {there.origin}; your headers are not shown there",
+            hint=f"if that is the right server, set `url` to {there.shown}",
         )
     return DownstreamError(
-        f"{origin_of(here)} answers with a redirect that loses the request ({status})",
-        hint=f"set `url` to {there.with_query(None).with_fragment(None)}",
+        f"{here.origin} answers with a redirect that loses the request ({status})", hint=f"set `url` to {there.shown}"
     )
 
 
@@ -140,30 +150,13 @@ def quoted(text: str) -> str:
     return text if len(text) <= MOST_QUOTED else text[:MOST_QUOTED] + "…"
 
 
-def _explain_connecting(error: BaseException, where: str) -> DownstreamError:
-    number = getattr(getattr(error, "os_error", None), "errno", None)
-    if number == errno.ECONNREFUSED:
-        return NotAccepted(f"nobody listens at {where}", hint="start the server, or check `url`")
-    if number in (errno.EMFILE, errno.ENFILE):
-        return NotAccepted("no more files can be opened", hint="raise the limit on open files (ulimit -n)")
-    return NotAccepted(f"{where} cannot be reached: {_reason(error)}", hint="check `url` and the network")
-
-
-def _explain_certificate(error: BaseException, url: URL) -> DownstreamError:
-    reason = getattr(getattr(error, "certificate_error", None), "verify_message", "") or str(error)
-    return NotAccepted(
-        f"the certificate of `{url.host}` is not valid: {quoted(reason)}",
-        hint="do not send secrets there; for a certificate authority of your own set SSL_CERT_FILE to its certificate",
-    )
-
-
-def _reason(error: BaseException) -> str:
-    cause = getattr(error, "os_error", None) or error
-    return quoted(getattr(cause, "strerror", None) or getattr(cause, "reason", None) or str(cause))
+def _reason(cause: Exception | None) -> str:
+    text = getattr(cause, "reason", None) or getattr(cause, "strerror", None) or str(cause or "")
+    return quoted(str(text)) or type(cause).__name__
 
 
 def _said(headers: Mapping[str, str], text: str) -> str:
-    if "html" in _lower(headers).get("content-type", "") or text.lstrip()[:1] == "<":
+    if "html" in headers.get("content-type", "") or text.lstrip()[:1] == "<":
         title = _TITLE.search(text)
         return f", with a web page: {quoted(title[1])}" if title and title[1].strip() else ", with a web page"
     text = quoted(text)
@@ -171,16 +164,12 @@ def _said(headers: Mapping[str, str], text: str) -> str:
 
 
 def _challenge(headers: Mapping[str, str]) -> str:
-    description = re.search(r'error_description="([^"]*)"', _lower(headers).get("www-authenticate", ""))
+    description = re.search(r'error_description="([^"]*)"', headers.get("www-authenticate", ""))
     return f": {quoted(description[1])}" if description else ""
 
 
 def _when(headers: Mapping[str, str]) -> str:
-    after = quoted(_lower(headers).get("retry-after", ""))
+    after = quoted(headers.get("retry-after", ""))
     if after.isdecimal():
         return f"try again in {after} s"
     return f"try again after {after}" if after else "try again later, and less often"
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
@@ -21,17 +21,15 @@ from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_re
 from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import Carried, heading, is_batch, look_at, single_line, split_batch
-from mcp_workbench.transport.http.client.failures import NotAccepted, explain, origin_of
+from mcp_workbench.transport.http.client.failures import NotAccepted, explain
 from mcp_workbench.transport.http.client.headers import HeaderSource
 from mcp_workbench.transport.http.client.old_transport import OldTransport
 from mcp_workbench.transport.http.client.pool import HttpClient, Target
 from mcp_workbench.transport.http.client.post import Post
+from mcp_workbench.transport.http.client.reading import read_error_text
 from mcp_workbench.transport.http.client.unasked import UnaskedStream
 from mcp_workbench.transport.http.parameters import HeaderParameters, headers_for
 from mcp_workbench.transport.link import SESSION_FORGOTTEN, Receiver
-
-if TYPE_CHECKING:
-    import aiohttp
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +50,7 @@ LISTEN_FIRST_SECONDS: Final = 0.5
 FORGOTTEN_GRACE: Final = 1.0
 # Requests that stay open for as long as they like, and so do not count as under way.
 _ENDLESS: Final = "subscriptions/listen"
-_JSON_HEADERS: Final = {"Content-Type": words.JSON, "Accept": words.ACCEPT_BOTH}
+_JSON_HEADERS: Final = {"content-type": words.JSON, "accept": words.ACCEPT_BOTH}
 
 
 class _Result(Struct):
@@ -81,7 +79,7 @@ class HttpLink:
         parameters_of: ParametersOf | None = None,
     ) -> None:
         self.client = client
-        self.target = Target(url, source)
+        self.target = Target.of(url, source)
         self.limit = limit
         self.transport: HttpTransport = transport
         self.session_id: str | None = None
@@ -105,7 +103,7 @@ class HttpLink:
 
     def __repr__(self) -> str:
         era = "no era yet" if self._version is None else f"MCP {self._version}"
-        return f"<HttpLink {origin_of(self.target.url)}, {era}, {len(self._posts)} under way>"
+        return f"<HttpLink {self.target.address.origin}, {era}, {len(self._posts)} under way>"
 
     # ── for those who use it (`ServerLink`) ──
 
@@ -214,7 +212,7 @@ class HttpLink:
             self._held = []
             self._start(self._tell_initialized(carried, body))
         elif self._is_modern and carried.kind == "notification":
-            log.debug("%s: the modern era has no `%s` over HTTP", origin_of(self.target.url), carried.method)
+            log.debug("%s: the modern era has no `%s` over HTTP", self.target.address.origin, carried.method)
         else:
             self._start(self._tell(carried, body))
 
@@ -252,7 +250,7 @@ class HttpLink:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._fail(post, explain(error, self.target.url, self.target.shown_proxy))
+            self._fail(post, explain(error, self.target.address, self.target.shown_proxy))
         finally:
             post.sent()
             if self._posts.get(post.id) is post and not self.is_old:
@@ -319,14 +317,17 @@ class HttpLink:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            why = explain(error, self.target.url, self.target.shown_proxy)
-            log.info("%s did not get `%s`: %s", origin_of(self.target.url), carried.method or "an answer", why.message)
+            why = explain(error, self.target.address, self.target.shown_proxy)
+            log.info("%s did not get `%s`: %s", self.target.address.origin, carried.method or "an answer", why.message)
             return
-        async with response:
+        try:
+            await read_error_text(response)
             if response.status == 404 and self.session_id is not None:
                 self.forgotten()
             elif response.status >= 300:
-                log.info("%s did not take `%s`: status %d", origin_of(self.target.url), carried.method, response.status)
+                log.info("%s did not take `%s`: status %d", self.target.address.origin, carried.method, response.status)
+        finally:
+            response.release()
 
     async def _open_old(self) -> None:
         try:
@@ -334,7 +335,7 @@ class HttpLink:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            why = explain(error, self.target.url, self.target.shown_proxy)
+            why = explain(error, self.target.address, self.target.shown_proxy)
             held, self._held = self._held or [], None
             for carried, _ in held:
                 if carried.kind == "request" and carried.id is not None:
@@ -377,12 +378,12 @@ class HttpLink:
     async def _say_goodbye(self) -> None:
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
-                response: aiohttp.ClientResponse = await self.client.request("DELETE", self.target, self.headers())
+                response = await self.client.request("DELETE", self.target, self.headers())
                 response.release()
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log.debug("%s: no goodbye: %s", origin_of(self.target.url), error)
+            log.debug("%s: no goodbye: %s", self.target.address.origin, error)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         # The set keeps it alive until it is done.

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.transport.http.client.failures import explain, explain_status, origin_of
+from mcp_workbench.transport.http.client.address import BadAddress
+from mcp_workbench.transport.http.client.failures import explain, explain_status
 from mcp_workbench.transport.http.client.pool import HttpClient, Target
 from mcp_workbench.transport.http.client.reading import read_error_text, read_events
+from mcp_workbench.transport.http.client.wire import Response
 from mcp_workbench.transport.http.sse import Event, SseParser
 from mcp_workbench.transport.http.vocabulary import EVENT_STREAM
-
-if TYPE_CHECKING:
-    import aiohttp
 
 # The address is the first thing that a server says.
 ENDPOINT_SECONDS: Final = 10.0
@@ -45,22 +44,22 @@ class OldTransport:
 
     async def open(self) -> Target:
         """Where to POST. Raises `DownstreamError` when it is not such a server."""
-        response = await self._client.request("GET", self._target, {"Accept": EVENT_STREAM})
+        response = await self._client.request("GET", self._target, {"accept": EVENT_STREAM})
         try:
             if response.status != 200 or response.content_type != EVENT_STREAM:
                 text = await read_error_text(response)
-                raise explain_status(response.status, response.headers, text, self._target.url, has_token=False)
+                raise explain_status(response.status, response.headers, text, self._target.address, has_token=False)
             self._reader = asyncio.create_task(self._read(response))
             async with asyncio.timeout(ENDPOINT_SECONDS):
                 return await asyncio.shield(self._endpoint)
         except TimeoutError:
             raise DownstreamError(
-                f"{origin_of(self._target.url)} opened an event stream, but did not say where to send requests",
+                f"{self._target.address.origin} opened an event stream, but did not say where to send requests",
                 hint='if it is a streamable HTTP server, set `transport` to "http"',
             ) from None
         finally:
             if self._reader is None:
-                response.close()
+                response.release()
 
     async def stop(self) -> None:
         """Close the stream."""
@@ -70,16 +69,16 @@ class OldTransport:
             await asyncio.wait({reader})
         self._endpoint.cancel()
 
-    async def _read(self, response: aiohttp.ClientResponse) -> None:
+    async def _read(self, response: Response) -> None:
         reason = "the server closed its event stream"
         try:
             await read_events(response, SseParser(self._limit), self._limit, self._on_event)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            reason = explain(error, self._target.url).message
+            reason = explain(error, self._target.address).message
         finally:
-            response.close()
+            response.release()
         if self._endpoint.done() and not self._endpoint.cancelled() and self._endpoint.exception() is None:
             self._closed(reason)
         elif not self._endpoint.done():
@@ -96,17 +95,14 @@ class OldTransport:
         return False
 
     def _address(self, text: str) -> Target:
-        from yarl import URL
-
         try:
-            there = self._target.url.join(URL(text))
-            is_same = there.origin() == self._target.url.origin()
-        except ValueError:
+            there = self._target.address.join(text)
+        except BadAddress:
             raise DownstreamError("the server named no usable address for requests") from None
-        if not is_same:
+        if there.origin != self._target.address.origin:
             raise DownstreamError(
-                f"{origin_of(self._target.url)} wants requests sent to another place, {origin_of(there)}; "
+                f"{self._target.address.origin} wants requests sent to another place, {there.origin}; "
                 "your headers are not shown there",
                 hint="if that is the right server, use its own address as `url`",
             )
-        return self._target.at(there)
+        return Target(there, self._target.source, self._target.proxy)

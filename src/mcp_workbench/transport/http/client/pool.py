@@ -1,35 +1,32 @@
 """The HTTP client of the house: one pool of connections for all servers that have a `url`.
 
 Opening a connection costs milliseconds, and with TLS tens of them; reusing one costs nothing. Owns the pool, redirects
-and proxies. Refuses to know MCP.
+and credentials. Refuses to know MCP.
 """
 
 from __future__ import annotations
 
-import io
+import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.transport.http.client.failures import explain_redirect, origin_of
+from mcp_workbench.transport.http.client.address import Address, BadAddress
+from mcp_workbench.transport.http.client.dialing import Dialer, basic, proxy_for, proxy_headers
+from mcp_workbench.transport.http.client.failures import explain_redirect
 from mcp_workbench.transport.http.client.headers import HeaderSource
+from mcp_workbench.transport.http.client.wire import Response, Wire, write_head
 
-if TYPE_CHECKING:
-    import aiohttp
-    from yarl import URL
-
-# A server on another continent answers within one; who does not in ten is not there.
-CONNECT_SECONDS: Final = 10.0
 # Servers close idle connections after 5 seconds and more. We notice when they do; keeping ours longer than this would
 # only make it likelier to send a request into a connection that is being closed.
 KEEP_ALIVE_SECONDS: Final = 15.0
-READ_BUFFER: Final = 256 * 1024
 MOST_REDIRECTS: Final = 5
 REDIRECTS: Final = (301, 302, 303, 307, 308)
 # Redirects that keep method and body; the others turn a POST into a GET.
 FAITHFUL_REDIRECTS: Final = (307, 308)
-# Above this aiohttp wants a body as a file, so that it can hand over to others while it sends.
-LARGE_BODY: Final = 1024 * 1024
+
+# Connections are shared by those who would open the same one: origin, and the proxy on the way.
+Key = tuple[str, str, str | None]
 
 
 class HttpClient:
@@ -37,25 +34,22 @@ class HttpClient:
 
     def __init__(self, user_agent: str) -> None:
         self._user_agent = user_agent
-        self._session: aiohttp.ClientSession | None = None
+        self._dialer = Dialer()
+        self._idle: dict[Key, list[Wire]] = {}
+        self._open: dict[Wire, Key] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     async def request(
         self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None = None
-    ) -> aiohttp.ClientResponse:
-        """Send a request; return the response once its head is there. Whoever gets it closes it.
+    ) -> Response:
+        """Send a request; return the response once its head is there. Whoever gets it releases it.
 
-        Redirects are followed within the origin only: the headers hold secrets that are meant for this server.
+        `headers` have names in lower case, and win over the server's own. Redirects are followed within the origin only: the headers hold secrets that are meant for this server.
         """
-        url, signed_in_again = target.url, False
+        address, signed_in_again = target.address, False
         for _ in range(MOST_REDIRECTS + 1):
-            response = await self._open().request(
-                method,
-                url,
-                headers={**target.source.headers(), **headers},
-                data=body if body is None or len(body) <= LARGE_BODY else io.BytesIO(body),
-                allow_redirects=False,
-                proxy=target.proxy,
-            )
+            response = await self._send(method, address, target, headers, body)
             if response.status == 401 and not signed_in_again:
                 signed_in_again = True
                 if await target.source.refused(response.headers.get("www-authenticate", "")):
@@ -66,96 +60,118 @@ class HttpClient:
                 return response
             status = response.status
             response.release()
-            url = _follow(method, url, location, status)
+            address = _follow(method, address, location, status)
             if status == 308:
-                target.url = url
-        raise DownstreamError(f"{origin_of(url)} sends us in circles", hint="check `url`")
+                target.address = address
+        raise DownstreamError(f"{address.origin} sends us in circles", hint="check `url`")
 
     async def close(self) -> None:
         """Close all connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for wire in list(self._open):
+            wire.close()
+        self._open.clear()
+        self._idle.clear()
+        # One turn of the loop for sockets that have just been closed.
+        await asyncio.sleep(0)
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            import aiohttp
+    async def _send(
+        self, method: str, address: Address, target: Target, headers: Mapping[str, str], body: bytes | None
+    ) -> Response:
+        lines = {"host": address.authority, "user-agent": self._user_agent, "accept-encoding": "identity"}
+        if address.user_info is not None:
+            lines["authorization"] = basic(address.user_info)
+        lines |= target.source.headers()
+        lines |= headers
+        what = address.target
+        if target.proxy is not None and address.scheme == "http":
+            lines |= proxy_headers(target.proxy)
+            what = address.origin + what
+        head = write_head(method, what, lines, body)
+        key = (address.scheme, address.authority, target.shown_proxy)
+        wire = self._take(key)
+        if wire is None:
+            wire = await self._dialer.dial(address, target.proxy, self._put_back)
+            self._open[wire] = key
+        return await wire.request(head, body or b"")
 
-            self._session = aiohttp.ClientSession(
-                # How many requests a server gets at once is the link's decision; here a stream that is open for days
-                # must not keep others waiting.
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
-                # Callers of different users share this pool: nothing may stick to it.
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-                headers={"User-Agent": self._user_agent},
-                read_bufsize=READ_BUFFER,
-            )
-        return self._session
+    def _take(self, key: Key) -> Wire | None:
+        # The one that was used last is the least likely to be closed by the server.
+        idle = self._idle.get(key)
+        while idle:
+            wire = idle.pop()
+            if wire.is_open and not wire.transport.is_closing():
+                return wire
+        return None
+
+    def _put_back(self, wire: Wire) -> None:
+        """A connection is free, or gone."""
+        key = self._open.get(wire)
+        if key is None or not wire.is_open or self._is_closed:
+            wire.close()
+            self._open.pop(wire, None)
+            if key is not None and wire in self._idle.get(key, ()):
+                self._idle[key].remove(wire)
+            return
+        loop = asyncio.get_running_loop()
+        wire.idle_since = loop.time()
+        self._idle.setdefault(key, []).append(wire)
+        if self._timer is None:
+            self._timer = loop.call_later(KEEP_ALIVE_SECONDS, self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        latest = loop.time() - KEEP_ALIVE_SECONDS
+        for key, idle in list(self._idle.items()):
+            self._idle[key] = [wire for wire in idle if wire.idle_since > latest]
+            for wire in idle:
+                if wire.idle_since <= latest:
+                    wire.close()
+            if not self._idle[key]:
+                del self._idle[key]
+        if self._idle:
+            self._timer = loop.call_later(KEEP_ALIVE_SECONDS / 4, self._close_idle)
 
 
 class Target:
     """A server's address, with everything that is needed to reach it."""
 
-    __slots__ = ("proxy", "source", "url")
+    __slots__ = ("address", "proxy", "source")
 
-    def __init__(self, url: str, source: HeaderSource) -> None:
-        from yarl import URL
-
-        try:
-            self.url = URL(url)
-        except ValueError as error:
-            raise DownstreamError(f"`url` is not an address: {error}", hint="check `url`") from None
-        if self.url.scheme not in ("http", "https") or not self.url.host:
-            raise DownstreamError("`url` is not the address of a web server", hint="it begins with https:// or http://")
+    def __init__(self, address: Address, source: HeaderSource, proxy: Address | None) -> None:
+        self.address = address
         self.source = source
-        self.proxy = proxy_for(self.url)
+        self.proxy = proxy
+
+    @classmethod
+    def of(cls, url: str, source: HeaderSource) -> Target:
+        """The target that a configuration names. Raises `DownstreamError`."""
+        try:
+            address = Address.parse(url)
+        except BadAddress as error:
+            raise DownstreamError(f"`url` is not an address: {error}", hint="check `url`") from None
+        try:
+            return cls(address, source, proxy_for(address))
+        except BadAddress as error:
+            raise DownstreamError(
+                f"the proxy in the environment cannot be used: {error}",
+                hint="name an http:// proxy in HTTP_PROXY or HTTPS_PROXY, or add the host to NO_PROXY",
+            ) from None
 
     @property
     def shown_proxy(self) -> str | None:
         """The proxy as it may be named in a message: without its password."""
-        from yarl import URL
-
-        return None if self.proxy is None else origin_of(URL(self.proxy))
-
-    def at(self, url: URL) -> Target:
-        """The same server at another address."""
-        other = Target(str(url), self.source)
-        other.proxy = self.proxy
-        return other
+        return None if self.proxy is None else self.proxy.origin
 
 
-def proxy_for(url: URL) -> str | None:
-    """The proxy that the environment names for this address.
-
-    aiohttp could look itself, but does so for each request, in a thread, and takes passwords from `~/.netrc` as well:
-    headers come from the configuration only.
-    """
-    from urllib.request import getproxies, proxy_bypass
-
-    host = url.host or ""
-    proxies = getproxies()
-    found = proxies.get(url.scheme) or proxies.get("all")
-    if not found or proxy_bypass(f"{host}:{url.port}") or proxy_bypass(host):
-        return None
-    if "://" not in found:
-        found = f"http://{found}"
-    if not found.startswith(("http://", "https://")):
-        raise DownstreamError(
-            f"proxies of the kind {found.partition(':')[0]}:// are not supported",
-            hint="name an http:// proxy in the environment, or add the host to NO_PROXY",
-        )
-    return found
-
-
-def _follow(method: str, url: URL, location: str, status: int) -> URL:
-    from yarl import URL
-
+def _follow(method: str, address: Address, location: str, status: int) -> Address:
     try:
-        there = url.join(URL(location))
-        is_same = there.origin() == url.origin()
-    except ValueError:
-        raise DownstreamError(f"{origin_of(url)} sends us to an address that is none", hint="check `url`") from None
-    if not is_same or (method == "POST" and status not in FAITHFUL_REDIRECTS):
-        raise explain_redirect(status, url, there)
+        there = address.join(location)
+    except BadAddress:
+        raise DownstreamError(f"{address.origin} sends us to an address that is none", hint="check `url`") from None
+    if there.origin != address.origin or (method == "POST" and status not in FAITHFUL_REDIRECTS):
+        raise explain_redirect(status, address, there)
     return there

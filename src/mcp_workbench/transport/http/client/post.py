@@ -14,14 +14,13 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import Carried
-from mcp_workbench.transport.http.client.failures import explain_status, origin_of, quoted
+from mcp_workbench.transport.http.client.failures import explain_status, quoted
 from mcp_workbench.transport.http.client.pool import Target
 from mcp_workbench.transport.http.client.reading import error_in, read_error_text, read_events, read_whole
+from mcp_workbench.transport.http.client.wire import Response
 from mcp_workbench.transport.http.sse import Event, SseParser
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from mcp_workbench.transport.http.client.link import HttpLink
 
 log = logging.getLogger(__name__)
@@ -92,7 +91,7 @@ class Post:
             # Keeps a connection that has been read to its end; closes any other.
             response.release()
 
-    async def _on_body(self, response: aiohttp.ClientResponse) -> None:
+    async def _on_body(self, response: Response) -> None:
         if response.content_type == words.EVENT_STREAM:
             await self._on_stream(response)
         elif response.content_type == words.JSON:
@@ -105,7 +104,7 @@ class Post:
 
     # Streams
 
-    async def _on_stream(self, response: aiohttp.ClientResponse) -> None:
+    async def _on_stream(self, response: Response) -> None:
         parser = SseParser(self._link.limit)
         try:
             if await read_events(response, parser, self._link.limit, self._on_event):
@@ -117,7 +116,7 @@ class Post:
                 raise
         if self.is_modern or not parser.last_id:
             raise DownstreamError(
-                f"{origin_of(self._link.target.url)} ended the event stream before the answer; whether it acted on the "
+                f"{self._link.target.address.origin} ended the event stream before the answer; whether it acted on the "
                 "request is not known",
                 hint="the call was not repeated; call again if that is safe",
             )
@@ -134,13 +133,13 @@ class Post:
         while fruitless < MOST_RESUMES:
             await asyncio.sleep(pause(parser.retry))
             seen, fruitless = parser.last_id, fruitless + 1
-            headers = {"Accept": words.EVENT_STREAM, **self._link.headers(), words.LAST_EVENT_ID: header_safe(seen)}
+            headers = {"accept": words.EVENT_STREAM, **self._link.headers(), words.LAST_EVENT_ID: header_safe(seen)}
             try:
                 response = await self._link.client.request("GET", self._link.target, headers)
             except DownstreamError:
                 raise
             except Exception as error:
-                log.debug("%s: not resumed: %s", origin_of(self._link.target.url), error)
+                log.debug("%s: not resumed: %s", self._link.target.address.origin, error)
                 continue
             try:
                 if response.status == 404 and self._link.session_id is not None:
@@ -154,19 +153,19 @@ class Post:
             except DownstreamError:
                 raise
             except Exception as error:
-                log.debug("%s: broke again: %s", origin_of(self._link.target.url), error)
+                log.debug("%s: broke again: %s", self._link.target.address.origin, error)
             finally:
                 response.release()
             if parser.last_id != seen:
                 fruitless = 0
         raise DownstreamError(
-            f"{origin_of(self._link.target.url)} ended the event stream before the answer, and it could not be resumed",
+            f"{self._link.target.address.origin} ended the event stream before the answer, and it could not be resumed",
             hint="the call was not repeated; call again if that is safe",
         )
 
     # Refusals
 
-    async def _on_refused(self, response: aiohttp.ClientResponse, target: Target) -> None:
+    async def _on_refused(self, response: Response, target: Target) -> None:
         link, status, method = self._link, response.status, self.carried.method
         text = await read_error_text(response)
         if status == 404 and words.SESSION_ID in self.headers:
@@ -182,8 +181,8 @@ class Post:
             # The id may be null: the server did not look that far.
             link.deliver(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (self.id, found[1]))
             return
-        token = any(name.lower() == "authorization" for name in target.source.headers())
-        failure = explain_status(status, response.headers, text, target.url, has_token=token)
+        token = "authorization" in target.source.headers()
+        failure = explain_status(status, response.headers, text, target.address, has_token=token)
         if method == "server/discover" and status not in _SAME_FOR_ALL:
             # Not a modern server, or not a server at all; shaking hands will tell.
             link.deliver(error_response(self.id, METHOD_NOT_FOUND, failure.message))
@@ -201,14 +200,14 @@ class Post:
             raise
         except Exception as error:
             # What the POST said is the better explanation.
-            log.debug("%s: no HTTP+SSE either: %s", origin_of(link.target.url), error)
+            log.debug("%s: no HTTP+SSE either: %s", link.target.address.origin, error)
             return False
-        log.info("%s has the old HTTP+SSE transport", origin_of(link.target.url))
+        log.info("%s has the old HTTP+SSE transport", link.target.address.origin)
         await self._send(target)
         return True
 
     async def _nothing(self, what: str) -> None:
-        message = f"{origin_of(self._link.target.url)} {what}"
+        message = f"{self._link.target.address.origin} {what}"
         if self.carried.method == "server/discover":
             self._link.deliver(error_response(self.id, INTERNAL_ERROR, message))
             return

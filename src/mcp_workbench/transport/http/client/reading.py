@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import read_error
 from mcp_workbench.transport.http.client.failures import too_large
+from mcp_workbench.transport.http.client.wire import Response
 from mcp_workbench.transport.http.sse import Event, SseParser
-
-if TYPE_CHECKING:
-    import aiohttp
 
 # What is read of a page that says why something failed.
 MOST_OF_ERROR: Final = 16 * 1024
@@ -31,14 +29,14 @@ class _Failed(Struct, gc=False):
 _decode_failed: Final = Decoder(_Failed).decode
 
 
-async def read_whole(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def read_whole(response: Response, limit: int) -> bytes:
     """The body. Raises `DownstreamError` beyond the limit."""
-    if (response.content_length or 0) > limit:
+    if (response.declared_bytes or 0) > limit:
         raise too_large(limit)
     parts: list[bytes] = []
     size = 0
     # What a compressed body says of its size is not what comes out of it, so it is counted here.
-    while chunk := await response.content.readany():
+    while chunk := await response.read():
         size += len(chunk)
         if size > limit:
             raise too_large(limit)
@@ -46,11 +44,9 @@ async def read_whole(response: aiohttp.ClientResponse, limit: int) -> bytes:
     return b"".join(parts)
 
 
-async def read_events(
-    response: aiohttp.ClientResponse, parser: SseParser, limit: int, on_event: Callable[[Event], bool]
-) -> bool:
+async def read_events(response: Response, parser: SseParser, limit: int, on_event: Callable[[Event], bool]) -> bool:
     """Hand over events until `on_event` says that it has what it wanted (true), or the stream ends (false)."""
-    while chunk := await response.content.readany():
+    while chunk := await response.read():
         for event in parser.feed(chunk):
             if on_event(event):
                 await _read_to_end(response)
@@ -60,12 +56,12 @@ async def read_events(
     return False
 
 
-async def read_error_text(response: aiohttp.ClientResponse) -> str:
+async def read_error_text(response: Response) -> str:
     """The beginning of a body that nobody may rely on."""
     text = b""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(ERROR_SECONDS):
-            while len(text) < MOST_OF_ERROR and (chunk := await response.content.readany()):
+            while len(text) < MOST_OF_ERROR and (chunk := await response.read()):
                 text += chunk
     return text[:MOST_OF_ERROR].decode(errors="replace")
 
@@ -79,8 +75,8 @@ def error_in(text: str) -> tuple[int, bytes] | None:
     return (read_error(raw).code, raw) if raw.startswith(b"{") and b'"code"' in raw else None
 
 
-async def _read_to_end(response: aiohttp.ClientResponse) -> None:
+async def _read_to_end(response: Response) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_SECONDS):
-            while await response.content.readany():
+            while await response.read():
                 pass

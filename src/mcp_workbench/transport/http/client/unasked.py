@@ -11,7 +11,6 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.client.failures import origin_of
 from mcp_workbench.transport.http.client.post import header_safe, pause
 from mcp_workbench.transport.http.client.reading import read_events
 from mcp_workbench.transport.http.sse import Event, SseParser
@@ -60,7 +59,7 @@ class UnaskedStream:
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                log.debug("%s: its stream broke: %s", origin_of(self._link.target.url), error)
+                log.debug("%s: its stream broke: %s", self._link.target.address.origin, error)
             self._is_tried.set()
             fruitless = 0 if self._has_heard else fruitless + 1
             await asyncio.sleep(max(pause(parser.retry), min(2.0**fruitless / 2, LONGEST_PAUSE)))
@@ -68,7 +67,7 @@ class UnaskedStream:
     async def _read(self, parser: SseParser) -> bool:
         """One connection. False when there is nothing to connect to."""
         link = self._link
-        headers = {"Accept": words.EVENT_STREAM, **link.headers()}
+        headers = {"accept": words.EVENT_STREAM, **link.headers()}
         if parser.last_id:
             headers[words.LAST_EVENT_ID] = header_safe(parser.last_id)
         response = await link.client.request("GET", link.target, headers)

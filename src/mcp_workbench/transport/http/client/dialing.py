@@ -1,0 +1,166 @@
+"""Connecting to a server: its name looked up, its addresses tried, a proxy asked, the connection encrypted.
+
+Owns how far it got when it fails, which is what people need to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from mcp_workbench.transport.http.client.address import Address, BadAddress
+from mcp_workbench.transport.http.client.wire import Wire, WireError, write_head
+
+if TYPE_CHECKING:
+    import ssl
+
+# A server on another continent answers within one; who does not in ten is not there.
+CONNECT_SECONDS: Final = 10.0
+# One of several addresses gives way to the next after this long: machines that believe to have IPv6 are not rare.
+NEXT_ADDRESS_SECONDS: Final = 2.0
+
+AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
+Stage = Literal["name", "connect", "tls", "proxy", "time"]
+
+
+class DialFailed(Exception):
+    """No connection. `stage` says where it failed, the cause why."""
+
+    def __init__(self, stage: Stage, cause: Exception | None = None, status: int = 0) -> None:
+        super().__init__(stage)
+        self.stage = stage
+        self.cause = cause
+        # What a proxy answered with.
+        self.status = status
+
+
+class Dialer:
+    """Opens connections. The rules of encryption are read once, with the first connection that needs them."""
+
+    def __init__(self) -> None:
+        self._context: ssl.SSLContext | None = None
+
+    async def dial(self, address: Address, proxy: Address | None, free: Callable[[Wire], None]) -> Wire:
+        """Connect. Raises `DialFailed`."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return await self._dial(address, proxy, free)
+        except TimeoutError as error:
+            raise DialFailed("time", error) from None
+
+    async def _dial(self, address: Address, proxy: Address | None, free: Callable[[Wire], None]) -> Wire:
+        loop = asyncio.get_running_loop()
+        first = address if proxy is None else proxy
+        try:
+            raw = await _connect(first.host, first.port)
+        except DialFailed as error:
+            if proxy is None:
+                raise
+            raise DialFailed("proxy", error.cause) from None
+        try:
+            if proxy is None and address.scheme == "https":
+                return await self._encrypted(raw, address, free)
+            _, wire = await loop.create_connection(lambda: Wire(free), sock=raw)
+        except BaseException:
+            raw.close()
+            raise
+        if proxy is not None and address.scheme == "https":
+            await self._through(wire, address, proxy)
+        return wire
+
+    async def _encrypted(self, raw: socket.socket, address: Address, free: Callable[[Wire], None]) -> Wire:
+        loop = asyncio.get_running_loop()
+        try:
+            _, wire = await loop.create_connection(
+                lambda: Wire(free), sock=raw, ssl=self._rules(), server_hostname=address.host
+            )
+        except OSError as error:
+            # Errors of `ssl` are such, and so are connections that are cut in the middle of it.
+            raise DialFailed("tls", error) from None
+        return wire
+
+    async def _through(self, wire: Wire, address: Address, proxy: Address) -> None:
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        headers = {"host": f"{host}:{address.port}", **proxy_headers(proxy)}
+        try:
+            status = await wire.tunnel(write_head("CONNECT", f"{host}:{address.port}", headers, None))
+        except WireError as error:
+            raise DialFailed("proxy", error) from None
+        if status != 200:
+            wire.close()
+            raise DialFailed("proxy", status=status)
+        try:
+            transport = await asyncio.get_running_loop().start_tls(
+                wire.transport, wire, self._rules(), server_hostname=address.host
+            )
+        except OSError as error:
+            wire.close()
+            raise DialFailed("tls", error) from None
+        assert transport is not None
+        wire.transport = transport
+
+    def _rules(self) -> ssl.SSLContext:
+        if self._context is None:
+            import ssl
+
+            # Honours SSL_CERT_FILE and SSL_CERT_DIR.
+            self._context = ssl.create_default_context()
+        return self._context
+
+
+def proxy_headers(proxy: Address) -> dict[str, str]:
+    """What a proxy with a password is shown."""
+    if proxy.user_info is None:
+        return {}
+    return {"proxy-authorization": basic(proxy.user_info)}
+
+
+def basic(user_info: str) -> str:
+    """`user:password` as a header."""
+    return f"Basic {base64.b64encode(user_info.encode()).decode()}"
+
+
+def proxy_for(address: Address) -> Address | None:
+    """The proxy that the environment names for this address. Raises `BadAddress`."""
+    from urllib.request import getproxies, proxy_bypass
+
+    proxies = getproxies()
+    found = proxies.get(address.scheme) or proxies.get("all")
+    if not found or proxy_bypass(f"{address.host}:{address.port}") or proxy_bypass(address.host):
+        return None
+    proxy = Address.parse(found if "://" in found else f"http://{found}")
+    if proxy.scheme != "http":
+        raise BadAddress("only http:// proxies are supported")
+    return proxy
+
+
+async def _look_up(host: str, port: int) -> list[AddressInfo]:
+    try:
+        return [*await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError) as error:
+        raise DialFailed("name", error) from None
+
+
+async def _connect(host: str, port: int) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    found = await _look_up(host, port)
+    failure: Exception | None = None
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        raw = socket.socket(family, kind, protocol)
+        try:
+            raw.setblocking(False)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with asyncio.timeout(None if number == len(found) - 1 else NEXT_ADDRESS_SECONDS):
+                await loop.sock_connect(raw, address)
+        except (OSError, TimeoutError) as error:
+            raw.close()
+            failure = error
+        except BaseException:
+            raw.close()
+            raise
+        else:
+            return raw
+    raise DialFailed("connect", failure)

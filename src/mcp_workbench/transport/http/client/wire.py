@@ -1,0 +1,380 @@
+"""One HTTP/1.1 connection to a server: a request out, its response back, then the next one.
+
+Written on `httptools`, which parses, as a plain asyncio protocol: measured against a general HTTP client, a call costs
+a fifth. Owns the framing of requests and responses and the flow of a body. Refuses to know addresses and MCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import httptools  # noqa: TID253 (loaded only with the first server that has a `url`)
+
+# A body that nobody reads waits in the kernel, not here.
+MOST_BUFFERED: Final = 1024 * 1024
+# Status line and headers. Servers in the field stay far below; a stream of endless headers must end somewhere.
+MOST_HEAD_BYTES: Final = 128 * 1024
+# What one piece of a compressed body may become at once.
+MOST_INFLATED: Final = 1024 * 1024
+# Beyond this, head and body are written one after the other: joining them would copy a large body once more.
+JOIN_BELOW: Final = 128 * 1024
+# Headers up to this length are remembered as they are written.
+LONGEST_KEPT: Final = 512
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class WireError(Exception):
+    """The connection did not bring a response. The classes say how far it got."""
+
+
+class NoAnswer(WireError):
+    """It ended before the first byte of a response; whether the server acted is not known."""
+
+
+class BrokeOff(WireError):
+    """It ended in the middle of a response."""
+
+
+class NotHttp(WireError):
+    """What came is not HTTP."""
+
+
+class Unwritable(WireError):
+    """The request cannot be written: a header has characters that no header can have."""
+
+
+class Response:
+    """A response, from its head on. Its body is read piece by piece; then it is released."""
+
+    __slots__ = ("_buffered", "_ended", "_error", "_inflate", "_pieces", "_waiter", "_wire", "headers", "status")
+
+    def __init__(self, wire: Wire, status: int, headers: dict[str, str]) -> None:
+        self.status = status
+        # Lower-case names; of one that is repeated, the values joined.
+        self.headers = headers
+        self._wire: Wire | None = wire
+        self._pieces: deque[bytes] = deque()
+        self._buffered = 0
+        self._ended = False
+        self._error: WireError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._inflate = _inflater(headers.get("content-encoding", ""))
+
+    @property
+    def content_type(self) -> str:
+        """The type without its parameters, in lower case."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def declared_bytes(self) -> int | None:
+        """What the server says of the size of the body as it travels."""
+        length = self.headers.get("content-length", "")
+        return int(length) if length.isdecimal() and len(length) < 20 else None
+
+    async def read(self) -> bytes:
+        """What has come of the body since the last time; waits for it. Empty at the end."""
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        if self._buffered > MOST_BUFFERED and self._wire is not None:
+            self._wire.resume_reading()
+        self._buffered = 0
+        return data
+
+    def release(self) -> None:
+        """Done with it. A connection whose response was read to its end can be used again; any other is closed."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.release(is_clean=self._ended and self._error is None)
+
+    # For the wire
+
+    def feed(self, data: bytes) -> None:
+        """A piece of the body."""
+        for piece in (data,) if self._inflate is None else self._inflate(data):
+            self._pieces.append(piece)
+            self._buffered += len(piece)
+        if self._buffered > MOST_BUFFERED and self._wire is not None:
+            self._wire.pause_reading()
+        self._wake()
+
+    def end(self, error: WireError | None = None) -> None:
+        """Nothing more comes."""
+        if not self._ended:
+            self._ended = True
+            self._error = error
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Wire(asyncio.Protocol):
+    """A connection."""
+
+    __slots__ = (
+        "_free",
+        "_head",
+        "_head_bytes",
+        "_headers",
+        "_is_between",
+        "_is_kept",
+        "_is_whole",
+        "_parser",
+        "_response",
+        "_transport",
+        "_tunnel",
+        "idle_since",
+        "is_open",
+    )
+
+    def __init__(self, free: Callable[[Wire], None]) -> None:
+        self.is_open = False
+        self.idle_since = 0.0
+        # Called when the connection can be used again, and when it is gone.
+        self._free = free
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._parser: Any = None
+        self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        self._head: asyncio.Future[Response] | None = None
+        self._response: Response | None = None
+        # The head of a proxy's answer, while it is asked to connect us.
+        self._tunnel: tuple[asyncio.Future[int], bytearray] | None = None
+        # No request is under way.
+        self._is_between = True
+        # The response is whole, and the server lets us use the connection again.
+        self._is_whole = False
+        self._is_kept = False
+
+    async def request(self, head: bytes, body: bytes) -> Response:
+        """Send a request; return its response as soon as the head of it is there. Raises `WireError`."""
+        self._parser = httptools.HttpResponseParser(self)
+        # As servers are: some end lines as they like.
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
+        self._is_between = self._is_kept = self._is_whole = False
+        self._head_bytes = 0
+        self._response = None
+        self._head = asyncio.get_running_loop().create_future()
+        if not self.is_open:
+            raise NoAnswer
+        if len(body) < JOIN_BELOW:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+        try:
+            return await self._head
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._head = None
+
+    async def tunnel(self, head: bytes) -> int:
+        """Ask a proxy to connect us to somebody; the status of its answer."""
+        answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._tunnel = (answered, bytearray())
+        self._transport.write(head)
+        try:
+            return await answered
+        finally:
+            self._tunnel = None
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """What it runs on."""
+        return self._transport
+
+    @transport.setter
+    def transport(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def close(self) -> None:
+        """Close it, whatever is under way."""
+        if self.is_open:
+            self.is_open = False
+            self._transport.abort()
+
+    def release(self, *, is_clean: bool) -> None:
+        """The response is done with."""
+        self._response = None
+        if is_clean and self.is_open and self._is_kept:
+            self._is_between = True
+            self._parser = None
+            self._free(self)
+        else:
+            self.close()
+
+    def pause_reading(self) -> None:
+        """Let the server wait."""
+        if self.is_open:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if self.is_open:
+            self._transport.resume_reading()
+
+    # ── for asyncio ──
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.is_open = True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone."""
+        self.is_open = False
+        self._end()
+        self._free(self)
+
+    def eof_received(self) -> bool:
+        """The server has said all it will."""
+        self._end()
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what was read."""
+        if self._tunnel is not None:
+            self._on_tunnel(data)
+            return
+        if self._is_between or self._parser is None:
+            # Nobody asked: a server that says good-bye, or one that answers twice. Not to be used again.
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._fail(NotHttp("the server changed the protocol"))
+        except httptools.HttpParserError as error:
+            self._fail(NotHttp(str(error)))
+        if self._response is None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._fail(NotHttp("its headers do not end"))
+
+    def _end(self) -> None:
+        """The end of the connection: of a response too, where that is how the server says so."""
+        if self._tunnel is not None:
+            if not self._tunnel[0].done():
+                self._tunnel[0].set_exception(BrokeOff("the proxy closed the connection"))
+        elif self._response is not None:
+            is_delimited = self._is_delimited(self._response.headers)
+            self._response.end(BrokeOff() if is_delimited else None)
+        elif self._head is not None:
+            self._fail(NoAnswer() if not self._head_bytes else BrokeOff())
+
+    @staticmethod
+    def _is_delimited(headers: Mapping[str, str]) -> bool:
+        return "content-length" in headers or "chunked" in headers.get("transfer-encoding", "").lower()
+
+    def _fail(self, error: WireError) -> None:
+        if self._response is not None:
+            self._response.end(error)
+        elif self._head is not None and not self._head.done():
+            self._head.set_exception(error)
+        self.close()
+
+    def _on_tunnel(self, data: bytes) -> None:
+        assert self._tunnel is not None
+        answered, seen = self._tunnel
+        seen += data
+        if answered.done():
+            return
+        if b"\r\n\r\n" in seen:
+            status = re.match(rb"HTTP/1\.[01] ([0-9]{3})", seen)
+            answered.set_result(int(status[1]) if status else 0)
+        elif len(seen) > MOST_HEAD_BYTES:
+            answered.set_result(0)
+
+    # ── for the parser ──
+
+    def on_message_begin(self) -> None:
+        """The first byte of a response."""
+        self._headers = {}
+        if self._is_whole:
+            # One that nobody asked for. What follows is not read, and the connection not used again.
+            self._is_kept = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        status = self._parser.get_status_code()
+        # 100 and its like announce the response that is still to come.
+        if status >= 200 and self._head is not None and not self._head.done():
+            self._response = Response(self, status, self._headers)
+            self._head.set_result(self._response)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        if self._response is not None and not self._is_whole:
+            try:
+                self._response.feed(body)
+            except zlib.error as error:
+                self._fail(NotHttp(f"its compression is broken: {error}"))
+
+    def on_message_complete(self) -> None:
+        """The response is whole."""
+        if self._response is not None and not self._is_whole:
+            self._is_whole = True
+            # To be asked now: the parser is at the next message already.
+            self._is_kept = self._parser.should_keep_alive()
+            self._response.end()
+
+
+def write_head(method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """The head of a request. Raises `Unwritable`."""
+    lines = [f"{method} {target} HTTP/1.1\r\n"]
+    for name, value in headers.items():
+        lines.append(_line(name, value) if len(value) < LONGEST_KEPT else _line.__wrapped__(name, value))
+    lines.append("\r\n" if body is None else f"content-length: {len(body)}\r\n\r\n")
+    # Headers are ASCII; what is not, a configuration has as UTF-8, and most servers read it so.
+    return "".join(lines).encode()
+
+
+# Most headers are the same in each request.
+@lru_cache(maxsize=512)
+def _line(name: str, value: str) -> str:
+    if not _NAME.fullmatch(name) or _UNWRITABLE.search(value):
+        raise Unwritable(f"header `{name}` has characters that no header can have")
+    return f"{name}: {value}\r\n"
+
+
+def _inflater(encoding: str) -> Callable[[bytes], list[bytes]] | None:
+    """Undoes a compression that we did not ask for. None where there is none to undo."""
+    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        return None
+    # 32 lets zlib find out by itself which of the two it is.
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    def run(data: bytes) -> list[bytes]:
+        pieces = [inflate.decompress(data, MOST_INFLATED)]
+        while inflate.unconsumed_tail and len(pieces) < len(data) + 2:
+            pieces.append(inflate.decompress(inflate.unconsumed_tail, MOST_INFLATED))
+        return [piece for piece in pieces if piece]
+
+    return run

@@ -1,0 +1,120 @@
+"""What every conversation pays for: the two tools and the instructions, through the real face."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench import gateway
+from tests.economy.shelf import Server, Shelf, shelf, tool
+from tests.support.client import Json
+
+
+def boxes(count: int = 2) -> dict[str, dict[str, Server]]:
+    return {f"toolbox {number:03} ä": {"server": Server(tool("read"))} for number in range(count)}
+
+
+def minified(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+async def first_words(seen: Shelf, era: str) -> Json:
+    return await (seen.client.discover() if era == "modern" else seen.client.initialize())
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_two_tools_cost_about_250_tokens_and_are_always_loaded(tmp_path: Path, era: str) -> None:
+    async with shelf(tmp_path, {"dev": {"a": Server()}, "team": {"b": Server()}}, era=era) as seen:
+        listed = await seen.client.request("tools/list")
+        two = listed["tools"]
+        assert [each["name"] for each in two] == ["open_toolbox", "use_tool"]
+        assert all(each["_meta"]["anthropic/alwaysLoad"] is True for each in two)
+        # Four bytes for a token; the o200k tokenizer counts 252.
+        assert sum(len(minified(each).encode()) for each in two) <= 4 * 260
+        assert set(two[0]["inputSchema"]["properties"]) == {
+            *("toolbox_name", "query", "tools", "detail", "limit", "cursor")
+        }
+
+
+@pytest.mark.parametrize("count", [1, 10, 100, 1000])
+async def test_nothing_that_clients_cut_is_longer_than_2048_bytes(tmp_path: Path, count: int) -> None:
+    async with shelf(tmp_path, boxes(count)) as seen:
+        for each in (await seen.client.request("tools/list"))["tools"]:
+            assert len(each["description"].encode()) <= 2048
+        instructions = (await first_words(seen, "legacy"))["instructions"]
+        assert len(instructions.encode()) <= 2048
+        assert "open_toolbox" in instructions and "use_tool" in instructions
+
+
+async def test_toolboxes_are_named_in_the_description_for_clients_that_ignore_instructions(tmp_path: Path) -> None:
+    async with shelf(tmp_path, boxes(2)) as seen:
+        described = (await seen.client.request("tools/list"))["tools"][0]["description"]
+        assert "toolbox 000 ä, toolbox 001 ä" in described
+    async with shelf(tmp_path, boxes(200)) as seen:
+        described = (await seen.client.request("tools/list"))["tools"][0]["description"]
+        assert "more. `open_toolbox` without arguments lists them." in described
+
+
+async def test_both_eras_are_told_the_same(tmp_path: Path) -> None:
+    told = {}
+    for era in ("legacy", "modern"):
+        async with shelf(tmp_path, boxes(), era=era) as seen:
+            told[era] = (await first_words(seen, era))["instructions"]
+    assert told["legacy"] == told["modern"]
+
+
+def words(number: int) -> Server:
+    subject = ("weather", "invoice", "branch")[number]
+    return Server(*(tool(f"{subject}_{verb}", f"{verb.title()}s the {subject}.") for verb in ("get", "list", "delete")))
+
+
+async def test_once_known_toolboxes_are_told_by_count_and_by_the_words_that_tell_them_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
+    every = {"one": {"a": words(0)}, "two": {"b": words(1), "c": words(2)}}
+    async with shelf(tmp_path, every) as seen:
+        assert "tools)" not in (await first_words(seen, "legacy"))["instructions"]
+        await seen.open(query="weather")
+        while not list(tmp_path.rglob("summary-*.bin")):
+            await asyncio.sleep(0.01)
+    async with shelf(tmp_path, every) as seen:
+        instructions = (await first_words(seen, "legacy"))["instructions"]
+        assert "- one (3 tools): Toolbox one. [weather" in instructions
+        assert "- two (6 tools): Toolbox two. [" in instructions
+        assert "invoice" in instructions and "branch" in instructions
+        # The same in the index that `open_toolbox` gives without arguments.
+        first, second = (await seen.open())["structuredContent"]["toolboxes"]
+        assert (first["tools"], second["tools"]) == (3, 6)
+        assert "weather" in first["about"]
+
+
+async def test_a_server_that_is_heard_alone_does_not_make_its_toolbox_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
+    every = {"two": {"b": words(1), "c": words(2)}}
+    async with shelf(tmp_path, every) as seen:
+        await seen.open(query="branch")
+    every["two"]["b"].tools.append(tool("invoice_send", "Sends the invoice."))
+    async with shelf(tmp_path, every) as seen:
+        await seen.use("two/b/invoice_send")
+        while (await seen.open())["structuredContent"]["toolboxes"][0].get("tools") != 7:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_new_configuration_of_known_servers_is_introduced_after_a_toolbox_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
+    async with shelf(tmp_path, {"one": {"a": words(0)}}) as seen:
+        await seen.open(toolbox_name="one")
+    for stored in tmp_path.rglob("summary-*.bin"):
+        stored.unlink()
+    async with shelf(tmp_path, {"one": {"a": words(0)}}) as seen:
+        await seen.open(toolbox_name="one")
+        while "tools" not in (await seen.open())["structuredContent"]["toolboxes"][0]:
+            await asyncio.sleep(0.01)

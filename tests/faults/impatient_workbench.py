@@ -1,0 +1,40 @@
+"""`mcp-workbench serve --http` with the patience of a test: the same server, with limits that need no minutes to show.
+
+Run as a script: `impatient_workbench.py CONFIG`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mcp_workbench.config.load import load
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.observe.log import set_up
+from mcp_workbench.run import run
+from mcp_workbench.serving import serve_http
+from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.serving import HttpOptions
+
+LIMITS = Limits(
+    message_bytes=4 * 1024 * 1024,
+    head_seconds=1.0,
+    body_seconds=1.0,
+    keep_alive_seconds=2.0,
+    session_idle_seconds=2.0,
+    comment_seconds=1.0,
+    resume_seconds=1.0,
+    unread_bytes=1024 * 1024,
+)
+
+
+def main() -> None:
+    set_up(debug=False, file=None, format="text", redactor=Redactor(frozenset()))
+    gateway = Gateway(load(sys.argv[1], os.environ), Options())
+    options = HttpOptions(host="127.0.0.1", port=0, limits=LIMITS)
+    run(serve_http(gateway, options, lambda url: print(f"serving MCP at {url}", file=sys.stderr, flush=True)))
+
+
+if __name__ == "__main__":
+    main()

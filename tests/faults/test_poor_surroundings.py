@@ -1,0 +1,272 @@
+"""What surrounds us fails: a port in use, no descriptors left, a disk that is full or cannot be written, no home.
+
+One clear line, or it works without.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import resource
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.stage import Faults, bad_entry
+from tests.faults.vitals import descriptors_by_kind
+from tests.support.client import RawClient
+from tests.support.processes import descendants, eventually
+from tests.support.workbench import workbench_command
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "mcp_workbench"
+
+
+# Ports
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{port}", "{port}", "localhost:{port}"])
+def test_a_port_in_use_is_one_clear_line_and_exit_2(faults: Faults, form: str) -> None:
+    config = faults.write_config({})
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = workbench_command(config, "--http", form.format(port=port))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=faults.environment())
+    assert (done.returncode, done.stdout) == (2, "")
+    first, *rest = done.stderr.strip().splitlines()
+    assert f"port {port}" in first and "is in use by another program" in first
+    assert any(line.startswith("hint: choose another port") for line in rest)
+    faults.nothing_left_on_disk()
+
+
+# Descriptors
+
+
+async def test_without_descriptors_left_new_servers_are_refused_clearly_and_running_ones_go_on(faults: Faults) -> None:
+    servers = {f"bad{number}": bad_entry(name=f"bad{number}") for number in range(10)}
+    async with faults.serving(servers) as stage:
+        # Room for one or two servers more.
+        soft = sum(descriptors_by_kind(stage.pid).values()) + 12
+        _, hard = resource.prlimit(stage.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        reasons = await stage.unavailable()
+        assert 8 <= len(reasons) < 10
+        assert all("Too many open files" in reason or "too many open files" in reason for reason in reasons.values())
+        await stage.others_work()
+        working = next(name for name in servers if name not in reasons)
+        assert await stage.value(working, "count") == {"count": 1}
+        text = await stage.failure(next(iter(reasons)), "count")
+        assert "oo many open files" in text
+        # When there is room again, they work.
+        resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        assert await stage.unavailable() == {}
+        for name in servers:
+            assert not (await stage.call(name, "echo", {})).get("isError")
+        assert "defect" not in stage.process.stderr and "Traceback" not in stage.process.stderr
+
+
+async def test_whichever_descriptor_is_the_one_too_many_nothing_is_left_of_the_start(faults: Faults) -> None:
+    """A start takes its descriptors one after the other; it may fail at any of them."""
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        used = sum(descriptors_by_kind(stage.pid).values())
+        below = descendants(stage.pid)
+        _, hard = resource.prlimit(stage.pid, resource.RLIMIT_NOFILE)
+        outcomes = []
+        for room in range(14):
+            resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (used + room, hard))
+            reason = (await stage.unavailable()).get("bad")
+            outcomes.append(reason is None)
+            if reason is not None:
+                assert "too many open files" in reason.lower(), (room, reason)
+                await eventually(lambda: descendants(stage.pid) == below, what=f"as many processes, with {room} to spare")
+            else:
+                resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (hard, hard))
+                await stage.failure("bad", "crash")
+                await eventually(lambda: descendants(stage.pid) == below, what="the end of the server")
+                await eventually(
+                    lambda: sum(descriptors_by_kind(stage.pid).values()) == used, what="as many descriptors"
+                )
+        assert not outcomes[0] and outcomes[-1]
+        resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        await stage.others_work()
+        assert "defect" not in stage.process.stderr and "Traceback" not in stage.process.stderr
+
+
+# Disks
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB; only root can have one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("cannot mount a small disk here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_a_full_disk_means_that_nothing_is_remembered_and_nothing_else(
+    faults: Faults, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(small_disk))
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        assert await stage.value("bad", "count") == {"count": 1}
+        (small_disk / "filler").write_bytes(bytes(free_bytes(small_disk)))
+        assert await stage.value("bad", "grow", {"to": 2000, "step": 2000}) == {"tools": 2000}
+        for _ in range(200):
+            if (await stage.server_status())["tools"] > 2000:
+                break
+            await stage.others_work(1)
+        assert await stage.value("bad", "extra_1999", {"n": 1}) == {"n": 1}
+        stage.kept_bytes = 2000 * 2048
+    assert not list(small_disk.rglob("*.new")), "no half of a manifest stays"
+
+
+def free_bytes(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_bsize
+
+
+async def test_a_cache_and_a_log_that_cannot_be_written_are_done_without(
+    faults: Faults, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(small_disk))
+    log = small_disk / "log"
+    async with faults.serving({"bad": bad_entry()}, "--log-file", log) as stage:
+        (small_disk / "filler").write_bytes(bytes(free_bytes(small_disk)))
+        for number in range(300):
+            await stage.value("bad", "raw", {"latin1": _noisy(number)})
+        await stage.others_work()
+
+
+def _noisy(number: int) -> str:
+    return f'noise {number}\n{{"jsonrpc":"2.0","id":$ID,"result":{{"content":[],"structuredContent":{{}}}}}}\n'
+
+
+async def test_a_cache_folder_that_is_read_only_is_done_without(
+    faults: Faults, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(small_disk))
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        assert await stage.value("bad", "count") == {"count": 1}
+        assert await stage.unavailable() == {}
+
+
+async def test_a_file_where_the_cache_should_be_is_done_without(
+    faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults.path("file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(faults.path("file")))
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        assert await stage.value("bad", "count") == {"count": 1}
+
+
+def test_a_log_file_that_cannot_be_opened_is_one_clear_line(faults: Faults) -> None:
+    config = faults.write_config({})
+    command = workbench_command(config, "--log-file", faults.path("no-such-folder") / "log")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot be opened: No such file or directory" in done.stderr and "Traceback" not in done.stderr
+
+
+# Home, temporary folder, standard streams
+
+
+async def test_without_home_and_with_nothing_but_a_path_we_work(faults: Faults) -> None:
+    config = faults.write_config({"bad": bad_entry()})
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(faults.temporary)}
+    spawned = RawClient.spawn(workbench_command(config), env=environment, cwd=faults.temporary)
+    async with spawned as client:
+        await client.initialize()
+        assert (await client.use_tool("box", "bad", "count"))["structuredContent"] == {"count": 1}
+    faults.nothing_left_on_disk()
+
+
+async def test_without_a_folder_for_temporary_files_we_work(faults: Faults) -> None:
+    config = faults.write_config({"bad": bad_entry()})
+    gone = str(faults.path("gone"))
+    environment = {**os.environ, "TMPDIR": gone, "XDG_RUNTIME_DIR": gone}
+    async with RawClient.spawn(workbench_command(config), env=environment) as client:
+        await client.initialize()
+        assert (await client.use_tool("box", "bad", "count"))["structuredContent"] == {"count": 1}
+        assert "Traceback" not in client.stderr
+
+
+async def test_with_stderr_closed_we_work(faults: Faults) -> None:
+    config = faults.write_config({"bad": bad_entry()})
+    words = " ".join(f"'{word}'" for word in workbench_command(config))
+    async with RawClient.spawn(["/bin/sh", "-c", f"exec {words} 2>&-"], env=faults.environment()) as client:
+        await client.initialize()
+        for number in range(20):
+            assert (await client.use_tool("box", "bad", "echo", {"n": number}))["structuredContent"] == {"n": number}
+        assert client.garbage == []
+    faults.nothing_left_on_disk()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_without_the_streams_that_the_protocol_needs_we_end_at_once(faults: Faults, closed: str) -> None:
+    config = faults.write_config({"bad": bad_entry()})
+    words = " ".join(f"'{word}'" for word in workbench_command(config))
+    command = ["/bin/sh", "-c", f"exec {words} {closed}"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=faults.environment()
+    )
+    assert done.returncode in (0, 2)
+    assert done.stdout == "" and "Traceback" not in done.stderr
+    faults.nothing_left_on_disk()
+
+
+# Clocks
+
+# The wall clock may be read for people, never to decide anything: it jumps.
+MAY_TELL_THE_TIME = {
+    "observe/log.py": "what a log line says",
+    "transport/http/server/connection.py": "the `Date` of a response",
+}
+WALL_CLOCKS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
+
+
+def test_no_deadline_depends_on_the_wall_clock() -> None:
+    """A clock that jumps by a year changes nothing: everything that is timed is timed by the monotonic clock."""
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        name = path.relative_to(SOURCE).as_posix()
+        if name.startswith("demo/"):
+            continue  # servers of their own, one of which is a clock
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                if (node.value.id, node.attr) in WALL_CLOCKS:
+                    found.add(name)
+            if isinstance(node, ast.ImportFrom) and node.module == "time":
+                assert not {alias.name for alias in node.names} & {"time", "time_ns"}, name
+    assert found <= set(MAY_TELL_THE_TIME), found - set(MAY_TELL_THE_TIME)
+
+
+async def test_a_wall_clock_that_stands_still_or_jumps_changes_nothing(faults: Faults) -> None:
+    """Fed to the process through a start-up hook: years pass between any two looks at the clock."""
+    hook = faults.path("hook")
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "import itertools, time\n"
+        "jumps = itertools.cycle([0.0, 4e9, 1.0, 2e9])\n"
+        "time.time = lambda: next(jumps)\n"
+        "time.time_ns = lambda: int(next(jumps) * 1e9)\n"
+    )
+    config = faults.write_config({"bad": bad_entry(timeout=1, idleTimeout=1)})
+    environment = {**faults.environment(), "PYTHONPATH": os.pathsep.join([str(hook), os.environ.get("PYTHONPATH", "")])}
+    async with RawClient.spawn(workbench_command(config), env=environment) as client:
+        await client.initialize()
+        assert (await client.use_tool("box", "bad", "count"))["structuredContent"] == {"count": 1}
+        result = await client.use_tool("box", "bad", "hang")
+        assert "did not answer within 1 s" in result["content"][0]["text"]
+        await client.wait_for(lambda: "without a call" in client.stderr, "the end of an idle server")
+        assert (await client.use_tool("box", "bad", "count"))["structuredContent"] == {"count": 1}
+        status = await client.request("resources/read", {"uri": "workbench://status"})
+        assert 0 < json.loads(status["contents"][0]["text"])["uptimeSeconds"] < 100
+    faults.nothing_left_on_disk()

@@ -1,0 +1,247 @@
+"""HTTP as a client: bodies in every form, connections that are used again and those that must not be."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_workbench.transport.http.client import dialing, pool
+from mcp_workbench.transport.http.client.headers import FixedHeaders
+from mcp_workbench.transport.http.client.pool import HttpClient, Target
+from mcp_workbench.transport.http.client.wire import (
+    MOST_BUFFERED,
+    BrokeOff,
+    NotHttp,
+    Response,
+    Unwritable,
+    WireError,
+    write_head,
+)
+from tests.transport.http.listening import PATIENCE, Reply, Request, scripted_http, wait_until
+
+
+async def body_of(response: Response) -> bytes:
+    parts = []
+    async with asyncio.timeout(PATIENCE):
+        while piece := await response.read():
+            parts.append(piece)
+    response.release()
+    return b"".join(parts)
+
+
+async def answered(raw: bytes, *, hang_up: bool = False) -> tuple[Response, bytes]:
+    """What comes of these bytes."""
+
+    async def handler(request: Request, reply: Reply) -> None:
+        await reply.raw(raw)
+        if hang_up:
+            reply._writer.close()
+
+    client = HttpClient("x")
+    try:
+        async with scripted_http(handler) as server:
+            response = await client.request("GET", Target.of(server.url, FixedHeaders({})), {})
+            return response, await body_of(response)
+    finally:
+        await client.close()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        OK + b"Content-Length: 5\r\n\r\nhello",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nTrailer: x\r\n\r\n",
+        OK
+        + b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
+        % (len(gzip.compress(b"hello", mtime=0)), gzip.compress(b"hello", mtime=0)),
+        OK + b"Content-Encoding: deflate\r\nContent-Length: 13\r\n\r\n" + zlib.compress(b"hello"),
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+        + OK
+        + b"Content-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello",
+    ],
+)
+async def test_bodies_are_read_in_every_form(raw: bytes) -> None:
+    response, body = await answered(raw)
+    assert (response.status, body) == (200, b"hello")
+
+
+async def test_a_body_may_end_with_the_connection() -> None:
+    assert (await answered(b"HTTP/1.0 200 OK\r\n\r\nhello", hang_up=True))[1] == b"hello"
+    assert (await answered(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello", hang_up=True))[1] == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("raw", "error"),
+    [
+        (OK + b"Content-Length: 9\r\n\r\nhello", BrokeOff),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n9\r\nhello", BrokeOff),
+        (OK + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello", NotHttp),
+        (b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello", WireError),
+        (b"220 smtp.example ESMTP\r\n", NotHttp),
+    ],
+)
+async def test_what_is_broken_is_said_to_be(raw: bytes, error: type[WireError]) -> None:
+    with pytest.raises(error):
+        await answered(raw, hang_up=True)
+
+
+async def test_headers_are_found_in_lower_case_and_repeated_ones_are_joined() -> None:
+    response, _ = await answered(
+        OK + b"X-A: 1\r\nx-a:  2 \r\nContent-Type: Text/Plain; charset=x\r\nContent-Length: 0\r\n\r\n"
+    )
+    assert response.headers["x-a"] == "1, 2"
+    assert response.content_type == "text/plain"
+
+
+async def test_a_connection_is_used_again_only_after_a_whole_response() -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        if request.path == "/close":
+            await reply.send(200, b"x", connection="close")
+        else:
+            await reply.send(200, b"x" * 100)
+
+    client = HttpClient("x")
+    try:
+        async with scripted_http(handler) as server:
+            target = Target.of(server.url, FixedHeaders({}))
+            for _ in range(3):
+                await body_of(await client.request("GET", target, {}))
+            assert server.connections == 1
+            (await client.request("GET", target, {})).release()
+            assert server.connections == 1
+            await body_of(await client.request("GET", target, {}))
+            assert server.connections <= 2, "what was not read to its end cannot be known to be free"
+            closing = Target.of(server.url.replace("/mcp", "/close"), FixedHeaders({}))
+            before = server.connections
+            for _ in range(2):
+                await body_of(await client.request("GET", closing, {}))
+            assert server.connections == before + 1
+    finally:
+        await client.close()
+
+
+async def test_a_server_that_says_more_than_it_was_asked_is_not_believed() -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        await reply.raw(OK + b"Content-Length: 1\r\n\r\n1" + OK + b"Content-Length: 6\r\n\r\nforged")
+
+    client = HttpClient("x")
+    try:
+        async with scripted_http(handler) as server:
+            target = Target.of(server.url, FixedHeaders({}))
+            assert await body_of(await client.request("GET", target, {})) == b"1"
+            assert await body_of(await client.request("GET", target, {})) == b"1"
+    finally:
+        await client.close()
+
+
+async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.02)
+
+    async def handler(request: Request, reply: Reply) -> None:
+        await reply.send(200)
+
+    client = HttpClient("x")
+    try:
+        async with scripted_http(handler) as server:
+            await body_of(await client.request("GET", Target.of(server.url, FixedHeaders({})), {}))
+            await wait_until(lambda: server.open_connections == 0)
+            assert not client._open and not client._idle
+    finally:
+        await client.close()
+
+
+async def test_a_connection_that_the_server_closed_is_forgotten() -> None:
+    replies: list[Reply] = []
+
+    async def handler(request: Request, reply: Reply) -> None:
+        replies.append(reply)
+        await reply.send(200)
+
+    client = HttpClient("x")
+    try:
+        async with scripted_http(handler) as server:
+            target = Target.of(server.url, FixedHeaders({}))
+            await body_of(await client.request("GET", target, {}))
+            replies[0].hang_up()
+            await wait_until(lambda: not client._open)
+            await body_of(await client.request("GET", target, {}))
+            assert server.connections == 2
+    finally:
+        await client.close()
+
+
+async def test_a_body_that_nobody_reads_makes_the_server_wait() -> None:
+    size = 0
+
+    async def handler(request: Request, reply: Reply) -> None:
+        nonlocal size
+        await reply.begin_events()
+        while True:
+            await reply.chunk(b"x" * 65536)
+            size += 65536
+
+    client = HttpClient("x")
+    try:
+        async with scripted_http(handler) as server:
+            response = await client.request("GET", Target.of(server.url, FixedHeaders({})), {})
+            await wait_until(lambda: response._buffered > MOST_BUFFERED)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert response._buffered < MOST_BUFFERED + 1_000_000
+            await response.read()
+            await wait_until(lambda: response._buffered > MOST_BUFFERED)
+            response.release()
+    finally:
+        await client.close()
+
+
+async def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        await reply.send(200, b"x")
+
+    async with scripted_http(handler) as server:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            dead = ("127.0.0.1", taken.getsockname()[1])
+
+            async def two(host: str, port: int) -> list[dialing.AddressInfo]:
+                alive = ("127.0.0.1", server.port)
+                return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", each) for each in (dead, alive)]
+
+            monkeypatch.setattr(dialing, "_look_up", two)
+            connected = await dialing._connect("two.example", 1)
+            assert connected.getpeername() == ("127.0.0.1", server.port)
+            await wait_until(lambda: server.connections == 1)
+            connected.close()
+            await wait_until(lambda: server.open_connections == 0)
+
+
+@pytest.mark.parametrize("headers", [{"a b": "x"}, {"a:": "x"}, {"": "x"}, {"a": "x\r\ny"}, {"a": "x\0"}, {"é": "x"}])
+def test_a_header_that_cannot_be_written_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(Unwritable):
+        write_head("GET", "/", headers, None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=80), st.booleans())
+def test_no_bytes_whatsoever_hang_or_break_us(junk: bytes, after_head: bool) -> None:
+    async def run() -> None:
+        head = OK + b"Transfer-Encoding: chunked\r\n\r\n" if after_head else b""
+        try:
+            await answered(head + junk, hang_up=True)
+        except WireError:
+            pass
+
+    with asyncio.Runner() as runner:
+        runner.run(run())
