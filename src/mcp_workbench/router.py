@@ -363,7 +363,7 @@ class Router:
         if any(entry.offer is not None and entry.failure is None for entry in entries):
             return None
         reasons = [
-            f"[{entry.toolbox}/{entry.name}] {'has not answered yet' if entry.trouble is None else entry.trouble.message}"
+            f"[{entry.toolbox}/{entry.name}] " + (entry.trouble.message if entry.trouble else "has not answered yet")
             for entry in entries
         ]
         return "no server is available:\n" + "\n".join(reasons)

@@ -270,8 +270,8 @@ def _unknown_tool(entry: ServerEntry, tool: str, fresh: bool) -> Decision:
 def _open_toolbox_tool(names: str) -> dict[str, object]:
     return {
         "name": "open_toolbox",
-        "description": 'Find tools, e.g. {"query": "create an issue"}; toolbox_name lists one toolbox, tools gives whole '
-        f"definitions. {names}",
+        "description": 'Find tools, e.g. {"query": "create an issue"}; toolbox_name lists one toolbox, tools gives '
+        f"whole definitions. {names}",
         "inputSchema": {
             "type": "object",
             "properties": {
@@ -293,7 +293,8 @@ ROOM_FOR_NAMES: Final = 400
 
 _USE_TOOL: Final = {
     "name": "use_tool",
-    "description": 'Call a tool, e.g. {"tool": "toolbox/server/tool", "arguments": {}}. max_tokens shortens the result.',
+    "description": 'Call a tool, e.g. {"tool": "toolbox/server/tool", "arguments": {}}. max_tokens shortens the '
+    "result.",
     "inputSchema": {
         "type": "object",
         "properties": {
