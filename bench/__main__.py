@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -110,4 +111,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # Servers over HTTP do not end with us by themselves: whoever ends us lets us end them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:]))

@@ -38,7 +38,10 @@ class Connection:
     """One kept-alive socket. `buffer` is what has been read of the answer under way."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port), timeout=BATCH_DEADLINE)
+        try:
+            self._socket = socket.create_connection((host, port), timeout=BATCH_DEADLINE)
+        except OSError as error:
+            raise BenchError(f"no connection to {host}:{port}: {error}") from None
         # Blocking, with the kernel's own deadline: Python's would cost a further system call for each read.
         self._socket.setblocking(True)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(BATCH_DEADLINE), 0))
@@ -86,6 +89,18 @@ class Connection:
         while b"\r\n\r\n" not in self.buffer:
             self.buffer += self._socket.recv(READ_SIZE) or self._closed()
         return self.buffer[: self.buffer.index(b"\r\n\r\n")]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other side still holds a stream open on which nothing need come."""
+        try:
+            while self._socket.recv(READ_SIZE, socket.MSG_DONTWAIT):
+                pass
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def close(self) -> None:
         self._socket.close()
@@ -192,6 +207,17 @@ class HttpCaller:
         head = connection.receive_head()
         if b" 200 " not in head.split(b"\r\n")[0] or b"text/event-stream" not in head.lower():
             raise BenchError(f"no stream was opened: {head.decode(errors='replace')}")
+
+    def check_session(self) -> None:
+        """That the stream is open and the session alive: memory of the forgotten costs nothing."""
+        if not self._connections[0].is_open:
+            raise BenchError("a stream was closed")
+        body = b'{"jsonrpc":"2.0","id":"alive","method":"ping"}'
+        connection = Connection(self._host, self._port)
+        try:
+            self._result("ping", parse_response(connection.exchange(self.post("ping", "", body))).body)
+        finally:
+            connection.close()
 
     def close(self) -> None:
         for each in self._connections:

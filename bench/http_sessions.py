@@ -75,15 +75,17 @@ def _housed(folder: Path) -> Iterator[Housed]:
         # The first session loads what all of them share.
         _enter(stack, workbench.url)
         before = settled_memory_of(workbench.pid).rss
-        for _ in range(SESSIONS):
-            _enter(stack, workbench.url)
+        callers = [_enter(stack, workbench.url) for _ in range(SESSIONS)]
         yield Housed(workbench.pid, before, settled_memory_of(workbench.pid).rss)
+        for caller in callers:
+            caller.check_session()
 
 
-def _enter(stack: ExitStack, url: str) -> None:
+def _enter(stack: ExitStack, url: str) -> HttpCaller:
     caller = stack.enter_context(HttpCaller(url, modern=False))
     caller.initialize()
     caller.open_stream()
+    return caller
 
 
 def _allow_files() -> None:

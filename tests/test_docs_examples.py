@@ -81,6 +81,7 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 # JSON
 
 
+@pytest.mark.requirement("project.documentation")
 @pytest.mark.parametrize("example", examples("json", "jsonc"), ids=str)
 def test_an_example_in_json_is_a_configuration_that_loads_or_a_call(example: Example) -> None:
     if re.search(r'^  "(toolboxes|mcpServers|servers)":', example.text, re.MULTILINE):

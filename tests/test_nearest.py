@@ -12,6 +12,7 @@ from mcp_workbench.nearest import nearest
 TOOLS = ["read_file", "write_file", "list_directory", "search_files", "get_current_time", "echo"]
 
 
+@pytest.mark.requirement("names.nearest")
 @pytest.mark.parametrize(
     ("written", "meant"),
     [

@@ -64,6 +64,7 @@ def pins(path: str) -> dict[str, tuple[str, int]]:
     return found
 
 
+@pytest.mark.requirement("project.release")
 def test_the_version_stands_in_one_place() -> None:
     version = mcp_workbench.__version__
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
@@ -81,10 +82,12 @@ def test_the_changelog_has_an_entry_for_this_version_or_for_what_is_unreleased()
     assert f"## [{mcp_workbench.__version__}]" in changelog or "## [Unreleased]" in changelog
 
 
+@pytest.mark.requirement("project.incubation")
 def test_the_package_description_says_incubating() -> None:
     assert re.search("incubating|pre-1.0", project()["project"]["description"], re.IGNORECASE)
 
 
+@pytest.mark.requirement("project.incubation")
 def test_the_readme_opens_with_the_incubation_notice() -> None:
     beginning = "\n".join(text("README.md").splitlines()[:30]).lower()
     assert "incubat" in beginning
@@ -151,6 +154,7 @@ def run_ci(folder: Path, make: str) -> tuple[int, list[str]]:
     return done.returncode, record.read_text().split()
 
 
+@pytest.mark.requirement("project.types")
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_ci_runs_linters_types_and_tests_and_stops_at_the_first_that_fails(tmp_path: Path) -> None:
     assert run_ci(tmp_path, "exit 0") == (0, ["dev", "lint", "format-check", "types", "test"])
@@ -166,6 +170,7 @@ def test_workflows_run_what_ci_runs(workflow: str) -> None:
     assert "bash .ci/run" in steps
 
 
+@pytest.mark.requirement("project.release")
 def test_the_release_is_checked_and_tested_before_anything_is_published() -> None:
     workflow = text(".github/workflows/release.yml")
     order = ["scripts/check_release.py", "bash .ci/run", "make build", "gh-action-pypi-publish", "gh release create"]
@@ -205,6 +210,7 @@ def test_the_guide_for_contributors_names_every_room() -> None:
     assert not missing, f"CLAUDE.md does not mention {sorted(missing)}"
 
 
+@pytest.mark.requirement("project.manual-testing")
 def test_the_manual_test_configuration_loads_and_uses_only_servers_of_the_package() -> None:
     config = load(str(ROOT / "workbench-config.test.json"), {})
     servers = [server for toolbox in config.toolboxes.values() for server in toolbox.servers.values()]

@@ -275,6 +275,7 @@ class Router:
                 return
         if starts_known or self._is_rested(connection):
             await connection.ensure_listed(asked=True)
+            self._catalog.works(connection.entry)
         elif connection.last_error is not None:
             # Looking through everything does not try again what has just failed.
             raise connection.last_error
@@ -312,6 +313,10 @@ class Router:
         call.task = self.start_task(self._list_when_known(call, unheard, answer))
 
     async def _list_when_known(self, call: RoutedCall, unheard: list[ServerEntry], answer: Callable[[], None]) -> None:
+        for entry in unheard:
+            # Given up for somebody else, perhaps; here it runs.
+            if entry.failure is not None and self.connection(entry, call).state is State.READY:
+                self._catalog.works(entry)
         known = [entry for entry in unheard if entry.offer is not None and entry.failure is None]
         unknown = [entry for entry in unheard if entry.offer is None or entry.failure is not None]
         self._start_behind(known, call)
@@ -335,6 +340,8 @@ class Router:
             await connection.ensure_listed(asked=True)
         except WorkbenchError as error:
             entry.last_error = error
+        else:
+            self._catalog.works(entry)
 
     def _start_behind(self, entries: Iterable[ServerEntry], call: RoutedCall) -> None:
         waiting = [

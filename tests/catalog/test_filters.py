@@ -11,6 +11,7 @@ from mcp_workbench.catalog.filters import is_shown
 names = st.text(alphabet="abc_*?[]!-. \n", max_size=8)
 
 
+@pytest.mark.requirement("tools.filters")
 @pytest.mark.parametrize(
     ("filters", "shown", "hidden"),
     [

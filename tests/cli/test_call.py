@@ -40,6 +40,7 @@ def call(config: Path, *words: object, **options: Any) -> Done:
     return run("call", "--config", config, *words, **options)
 
 
+@pytest.mark.requirement("cli.call")
 def test_stdout_is_what_the_tool_says_and_nothing_else(config: Path) -> None:
     assert call(config, "lab", "calculator", "evaluate", "expression=2**10") == Done(0, "2**10 = 1024\n", "")
     assert call(config, "desk", "notes", "list_notes", "tag=home") == Done(

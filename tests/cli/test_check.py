@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 import json
 import re
 import sys
@@ -28,6 +30,7 @@ def test_a_right_configuration_is_said_to_be_and_nothing_is_started(tmp_path: Pa
     assert not log.exists()
 
 
+@pytest.mark.requirement("errors.config")
 def test_everything_that_is_wrong_is_told_at_once_with_status_2(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"one": {"a": {"comand": "x"}, "b": {"command": "x", "timeout": -1}}})
     status, shown, complaints = run("check", "--connect", config)
@@ -53,6 +56,7 @@ def test_a_missing_file_is_a_problem_in_json_too(tmp_path: Path) -> None:
     assert json.loads(shown)["problems"][0]["hint"] == "check the path"
 
 
+@pytest.mark.requirement("cli.check")
 def test_connecting_shows_every_server_and_ends_with_0_when_all_are_well(tmp_path: Path) -> None:
     config = write_config(
         tmp_path,
@@ -71,6 +75,7 @@ def test_connecting_shows_every_server_and_ends_with_0_when_all_are_well(tmp_pat
     )
 
 
+@pytest.mark.requirement("cli.check")
 def test_a_server_that_fails_is_shown_with_its_last_words_and_ends_with_1(tmp_path: Path) -> None:
     config = write_config(
         tmp_path,

@@ -64,6 +64,7 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.requirement("cli.demo")
 def test_the_story_is_told_whole_and_leaves_nothing_behind(temporary_folder: Path) -> None:
     status, shown, complaints = run("demo")
     assert (status, complaints) == (0, "")

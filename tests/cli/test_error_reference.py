@@ -21,6 +21,7 @@ def documented() -> list[str]:
     return [re.sub(r"\\([<>|])", r"\1", row) for row in rows if row != "text"]
 
 
+@pytest.mark.requirement("project.documentation")
 def test_every_error_text_is_documented() -> None:
     missing = [f"{where}: {text}" for text, where in error_texts().items() if text not in documented()]
     assert not missing, "docs/errors.md lacks\n" + "\n".join(missing)

@@ -37,6 +37,7 @@ def test_every_command_explains_itself(name: str) -> None:
     assert run("help", name) == Done(0, shown, "")
 
 
+@pytest.mark.requirement("cli.serve")
 def test_the_version_is_ours() -> None:
     assert run("--version") == Done(0, f"mcp-workbench {mcp_workbench.__version__}\n", "")
 

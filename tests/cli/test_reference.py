@@ -24,6 +24,7 @@ def options(command: str) -> list[Flag]:
     return [*(FLAGS if command == "serve" else find(command).flags), HELP]
 
 
+@pytest.mark.requirement("project.documentation")
 @pytest.mark.parametrize("command", SUMMARIES)
 def test_every_option_stands_in_the_table_of_its_command_in_the_same_order(command: str) -> None:
     written = re.findall(r"^\| `--([a-z-]+)( [A-Z]+)?` \| \S.*\|$", section(command), re.MULTILINE)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import pytest
+
 import json
 
 from mcp_workbench.config.schema import json_schema
 from tests.cli.shell import run
 
 
+@pytest.mark.requirement("config.schema")
 def test_the_schema_is_printed_as_json() -> None:
     status, shown, complaints = run("schema")
     assert (status, complaints) == (0, "")

@@ -133,6 +133,7 @@ SERVERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.requirement("config.names")
 @pytest.mark.parametrize(("text", "line", "path", "words"), FILES)
 def test_a_broken_file_is_told_with_line_and_path(text: str, line: int, path: str, words: str) -> None:
     problem = _the_problem(text, path, words)
@@ -164,6 +165,7 @@ def test_a_single_mistake_is_a_single_problem() -> None:
         assert len(error.problems) == 1, str(error)
 
 
+@pytest.mark.requirement("errors.config")
 def test_all_problems_of_all_servers_are_told_at_once() -> None:
     servers = {
         f"s{number}": json.loads(text) for number, (text, *_) in enumerate(SERVERS) if "more than once" not in _[1]
@@ -173,6 +175,7 @@ def test_all_problems_of_all_servers_are_told_at_once() -> None:
     assert {problem.steps[3] for problem in error.problems if problem.steps} == set(servers)
 
 
+@pytest.mark.requirement("config.secrets")
 def test_values_of_env_and_headers_are_never_repeated() -> None:
     for server in (
         {"command": "x", "env": {"A": ["hunter2hunter2"], "B": "hunter2hunter2\0"}},

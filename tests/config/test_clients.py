@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.config.loading import parsed
 
 
+@pytest.mark.requirement("config.clients")
 def test_claude_desktop() -> None:
     config = parsed(
         """{
@@ -26,6 +29,7 @@ def test_claude_desktop() -> None:
     assert config.secrets == {"abcdefgh"}
 
 
+@pytest.mark.requirement("config.clients")
 def test_claude_code() -> None:
     config = parsed(
         {
@@ -51,6 +55,7 @@ def test_claude_code() -> None:
     assert api.headers == {"Authorization": "Bearer k-123456"}
 
 
+@pytest.mark.requirement("config.clients")
 def test_cursor() -> None:
     config = parsed(
         {
@@ -63,6 +68,7 @@ def test_cursor() -> None:
     assert config.toolboxes["default"].servers["s"].headers == {"K": "value"}
 
 
+@pytest.mark.requirement("config.clients")
 def test_vs_code() -> None:
     config = parsed(
         """{

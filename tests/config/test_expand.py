@@ -11,6 +11,7 @@ from mcp_workbench.config.expand import MAX_LENGTH, expand
 ENVIRON = {"NAME": "value", "EMPTY": "", "LOOP": "${LOOP}", "OTHER": "${NAME}", "_x1": "under"}
 
 
+@pytest.mark.requirement("config.variables")
 @pytest.mark.parametrize(
     ("text", "expanded"),
     [
@@ -69,6 +70,7 @@ def test_what_cannot_be_replaced_is_told(text: str, words: str) -> None:
     assert words in expansion.faults[0].found
 
 
+@pytest.mark.requirement("config.variables")
 def test_every_missing_variable_of_a_string_is_told_with_the_nearest_that_is_set() -> None:
     faults = expand("${NAMES} ${GONE}", ENVIRON).faults
     assert [fault.suggestions for fault in faults] == [("NAME",), ()]

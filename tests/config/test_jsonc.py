@@ -47,6 +47,7 @@ def written_with_comments(draw: st.DrawFn, value: object) -> str:
     return blank() + write(value) + blank()
 
 
+@pytest.mark.requirement("config.comments")
 @settings(deadline=None)
 @given(st.data())
 def test_comments_and_trailing_commas_change_nothing(data: st.DataObject) -> None:

@@ -29,6 +29,7 @@ def _file(path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.requirement("config.found")
 def test_the_option_comes_before_the_variable_and_the_usual_places(tmp_path: Path) -> None:
     _file(tmp_path / "here" / "workbench-config.json")
     option, variable = _file(tmp_path / "option.json"), _file(tmp_path / "variable.json")
@@ -37,6 +38,7 @@ def test_the_option_comes_before_the_variable_and_the_usual_places(tmp_path: Pat
     assert locate(None, None, {"WORKBENCH_CONFIG": variable}) == variable
 
 
+@pytest.mark.requirement("config.found")
 def test_the_current_folder_comes_before_the_folder_for_settings(tmp_path: Path) -> None:
     settings = _file(tmp_path / "settings" / "mcp-workbench" / "workbench-config.json")
     assert locate(None, None, {}) == settings

@@ -57,6 +57,7 @@ def test_without_secrets_a_text_stays_as_it_is() -> None:
     assert Redactor([""]).text(text) is text
 
 
+@pytest.mark.requirement("config.secrets")
 @settings(deadline=None)
 @given(st.lists(st.text(alphabet="abc.*\\", min_size=4), max_size=5), st.text(alphabet="abc.*\\ "))
 def test_no_secret_is_left_in_any_text(secrets: list[str], text: str) -> None:

@@ -43,6 +43,7 @@ BEYOND_A_SCHEMA = (
 )
 
 
+@pytest.mark.requirement("config.schema")
 def test_the_schema_is_one() -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
     assert "$id" not in json_schema()
@@ -122,6 +123,7 @@ def _properties(schema: object, where: str = "$") -> Iterator[tuple[str, str, di
                 yield from _properties(value, f"{where}.{name}")
 
 
+@pytest.mark.requirement("config.schema")
 def test_every_key_of_the_schema_is_explained_there_and_in_the_documentation() -> None:
     found = list(_properties(json_schema()))
     assert len(found) > 40

@@ -173,6 +173,7 @@ ODD_NAMES = [
 ]
 
 
+@pytest.mark.requirement("names.odd")
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_odd_names_are_names(name: str) -> None:
     config = parsed({"toolboxes": {name: {"description": "d", "mcpServers": {name: {"command": "x"}}}}})

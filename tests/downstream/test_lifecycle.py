@@ -89,6 +89,7 @@ def test_one_crash_costs_no_delay() -> None:
     assert crashed(10.0).delay(10.0) == 0.0
 
 
+@pytest.mark.requirement("servers.restart")
 def test_from_the_second_crash_on_the_delay_doubles_with_jitter() -> None:
     for count in range(2, MOST_CRASHES + 1):
         nominal = min(FIRST_DELAY * 2 ** (count - 2), LONGEST_DELAY)
@@ -108,6 +109,7 @@ def test_time_that_has_passed_counts_towards_the_delay() -> None:
     assert crashed(0.0, 0.0).delay(30.0) == 0.0
 
 
+@pytest.mark.requirement("servers.given-up")
 def test_it_is_given_up_after_five_crashes_within_a_minute_and_not_before() -> None:
     assert (MOST_CRASHES, CRASH_WINDOW) == (5, 60.0)
     assert not crashed(0, 1, 2, 3).gives_up(4)

@@ -24,6 +24,7 @@ async def assert_lives(client: RawClient, calls: int = 1) -> None:
     assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": calls}
 
 
+@pytest.mark.requirement("servers.noise")
 async def test_noise_before_every_message_is_skipped(workbench: Workbench) -> None:
     boxes = {era: {"server": scripted_entry("--era", era, "--noise")} for era in ("legacy", "modern")}
     async with workbench.serving(boxes) as client:
@@ -193,6 +194,7 @@ async def test_an_answer_without_a_newline_before_the_end_still_counts(workbench
         assert (await raw(client, ANSWER, end=0))["structuredContent"] == {"ok": 1}
 
 
+@pytest.mark.requirement("isolation.failures")
 async def test_a_server_that_stops_reading_hits_its_deadline_and_holds_up_nobody(workbench: Workbench) -> None:
     box = {"server": raw_entry(timeout=1), "good": scripted_entry()}
     async with workbench.serving({"box": box}) as client:

@@ -15,6 +15,7 @@ from tests.support.scripted_tools import TOOLS
 from tests.support.workbench import logged, scripted_entry
 
 
+@pytest.mark.requirement("errors.gone")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_crash_in_a_call_names_where_the_status_and_the_last_words(
@@ -34,6 +35,7 @@ async def test_a_crash_in_a_call_names_where_the_status_and_the_last_words(
         assert (await client.use_tool("box", "sibling", "count"))["structuredContent"] == {"count": 1}
 
 
+@pytest.mark.requirement("servers.restart")
 async def test_the_next_use_starts_a_crashed_server_again(workbench: Workbench) -> None:
     box = {"server": scripted_entry("--starts", workbench.path("starts"))}
     async with workbench.serving({"box": box}) as client:
@@ -54,6 +56,7 @@ async def test_a_server_that_was_killed_between_calls_is_started_again(workbench
         assert len(workbench.starts()) == 2
 
 
+@pytest.mark.requirement("servers.never-replayed")
 async def test_a_call_that_meets_a_dying_server_is_answered_and_never_repeated(workbench: Workbench) -> None:
     """The signal and the call race; whoever wins, the call runs at most once and ends."""
     log = workbench.path("log")
@@ -73,6 +76,7 @@ async def test_a_call_that_meets_a_dying_server_is_answered_and_never_repeated(w
     assert len(sent) == len(set(sent))
 
 
+@pytest.mark.requirement("servers.never-replayed")
 async def test_no_call_is_ever_repeated(workbench: Workbench) -> None:
     log = workbench.path("log")
     async with workbench.serving({"box": {"server": scripted_entry("--log", log)}}) as client:
@@ -107,6 +111,7 @@ async def test_a_crash_at_the_start_or_while_listing_is_told_to_whoever_waits(
         assert reason in error_text(await using.result())
 
 
+@pytest.mark.requirement("servers.given-up")
 async def test_a_crash_loop_is_given_up_after_five_failures_until_somebody_asks(workbench: Workbench) -> None:
     needed = workbench.path("needed")
     flags = ("--starts", workbench.path("starts"), "--require-file", needed, "--stderr", "cannot live")
@@ -124,6 +129,7 @@ async def test_a_crash_loop_is_given_up_after_five_failures_until_somebody_asks(
         assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": 1}
 
 
+@pytest.mark.requirement("isolation.failures")
 async def test_a_server_that_is_given_up_costs_no_processes_and_others_go_on(workbench: Workbench) -> None:
     box = {"bad": scripted_entry("--exit-at-start", 1, protocol="legacy"), "good": scripted_entry()}
     async with workbench.serving({"box": box}) as client:

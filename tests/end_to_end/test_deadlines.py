@@ -10,6 +10,7 @@ from tests.support.scripted_tools import TOOLS
 from tests.support.workbench import logged, scripted_entry
 
 
+@pytest.mark.requirement("servers.deadlines")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_call_that_takes_too_long_ends_with_an_error_and_is_cancelled_at_its_server(
@@ -40,6 +41,7 @@ async def test_an_answer_after_the_deadline_is_dropped(workbench: Workbench) -> 
         assert client.unmatched == []
 
 
+@pytest.mark.requirement("servers.deadlines")
 async def test_progress_extends_the_deadline_and_its_absence_does_not(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry(timeout=0.6)}}) as client:
         await client.use_tool("box", "server", "count")
@@ -52,6 +54,7 @@ async def test_progress_extends_the_deadline_and_its_absence_does_not(workbench:
         assert len(client.received("notifications/progress")) == 20
 
 
+@pytest.mark.requirement("servers.deadlines")
 async def test_progress_cannot_extend_a_call_for_ever(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry(timeout=0.2)}}) as client:
         await client.use_tool("box", "server", "count")
@@ -60,6 +63,7 @@ async def test_progress_cannot_extend_a_call_for_ever(workbench: Workbench) -> N
         assert "did not answer" in error_text(result)
 
 
+@pytest.mark.requirement("servers.deadlines")
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
@@ -88,33 +92,35 @@ async def test_a_server_that_hangs_at_its_start_or_in_a_list_is_unavailable_in_t
 # Idle servers
 
 
+@pytest.mark.requirement("servers.idle")
 async def test_a_server_that_nobody_uses_is_stopped_and_started_again_when_needed(workbench: Workbench) -> None:
     box = {"idle": scripted_entry("--starts", workbench.path("starts"), idleTimeout=0.4), "busy": scripted_entry()}
     async with workbench.serving({"box": box}) as client:
         opened = await open_toolbox(client, "box")
         assert (await client.use_tool("box", "idle", "count"))["structuredContent"] == {"count": 1}
-        (first,) = workbench.starts()
+        first = workbench.starts()[-1]
         await eventually(lambda: not alive(first), what="the end of the idle server")
         assert await open_toolbox(client, "box") == opened, "what it offers is still known"
         assert (await client.use_tool("box", "idle", "count"))["structuredContent"] == {"count": 1}
-        assert len(workbench.starts()) == 2
+        assert workbench.starts()[-1] != first
         assert (await client.use_tool("box", "busy", "count"))["structuredContent"] == {"count": 1}
 
 
+@pytest.mark.requirement("servers.idle")
 async def test_a_server_with_a_call_under_way_is_not_idle(workbench: Workbench) -> None:
-    box = {
-        "idle": scripted_entry("--starts", workbench.path("starts"), idleTimeout=0.2),
-        "clock": scripted_entry(timeout=1),
-    }
+    log = workbench.path("log")
+    flags = ("--starts", workbench.path("starts"), "--log", log)
+    box = {"idle": scripted_entry(*flags, idleTimeout=0.2), "clock": scripted_entry(timeout=1)}
     async with workbench.serving({"box": box}) as client:
-        await open_toolbox(client, "box")
         hanging = await client.start_tool("use_tool", start_use("box", "idle", "hang"))
+        await eventually(lambda: bool(logged(log, "tools/call")), what="the call at its server")
+        before = workbench.starts()
         # Several times the idle timeout, by the clock of the workbench.
         await client.use_tool("box", "clock", "hang")
         assert not hanging.answered
-        assert len(workbench.starts()) == 1 and alive(workbench.starts()[0])
+        assert workbench.starts() == before and alive(before[-1])
         await client.cancel(hanging)
-        await eventually(lambda: not alive(workbench.starts()[0]), what="the end of the idle server")
+        await eventually(lambda: not alive(before[-1]), what="the end of the idle server")
 
 
 async def test_an_idle_timeout_of_zero_means_never(workbench: Workbench) -> None:

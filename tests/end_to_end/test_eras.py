@@ -17,6 +17,7 @@ def methods(log: Path) -> list[str]:
     return found[: found.index("tools/list")] if "tools/list" in found else found
 
 
+@pytest.mark.requirement("eras.servers")
 @pytest.mark.parametrize(
     ("flags", "asked"),
     [
@@ -56,6 +57,7 @@ async def test_an_older_revision_is_agreed_to(workbench: Workbench, version: str
         assert (await client.use_tool("box", "server", "echo", {"a": 1}))["structuredContent"] == {"a": 1}
 
 
+@pytest.mark.requirement("eras.servers")
 async def test_a_server_that_never_answers_the_probe_is_met_with_a_handshake(workbench: Workbench) -> None:
     log = workbench.path("log")
     boxes = {"box": {"server": scripted_entry("--era", "silent", "--log", log)}}
@@ -81,6 +83,7 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_without_it(workb
     assert len(logged(log, "server/discover")) == 1
 
 
+@pytest.mark.requirement("eras.servers")
 @pytest.mark.parametrize(
     ("flags", "first", "again"),
     [
@@ -113,6 +116,7 @@ async def test_a_server_that_has_changed_its_era_since_is_met_all_the_same(workb
             assert result.get("structuredContent") == {"era": name}, result
 
 
+@pytest.mark.requirement("eras.chosen")
 @pytest.mark.parametrize(
     ("protocol", "flags", "asked"),
     [
@@ -146,6 +150,7 @@ async def test_a_server_that_does_not_speak_the_chosen_era_says_so(
         assert error_text(await client.use_tool("box", "server", "count")).startswith("[box/server")
 
 
+@pytest.mark.requirement("eras.clients")
 async def test_both_eras_may_speak_on_one_connection(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
         plain = await client.use_tool("box", "server", "echo", {"a": 1})

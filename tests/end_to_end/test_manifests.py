@@ -38,6 +38,7 @@ async def learn(workbench: Workbench, gate: Path, *flags: object) -> None:
     gate.unlink()
 
 
+@pytest.mark.requirement("manifests.answer")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_known_toolbox_opens_before_its_servers_have_started(workbench: Workbench, era: str) -> None:
     gate = workbench.path("gate")
@@ -53,6 +54,7 @@ async def test_a_known_toolbox_opens_before_its_servers_have_started(workbench: 
         assert (await call.result())["structuredContent"] == {"a": 1}
 
 
+@pytest.mark.requirement("manifests.off")
 async def test_no_cache_asks_the_server_each_time_and_writes_nothing(workbench: Workbench, cache_folder: Path) -> None:
     gate = workbench.path("gate")
     gate.touch()
@@ -77,6 +79,7 @@ async def noticed(client: RawClient, name: str) -> Json:
     return result
 
 
+@pytest.mark.requirement("manifests.changed")
 async def test_a_server_that_offers_something_else_now_replaces_what_was_remembered(workbench: Workbench) -> None:
     gate, names = workbench.path("gate"), workbench.path("names")
     entry = scripted_entry()
@@ -101,6 +104,7 @@ async def test_a_server_that_offers_something_else_now_replaces_what_was_remembe
         assert tool_names(await open_toolbox(client, "box")) == ["count", "new"], "remembered"
 
 
+@pytest.mark.requirement("changes.proxy")
 async def test_the_client_is_told_that_a_toolbox_it_opened_has_changed(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry("--era", "legacy")}}) as client:
         await open_toolbox(client, "box")
@@ -145,6 +149,7 @@ async def test_a_changed_command_line_is_another_server(workbench: Workbench) ->
         assert len(tool_names(await opening.result())) == 3
 
 
+@pytest.mark.requirement("manifests.safe")
 @pytest.mark.parametrize("content", [b"\xff garbage", b'{"format": 99, "tools": []}'])
 async def test_a_corrupt_or_foreign_manifest_is_ignored_and_written_anew(
     workbench: Workbench, cache_folder: Path, content: bytes

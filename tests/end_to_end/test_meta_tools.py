@@ -29,6 +29,7 @@ def two_boxes(workbench: Workbench) -> dict[str, dict[str, object]]:
     }
 
 
+@pytest.mark.requirement("instructions.toolboxes")
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_instructions_name_every_toolbox_and_say_how_to_call(workbench: Workbench, era: str) -> None:
     async with workbench.serving(two_boxes(workbench), era=era) as client:
@@ -48,6 +49,7 @@ async def test_the_instructions_name_every_toolbox_and_say_how_to_call(workbench
             assert expected in instructions
 
 
+@pytest.mark.requirement("eras.clients")
 async def test_a_legacy_client_gets_its_own_revision_or_our_latest(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
         for version in LEGACY_VERSIONS:
@@ -56,6 +58,7 @@ async def test_a_legacy_client_gets_its_own_revision_or_our_latest(workbench: Wo
             assert (await client.initialize(version))["protocolVersion"] == "2025-11-25"
 
 
+@pytest.mark.requirement("lazy")
 @pytest.mark.parametrize("era", ERAS)
 async def test_nothing_is_started_before_it_is_needed(workbench: Workbench, era: str) -> None:
     async with workbench.serving(two_boxes(workbench), era=era) as client:
@@ -66,6 +69,7 @@ async def test_nothing_is_started_before_it_is_needed(workbench: Workbench, era:
     assert workbench.starts() == []
 
 
+@pytest.mark.requirement("proxy.two-tools")
 async def test_the_two_tools_describe_the_arguments_that_they_take(workbench: Workbench) -> None:
     async with workbench.serving(two_boxes(workbench)) as client:
         open_tool, use_tool = (await client.request("tools/list"))["tools"]
@@ -77,6 +81,7 @@ async def test_the_two_tools_describe_the_arguments_that_they_take(workbench: Wo
         assert use_tool["inputSchema"]["properties"]["arguments"]["type"] == "object"
 
 
+@pytest.mark.requirement("proxy.two-tools")
 @pytest.mark.parametrize("era", ERAS)
 def test_the_list_of_tools_is_the_same_bytes_every_time(workbench: Workbench, era: str) -> None:
     config = write_config(workbench.folder, two_boxes(workbench))
@@ -110,6 +115,7 @@ def test_the_list_of_tools_is_the_same_bytes_every_time(workbench: Workbench, er
     assert len(json.loads(lines.pop())["result"]["tools"]) == 2
 
 
+@pytest.mark.requirement("cli.serve")
 async def test_the_name_and_version_that_clients_are_told_can_be_chosen(workbench: Workbench) -> None:
     box = {"box": {"server": scripted_entry()}}
     async with workbench.serving(box, "--name", "my bench", "--version", "9.8") as client:

@@ -20,6 +20,7 @@ from tests.support.scripted_tools import TOOLS, definition
 from tests.support.workbench import logged, scripted_entry
 
 
+@pytest.mark.requirement("proxy.metadata", "proxy.open")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_every_tool_is_listed_whole_with_where_it_is_found(
@@ -43,6 +44,7 @@ async def test_every_tool_is_listed_whole_with_where_it_is_found(
         assert result.get("resultType") == ("complete" if client_era == "modern" else None)
 
 
+@pytest.mark.requirement("proxy.open")
 async def test_all_servers_of_a_toolbox_are_started_side_by_side(workbench: Workbench) -> None:
     """Each server waits for all the others: started one after the other, none would ever answer."""
     names = ["one", "two", "three", "four"]
@@ -61,6 +63,7 @@ async def test_all_servers_of_a_toolbox_are_started_side_by_side(workbench: Work
         assert tool_names(result) == sorted(f"tool_of_{name}" for name in names)
 
 
+@pytest.mark.requirement("pagination.downstream")
 async def test_every_page_of_a_list_is_fetched_once(workbench: Workbench) -> None:
     log = workbench.path("log")
     box = {"server": scripted_entry("--tools", 25, "--page-size", 4, "--log", log)}
@@ -70,6 +73,7 @@ async def test_every_page_of_a_list_is_fetched_once(workbench: Workbench) -> Non
     assert cursors == [None, "4", "8", "12", "16", "20", "24"]
 
 
+@pytest.mark.requirement("proxy.idempotent")
 @pytest.mark.parametrize("era", ERAS)
 async def test_opening_again_is_the_same_answer_and_starts_nothing(workbench: Workbench, era: str) -> None:
     log = workbench.path("log")
@@ -82,6 +86,7 @@ async def test_opening_again_is_the_same_answer_and_starts_nothing(workbench: Wo
     assert len(logged(log, "tools/list")) == 1
 
 
+@pytest.mark.requirement("proxy.idempotent")
 async def test_opens_at_the_same_time_share_one_attempt(workbench: Workbench) -> None:
     gate, log = workbench.path("gate"), workbench.path("log")
     box = {"server": workbench.held_back(gate, "--starts", workbench.path("starts"), "--log", log)}
@@ -99,6 +104,7 @@ async def test_opens_at_the_same_time_share_one_attempt(workbench: Workbench) ->
 # Filters
 
 
+@pytest.mark.requirement("tools.filters")
 async def test_filters_decide_what_is_listed(workbench: Workbench) -> None:
     everything = ["read_file", "read_dir", "write_file", "delete"]
     expected: dict[str, tuple[list[str] | None, list[str]]] = {
@@ -125,6 +131,7 @@ async def test_filters_decide_what_is_listed(workbench: Workbench) -> None:
         assert shown == {name: sorted(names) for name, (_, names) in expected.items()}
 
 
+@pytest.mark.requirement("tools.filters")
 @pytest.mark.parametrize("opened_before", [True, False])
 async def test_a_tool_that_is_filtered_out_cannot_be_called_by_any_path(
     workbench: Workbench, opened_before: bool
@@ -145,6 +152,7 @@ async def test_a_tool_that_is_filtered_out_cannot_be_called_by_any_path(
 # What is not available
 
 
+@pytest.mark.requirement("proxy.unavailable")
 async def test_a_server_that_does_not_start_is_named_with_its_reason_and_its_siblings_stay_up(
     workbench: Workbench,
 ) -> None:
@@ -169,6 +177,7 @@ async def test_a_server_that_does_not_start_is_named_with_its_reason_and_its_sib
         assert text.startswith("[box/broken") and "no licence found" in text
 
 
+@pytest.mark.requirement("proxy.unavailable")
 async def test_only_when_all_servers_fail_the_result_is_an_error(workbench: Workbench) -> None:
     box = {name: scripted_entry("--exit-at-start", code) for name, code in (("one", 4), ("two", 5))}
     async with workbench.serving({"box": box, "other": {"good": scripted_entry()}}) as client:
@@ -180,6 +189,7 @@ async def test_only_when_all_servers_fail_the_result_is_an_error(workbench: Work
         assert tool_names(await open_toolbox(client, "other")) == sorted(TOOLS)
 
 
+@pytest.mark.requirement("proxy.unavailable")
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
@@ -222,6 +232,7 @@ async def test_a_toolbox_whose_server_has_no_tools_is_empty_and_no_error(workben
 # Isolation
 
 
+@pytest.mark.requirement("isolation.toolboxes")
 async def test_the_same_server_in_two_toolboxes_is_two_processes_that_share_nothing(workbench: Workbench) -> None:
     entry = scripted_entry()
     async with workbench.serving({"one": {"server": entry}, "two": {"server": entry}}) as client:

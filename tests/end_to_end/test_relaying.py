@@ -24,6 +24,7 @@ ANSWERS: dict[str, tuple[str, Json]] = {
 # Progress
 
 
+@pytest.mark.requirement("utilities.progress")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_progress_arrives_in_order_under_the_token_of_the_client(
@@ -46,6 +47,7 @@ async def test_progress_arrives_in_order_under_the_token_of_the_client(
         assert client.notifications == []
 
 
+@pytest.mark.requirement("utilities.progress")
 async def test_two_calls_with_the_same_token_are_told_apart(workbench: Workbench) -> None:
     """The same token on two servers, and a server that reports on calls it does not have."""
     box = {"one": scripted_entry(), "two": scripted_entry()}
@@ -65,6 +67,7 @@ async def test_two_calls_with_the_same_token_are_told_apart(workbench: Workbench
 # Cancellation
 
 
+@pytest.mark.requirement("utilities.cancellation")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_cancelled_call_is_cancelled_at_its_server_and_never_answered(
@@ -110,6 +113,7 @@ async def test_cancelling_what_is_finished_unknown_or_malformed_is_harmless(work
     assert logged(log, "notifications/cancelled") == []
 
 
+@pytest.mark.requirement("utilities.cancellation")
 async def test_a_call_can_be_cancelled_while_its_server_still_starts(workbench: Workbench) -> None:
     gate, log = workbench.path("gate"), workbench.path("log")
     async with workbench.serving({"box": {"server": workbench.held_back(gate, "--log", log)}}) as client:
@@ -189,6 +193,7 @@ async def test_a_question_of_a_modern_server_is_relayed_untouched_with_its_state
         assert client.server_requests == []
 
 
+@pytest.mark.requirement("asking.capabilities")
 async def test_a_client_without_the_capability_is_not_asked_and_the_server_is_told(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry("--era", "legacy")}}, capabilities={}) as client:
         for tool in ANSWERS:
@@ -215,6 +220,7 @@ async def test_questions_at_the_same_time_are_answered_each_by_its_own(workbench
         assert len({request["id"] for request in client.server_requests}) == 20
 
 
+@pytest.mark.requirement("utilities.ping")
 async def test_a_server_may_ping_and_the_client_is_not_bothered(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry("--era", "legacy")}}) as client:
         result = await client.use_tool("box", "server", "request", {"method": "ping"})

@@ -60,6 +60,7 @@ async def family(workbench: Workbench) -> AsyncIterator[tuple[RawClient, set[int
         yield client, below
 
 
+@pytest.mark.requirement("shutdown.clean")
 @pytest.mark.parametrize("ending", list(ENDINGS))
 async def test_everything_below_us_goes_with_us_and_the_status_is_0(workbench: Workbench, ending: str) -> None:
     async with family(workbench) as (client, below):
@@ -68,6 +69,7 @@ async def test_everything_below_us_goes_with_us_and_the_status_is_0(workbench: W
         assert [pid for pid in below if alive(pid)] == []
 
 
+@pytest.mark.requirement("shutdown.killed")
 async def test_when_we_are_killed_everything_below_us_is_gone_within_two_seconds(workbench: Workbench) -> None:
     async with family(workbench) as (client, below):
         client.process.kill()
@@ -75,6 +77,7 @@ async def test_when_we_are_killed_everything_below_us_is_gone_within_two_seconds
         await eventually(lambda: not any(map(alive, below)), GONE_WITHIN, "the end of every server")
 
 
+@pytest.mark.requirement("shutdown.urgent")
 async def test_a_second_signal_ends_us_at_once_and_everything_with_us(workbench: Workbench) -> None:
     async with family(workbench) as (client, below):
         hanging = await client.start_tool("use_tool", start_use("box", "plain", "hang"))
@@ -104,6 +107,7 @@ async def running_calls(client: RawClient, tool: str, count: int, arguments: Jso
     return calls
 
 
+@pytest.mark.requirement("shutdown.calls")
 @pytest.mark.parametrize("ending", list(ENDINGS))
 async def test_calls_that_run_are_let_finish(workbench: Workbench, ending: str) -> None:
     box = {"server": scripted_entry()}
@@ -117,6 +121,7 @@ async def test_calls_that_run_are_let_finish(workbench: Workbench, ending: str) 
         assert await client.wait_exit() == 0
 
 
+@pytest.mark.requirement("shutdown.calls")
 async def test_calls_that_do_not_finish_are_answered_with_an_error(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry()}}, expect_exit=False) as client:
         await client.use_tool("box", "server", "count")
@@ -190,7 +195,6 @@ async def test_a_helper_that_a_server_orphans_is_no_zombie_and_ends_with_its_ser
         await open_toolbox(client, "box")
         await eventually(written.exists, what="the daemon")
         daemon = int(written.read_text())
-        assert alive(daemon)
         await eventually(lambda: not alive(daemon), what="the end of the daemon with its idle server")
         assert zombies(client.pid) == []
         assert (await client.use_tool("box", "other", "count"))["structuredContent"] == {"count": 1}

@@ -44,6 +44,7 @@ async def large_request(client: RawClient, size: int) -> None:
     assert result["structuredContent"] == {"count": 1}
 
 
+@pytest.mark.requirement("servers.sizes")
 async def test_64_mebibytes_pass_in_both_directions(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": raw_entry()}}) as client:
         await large_result(client, 64 * MEBIBYTE)
@@ -64,6 +65,7 @@ async def test_a_large_message_costs_at_most_four_times_itself(
         assert peak_bytes(client.pid) - before <= 4 * size + MEBIBYTE // 2
 
 
+@pytest.mark.requirement("servers.sizes")
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_answer_beyond_the_limit_fails_its_call_clearly_and_no_other(workbench: Workbench, era: str) -> None:
     box = {"box": {"server": scripted_entry()}}
@@ -80,6 +82,7 @@ async def test_an_answer_beyond_the_limit_fails_its_call_clearly_and_no_other(wo
         assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": 1}
 
 
+@pytest.mark.requirement("servers.sizes")
 async def test_a_request_beyond_the_limit_is_refused_clearly_and_the_connection_lives(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry()}}, maxMessageBytes=MEBIBYTE) as client:
         with pytest.raises(RpcError, match="larger than the limit") as caught:
@@ -115,6 +118,7 @@ async def test_ten_thousand_tools_are_listed_and_each_costs_little_more_than_its
         assert len(result["tools"]) == 10_000
 
 
+@pytest.mark.requirement("servers.stderr")
 async def test_floods_on_stderr_hold_up_nothing(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
         await open_toolbox(client, "box")

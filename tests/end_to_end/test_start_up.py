@@ -54,6 +54,7 @@ def imported_until_answered(workbench: Workbench, *, modern: bool) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in reported}
 
 
+@pytest.mark.requirement("start-up.lean")
 @pytest.mark.parametrize("modern", [False, True])
 def test_nothing_heavy_is_loaded_before_the_first_answer(workbench: Workbench, modern: bool) -> None:
     loaded = imported_until_answered(workbench, modern=modern)

@@ -41,6 +41,7 @@ def without_stamp(result: Json) -> Json:
     return {**result, "_meta": meta} if meta else result
 
 
+@pytest.mark.requirement("faithful.results")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_result_is_the_same_as_without_us(workbench: Workbench, client_era: str, server_era: str) -> None:
@@ -57,6 +58,7 @@ async def test_a_result_is_the_same_as_without_us(workbench: Workbench, client_e
                 assert through["resultType"] == "complete"
 
 
+@pytest.mark.requirement("proxy.identity", "faithful.one-message")
 async def test_a_call_costs_one_message_downstream_and_nothing_is_added_to_it(workbench: Workbench) -> None:
     log = workbench.path("log")
     box = {"server": scripted_entry("--era", "legacy", "--log", log)}
@@ -71,6 +73,7 @@ async def test_a_call_costs_one_message_downstream_and_nothing_is_added_to_it(wo
     ]
 
 
+@pytest.mark.requirement("faithful.meta")
 async def test_meta_of_the_client_reaches_the_server(workbench: Workbench) -> None:
     meta = {"example.test/a": {"b": [1, None]}, "traceparent": "00-1-2-01"}
     async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
@@ -79,6 +82,7 @@ async def test_meta_of_the_client_reaches_the_server(workbench: Workbench) -> No
         assert {key: received[key] for key in meta} == meta
 
 
+@pytest.mark.requirement("asking.capabilities")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_server_is_told_who_the_client_is_in_the_way_of_its_era(
@@ -99,6 +103,7 @@ async def test_a_server_is_told_who_the_client_is_in_the_way_of_its_era(
     assert stamped == (server_era == "modern")
 
 
+@pytest.mark.requirement("proxy.opens-by-itself")
 @pytest.mark.parametrize("era", ERAS)
 async def test_using_a_tool_starts_what_is_not_running_and_only_that(workbench: Workbench, era: str) -> None:
     boxes = {
@@ -113,6 +118,7 @@ async def test_using_a_tool_starts_what_is_not_running_and_only_that(workbench: 
         assert (len(workbench.starts()), workbench.starts("others")) == (1, [])
 
 
+@pytest.mark.requirement("faithful.ids")
 async def test_calls_side_by_side_each_get_their_own_answer(workbench: Workbench) -> None:
     boxes = {"one": {"a": scripted_entry(), "b": scripted_entry()}, "two": {"a": scripted_entry()}}
     async with workbench.serving(boxes) as client:
@@ -126,6 +132,7 @@ async def test_calls_side_by_side_each_get_their_own_answer(workbench: Workbench
         assert client.unmatched == []
 
 
+@pytest.mark.requirement("faithful.ids")
 async def test_ids_of_every_kind_come_back_as_they_were_sent(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
         ids: list[Any] = ["1", 1, 'text with " and é 😀', -5, 2**53, 2**70, "", "x" * 300]
@@ -145,6 +152,7 @@ async def test_ids_of_every_kind_come_back_as_they_were_sent(workbench: Workbenc
 # Errors
 
 
+@pytest.mark.requirement("errors.shown")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_json_rpc_error_becomes_a_result_that_says_where_and_keeps_everything(
@@ -161,6 +169,7 @@ async def test_a_json_rpc_error_becomes_a_result_that_says_where_and_keeps_every
         assert result["_meta"][ERROR_META] == {"code": -1, "message": "without data"}
 
 
+@pytest.mark.requirement("errors.for-clients")
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_error_that_the_client_acts_upon_stays_an_error(workbench: Workbench, era: str) -> None:
     # The first one belongs to the legacy era; what becomes of it in the modern one is the bridge's affair.
@@ -180,6 +189,7 @@ async def test_an_error_that_the_client_acts_upon_stays_an_error(workbench: Work
 # Names and shapes that are wrong
 
 
+@pytest.mark.requirement("names.nearest")
 async def test_a_wrong_name_is_answered_with_the_nearest_right_ones(workbench: Workbench) -> None:
     boxes = {
         "development": {"filesystem": scripted_entry("--tool-names", "read_file,write_file")},
@@ -202,6 +212,7 @@ async def test_a_wrong_name_is_answered_with_the_nearest_right_ones(workbench: W
         assert workbench.starts() == []
 
 
+@pytest.mark.requirement("names.odd")
 async def test_odd_names_are_unknown_names_and_nothing_worse(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
         for name in ("constructor", "__proto__", "x" * 100_000, "工具", "a\0b", "../../etc", "toString"):
@@ -211,6 +222,7 @@ async def test_odd_names_are_unknown_names_and_nothing_worse(workbench: Workbenc
         assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": 1}
 
 
+@pytest.mark.requirement("proxy.shapes")
 async def test_the_shapes_that_models_get_wrong_are_understood(workbench: Workbench) -> None:
     identity = {"toolbox": "box", "server": "server", "tool": "echo"}
     async with workbench.serving({"box": {"server": scripted_entry()}}) as client:
@@ -228,6 +240,7 @@ async def test_the_shapes_that_models_get_wrong_are_understood(workbench: Workbe
             assert (await client.call_tool("use_tool", arguments))["structuredContent"] == {}
 
 
+@pytest.mark.requirement("proxy.shapes")
 async def test_a_shape_that_cannot_be_understood_is_told_what_was_expected(workbench: Workbench) -> None:
     identity = {"toolbox": "box", "server": "server", "tool": "echo"}
     async with workbench.serving({"box": {"server": scripted_entry("--starts", workbench.path("starts"))}}) as client:

@@ -36,6 +36,7 @@ def refused(given: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.requirement("proxy.identity")
 def test_the_canonical_form_is_read_without_touching_the_arguments() -> None:
     written = b'{"tool":{"toolbox":"box","server":"srv","tool":"run"},"arguments":{ "a":1.10,"a":1e400,"b":"\\u00e9"}}'
     call = read_use_tool(Raw(written))

@@ -23,6 +23,7 @@ FACES = ("proxy", "flat", "dynamic")
 ERAS = ("legacy", "modern")
 EVERY_ABILITY: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}}
 
+PATIENCE = 60
 # `{toolbox: {server: flags}}`; a server may also be written out as an entry of `mcpServers`.
 Boxes = Mapping[str, Mapping[str, Any]]
 
@@ -142,7 +143,7 @@ class Bench:
     ) -> AsyncIterator[Seen]:
         """A client that has introduced itself to a workbench within the test; without `face` the file decides."""
         async with AsyncExitStack() as stack:
-            given: Json = {**({} if face is None else {"face": face}), **(options or {})}
+            given: Json = {**({} if face is None else {"face": face}), "list_timeout": PATIENCE, **(options or {})}
             gateway = await stack.enter_async_context(self.gateway(boxes, options=given, **written))
             client = await stack.enter_async_context(MemoryClient.of(gateway))
             await introduce(client, era, capabilities)
@@ -160,7 +161,10 @@ class Bench:
         **written: Any,
     ) -> AsyncIterator[Seen]:
         """A client that has introduced itself to the command; without `face` the file decides."""
-        chosen = () if face is None else ("--face", face)
+        chosen: tuple[object, ...] = () if face is None else ("--face", face)
+        if "--list-timeout" not in flags:
+            # On a busy machine a process takes its time; what the bound does is tested where it is the subject.
+            chosen += ("--list-timeout", PATIENCE)
         command = workbench_command(self.write(boxes, process=True, **written), *chosen, *flags)
         async with RawClient.spawn(command, expect_exit=expect_exit) as client:
             await introduce(client, era, capabilities)

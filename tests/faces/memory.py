@@ -67,8 +67,11 @@ class ThreadedServer:
             yield line
 
     def _from_server(self, data: bytes) -> None:
+        self._in_loop(self._deliver, data)
+
+    def _deliver(self, data: bytes) -> None:
         for line in data.splitlines():
-            self._in_loop(self._receiver.on_message, line)
+            self._receiver.on_message(line)
 
     def _crash(self, status: int) -> NoReturn:
         self._lines.put(None)

@@ -128,6 +128,16 @@ async def test_changed_roots_are_told_to_the_servers_that_run(bench: Bench, face
         assert face == "flat" or logged(idle) == []
 
 
+@pytest.mark.requirement("asking.roots")
+@every_face
+async def test_a_server_may_ask_as_soon_as_it_has_been_met(bench: Bench, face: str) -> None:
+    flags = ("--era", "legacy", "--ask-at-start", "roots/list")
+    async with bench.within({"box": {"server": flags}}, face, capabilities=EVERY_ABILITY) as seen:
+        seen.client.handlers["roots/list"] = lambda params: ROOTS
+        await seen.open()
+        assert (await seen.call("asked_at_start"))["structuredContent"] == {"result": ROOTS}
+
+
 # Log messages
 
 
@@ -155,6 +165,19 @@ async def test_a_legacy_client_sets_its_level_once_for_all_servers(bench: Bench,
         assert levels(seen)[4:] == everything["levels"]
         with pytest.raises(RpcError, match="-32602"):
             await seen.client.request("logging/setLevel", {"level": "loud"})
+
+
+@pytest.mark.requirement("logging.legacy")
+@every_face
+async def test_a_log_message_outside_of_any_call_is_held_to_the_level_too(bench: Bench, face: str) -> None:
+    async with bench.within({"box": {"server": ("--era", "legacy")}}, face) as seen:
+        await seen.open()
+        await seen.client.request("logging/setLevel", {"level": "warning"})
+        for level in ("info", "error"):
+            message = {"level": level, "data": level}
+            await seen.call("notify", {"method": MESSAGE, "params": message, "later": True})
+        await seen.client.wait_notification(MESSAGE)
+        assert levels(seen) == ["error"]
 
 
 @pytest.mark.requirement("logging.modern")

@@ -39,7 +39,8 @@ def _on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example["command"])
 async def test_an_example_shows_the_names_that_it_says(example: re.Match[str], tmp_path: Path) -> None:
     (tmp_path / "workbench-config.json").write_text(example["config"])
-    command = ["mcp-workbench", *shlex.split(example["command"])]
+    # Longer than the usual bound, for busy machines.
+    command = ["mcp-workbench", *shlex.split(example["command"]), "--list-timeout", "60"]
     async with RawClient.spawn(command, cwd=tmp_path) as client:
         await client.initialize()
 

@@ -49,7 +49,7 @@ async def test_servers_are_started_side_by_side_when_the_list_is_asked_for(bench
 @every_client
 async def test_the_first_list_waits_so_long_and_what_comes_later_is_told(bench: Bench, era: str) -> None:
     boxes = {"default": {"quick": echo(), "slow": echo()}}
-    async with bench.within(boxes, "flat", era, plain=True, options={"list_timeout": 0.2}) as seen:
+    async with bench.within(boxes, "flat", era, plain=True, options={"list_timeout": 1.0}) as seen:
         gate = seen.gateway.close_gate("default/slow")
         assert await seen.names("tools/list") == ["quick:echo", "quick:crash"]
         await listen(seen)

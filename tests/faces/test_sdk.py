@@ -67,7 +67,7 @@ def assert_same_error(seen: Any, direct: Any, face: str) -> None:
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_the_official_client_sees_the_same_through_us(bench: Bench, face: Any, era: str, server_era: str) -> None:
     config = load(str(bench.write({"box": {"server": {"command": "sdk", "args": [server_era]}}})), os.environ)
-    gateway = SdkGateway(config, Options(face=face))
+    gateway = SdkGateway(config, Options(face=face, list_timeout=60))
     # Before a loop runs, because it needs one of its own.
     await anyio.to_thread.run_sync(without_us, era)
     async with gateway.running():
@@ -79,7 +79,8 @@ async def test_the_official_client_sees_the_same_through_us(bench: Bench, face: 
 @pytest.mark.parametrize(("face", "era", "server_era"), [("proxy", "modern", "legacy"), ("flat", "legacy", "modern")])
 async def test_and_through_the_command(bench: Bench, face: str, era: str, server_era: str) -> None:
     entry = {"command": sys.executable, "args": ["-m", "tests.support.everything_server", "--era", server_era]}
-    command, *arguments = workbench_command(bench.write({"box": {"server": entry}}), "--face", face)
+    config = bench.write({"box": {"server": entry}})
+    command, *arguments = workbench_command(config, "--face", face, "--list-timeout", 60)
     parameters = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))
     await anyio.to_thread.run_sync(without_us, era)
     seen = await Transcript(stdio_client(parameters), era, face).run()

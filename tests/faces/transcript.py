@@ -49,7 +49,7 @@ URIS = (
     RICH_RESOURCE,
     "rich://weather/Rome?unit=c",
 )
-PATIENCE = 10.0
+PATIENCE = 30.0
 # Of `open_toolbox`: everything that the server wrote, however long.
 WHOLE: Json = {"detail": "full", "budget": None}
 

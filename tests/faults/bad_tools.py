@@ -113,6 +113,7 @@ def flood(call: Call) -> None:
     params = call.arguments.get("params", {})
     if call.arguments.get("progress"):
         params = {"progressToken": call.meta.get("progressToken"), "progress": 1}
+        params |= {"message": "x" * call.arguments["pad"]} if "pad" in call.arguments else {}
     message = encode({"method": call.arguments["method"], "params": params})
     for _ in range(call.arguments["count"] // 100):
         call.write(message * 100)

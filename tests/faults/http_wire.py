@@ -125,6 +125,11 @@ class HttpConversation(Conversation):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
+    def rest(self) -> None:
+        """Keep no connection that is not needed."""
+        while self._idle:
+            self._idle.pop().close()
+
     async def close(self) -> None:
         for task in list(self._posts.values()):
             task.cancel()

@@ -22,7 +22,6 @@ LIMITS = Limits(
     head_seconds=1.0,
     body_seconds=1.0,
     keep_alive_seconds=2.0,
-    session_idle_seconds=2.0,
     comment_seconds=1.0,
     resume_seconds=1.0,
     unread_bytes=1024 * 1024,

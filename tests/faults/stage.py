@@ -167,6 +167,8 @@ class Stage:
         deadline = time.monotonic() + SETTLE_SECONDS
         last: Vitals | None = None
         while True:
+            if isinstance(self.client, HttpConversation):
+                self.client.rest()
             reading = read_vitals(self.pid, (await self.status())["tasks"])
             if is_settled(reading, last):
                 return reading

@@ -21,7 +21,7 @@ from tests.support.workbench import workbench_command
 pytestmark = [pytest.mark.node, pytest.mark.network, pytest.mark.timeout(400)]
 
 TEXT = "grüß dich, 你好"
-TOOL = "server:echo"
+TOOL = "box:server:echo"
 EXIT_TIMEOUT = 15.0
 
 # What every line of the SDK is asked to do; how its client is made comes before it.
@@ -30,7 +30,7 @@ await client.connect(transport);
 const told = {};
 told.version = transport.protocolVersion ?? client.getNegotiatedProtocolVersion();
 told.tools = (await client.listTools()).tools.map((tool) => tool.name);
-told.called = await client.callTool({ name: "server:echo", arguments: { text: process.argv[3] } });
+told.called = await client.callTool({ name: "box:server:echo", arguments: { text: process.argv[3] } });
 told.resources = (await client.listResources()).resources;
 told.read = await client.readResource({ uri: told.resources[0].uri });
 try {
@@ -111,17 +111,18 @@ def test_the_inspector_lists_resources_and_reads_one(inspect: Callable[..., Any]
     assert contents["text"] == "kept:///one of kept"
 
 
+# The second line of the SDK takes -32002 with a URI for what is -32602 today, whoever said it.
 @pytest.mark.parametrize(
-    ("beginning", "version"),
+    ("beginning", "version", "not_found"),
     [
-        pytest.param(FIRST_LINE, "2025-11-25", id="sdk-1"),
-        pytest.param(SECOND_LINE.replace("MODE", '"legacy"'), "2025-11-25", id="sdk-2-legacy"),
-        pytest.param(SECOND_LINE.replace("MODE", '"auto"'), "2026-07-28", id="sdk-2-auto"),
-        pytest.param(SECOND_LINE.replace("MODE", '{ pin: "2026-07-28" }'), "2026-07-28", id="sdk-2-modern"),
+        pytest.param(FIRST_LINE, "2025-11-25", -32002, id="sdk-1"),
+        pytest.param(SECOND_LINE.replace("MODE", '"legacy"'), "2025-11-25", -32602, id="sdk-2-legacy"),
+        pytest.param(SECOND_LINE.replace("MODE", '"auto"'), "2026-07-28", -32602, id="sdk-2-auto"),
+        pytest.param(SECOND_LINE.replace("MODE", '{ pin: "2026-07-28" }'), "2026-07-28", -32602, id="sdk-2-modern"),
     ],
 )
 def test_the_typescript_sdk_lists_calls_reads_and_is_told_of_errors(
-    beginning: str, version: str, node_programs: NodePrograms, url: str, tmp_path: Path
+    beginning: str, version: str, not_found: int, node_programs: NodePrograms, url: str, tmp_path: Path
 ) -> None:
     done = node_programs.script(beginning + CONVERSATION, tmp_path, url, TEXT)
     assert done.returncode == 0, done.stderr
@@ -133,4 +134,4 @@ def test_the_typescript_sdk_lists_calls_reads_and_is_told_of_errors(
     assert first["name"] == "one"
     assert first["annotations"]["priority"] == 0.5
     assert told["read"]["contents"][0]["text"] == "kept:///one of kept"
-    assert told["error"]["code"] == (-32602 if version == "2026-07-28" else -32002)
+    assert told["error"]["code"] == not_found

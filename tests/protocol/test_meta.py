@@ -83,6 +83,7 @@ def test_a_progress_token_is_replaced_by_ours(era: Era, from_modern: bool) -> No
     assert (received["progressToken"], received["a"]) == (42, 1)
 
 
+@pytest.mark.requirement("faithful.meta")
 @given(
     st.dictionaries(st.text(max_size=10), st.integers() | st.text(max_size=5) | st.none(), max_size=5),
     st.sampled_from(["legacy", "modern"]),

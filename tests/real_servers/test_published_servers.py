@@ -44,6 +44,7 @@ def text_of(result: Json) -> str:
     return text
 
 
+@pytest.mark.requirement("servers.published")
 @pytest.mark.node
 async def test_servers_behind_npx_are_opened_used_and_leave_nothing(workbench: Workbench, node_servers: Path) -> None:
     files = workbench.path("files")
@@ -104,6 +105,7 @@ async def test_servers_behind_npx_are_gone_soon_after_we_are_killed(workbench: W
         await eventually(lambda: not any(map(alive, below)), GONE_WITHIN, "the end of every server")
 
 
+@pytest.mark.requirement("servers.published")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_servers_from_pypi_are_opened_and_used(workbench: Workbench, python_servers: Path, era: str) -> None:
     if shutil.which("git") is None:

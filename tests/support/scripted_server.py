@@ -117,6 +117,7 @@ class ScriptedServer:
         self.tasks = ScriptedTasks()
         self.log_level = "debug"
         self.client_capabilities: Json = {}
+        self.answer_at_start: queue.SimpleQueue[Json] = queue.SimpleQueue()
         self.end = end
         self._write = write
         self._write_lock = threading.Lock()
@@ -136,7 +137,7 @@ class ScriptedServer:
 
     def send(self, message: Json) -> None:
         noise = NOISE if self.options.noise else b""
-        self.write(noise + json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.write(noise + _line(message))
 
     def notify(self, method: str, params: Json) -> None:
         self.send({"method": method, "params": params})
@@ -165,12 +166,14 @@ class ScriptedServer:
 
     def notify_changed(self, kind: str, times: int = 1) -> None:
         """`kind` is `tools`, `prompts` or `resources`; told in the way of every era that somebody listens in."""
-        for _ in range(times):
-            if self._initialized:
-                self.notify(f"notifications/{kind}/list_changed", {})
-            for subscription, wanted in list(self._listening.items()):
-                if wanted.get(f"{kind}ListChanged"):
-                    self.notify(f"notifications/{kind}/list_changed", {"_meta": {META_SUBSCRIPTION: subscription}})
+        told: list[Json] = [{}] if self._initialized else []
+        for subscription, wanted in list(self._listening.items()):
+            if wanted.get(f"{kind}ListChanged"):
+                told.append({"_meta": {META_SUBSCRIPTION: subscription}})
+        # In one piece: a storm comes at once, however slow the machine is.
+        self.write(
+            b"".join(_line({"method": f"notifications/{kind}/list_changed", "params": each}) for each in told) * times
+        )
 
     def notify_updated(self, uri: str) -> None:
         """A resource changed: told to those who subscribed to it."""
@@ -203,7 +206,12 @@ class ScriptedServer:
             else:
                 self._handle_notification(message["method"], message.get("params") or {})
 
+    def _ask_at_start(self) -> None:
+        self.answer_at_start.put(self.request(self.options.ask_at_start, {}, threading.Event()))
+
     def _handle_notification(self, method: str, params: Json) -> None:
+        if method == "notifications/initialized" and self.options.ask_at_start:
+            threading.Thread(target=self._ask_at_start, daemon=True).start()
         if method != "notifications/cancelled":
             return
         with self._state_lock:
@@ -369,6 +377,10 @@ class ScriptedServer:
         return self.offers.prompt(call) if call.method == "prompts/get" else self.offers.read(call)
 
 
+def _line(message: Json) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+
+
 def _listed_tools(options: argparse.Namespace) -> list[str]:
     if options.tools is None and options.tool_names is None:
         return list(TOOLS)
@@ -431,6 +443,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--tasks", action="store_true", help="the tasks extension")
     add("--extensions", default="{}", metavar="JSON", help="further extensions to declare")
     add("--unknown-method", action="store_true", help="answer the method `example/method`")
+    add(
+        "--ask-at-start",
+        metavar="METHOD",
+        help="ask this when the handshake is over; `asked_at_start` tells the answer",
+    )
     add("--page-size", type=int, default=0)
     add("--cursor-loop", action="store_true", help="pagination that never ends")
     add("--discover-error", type=int, default=-32601, help="what a legacy server answers before initialize")

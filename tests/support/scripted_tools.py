@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ HANG_SECONDS = 600.0
 PROGRESS_INTERVAL = 0.1
 # How long `cancelled` waits for the cancellations it was asked to wait for.
 CANCELLED_WAIT = 10.0
+# Long enough for the answer to a call to be on its way.
+LATER = 0.1
 
 
 class RpcError(Exception):
@@ -119,9 +122,16 @@ def request(call: Call) -> Json:
 
 
 def notify(call: Call) -> Json:
-    """Any notification, `count` times: `method` and `params` from the arguments."""
-    for _ in range(int(call.arguments.get("count", 1))):
-        call.server.notify(call.arguments["method"], call.arguments.get("params", {}))
+    """Any notification, `count` times: `method` and `params` from the arguments; with `later` after the answer."""
+
+    def send() -> None:
+        for _ in range(int(call.arguments.get("count", 1))):
+            call.server.notify(call.arguments["method"], call.arguments.get("params", {}))
+
+    if call.arguments.get("later"):
+        threading.Timer(LATER, send).start()
+    else:
+        send()
     return _text("sent")
 
 
@@ -208,6 +218,11 @@ def ask_all(call: Call) -> Json:
     return _structured(call.ask_together(asked))
 
 
+def asked_at_start(call: Call) -> Json:
+    """What the client answered to the question of `--ask-at-start`."""
+    return _structured(call.server.answer_at_start.get(timeout=CANCELLED_WAIT))
+
+
 def start_task(call: Call) -> Json:
     """A task, where the client knows tasks; else the result itself."""
     extensions = call.client_capabilities.get("extensions") or {}
@@ -266,6 +281,7 @@ TOOLS: dict[str, Callable[[Call], Json]] = {
     "log": log,
     "ask_url": ask_url,
     "ask_all": ask_all,
+    "asked_at_start": asked_at_start,
     "start_task": start_task,
     "count": count,
     "cancelled": cancelled,

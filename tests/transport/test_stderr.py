@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import tracemalloc
 
 from hypothesis import given
@@ -66,6 +68,7 @@ def test_pieces_make_no_difference(pieces: list[bytes]) -> None:
     assert whole.total_bytes == cut.total_bytes == sum(map(len, pieces))
 
 
+@pytest.mark.requirement("servers.stderr")
 def test_memory_is_bounded_with_and_without_newlines() -> None:
     for text in (b"x" * 65536, b"a line\n" * 9000):
         tracemalloc.start()

@@ -45,6 +45,7 @@ print("blocking again:", os.get_blocking(1))
 """
 
 
+@pytest.mark.requirement("cli.serve")
 def test_stdout_carries_messages_only_and_is_given_back() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ECHO], input=b"one\ntwo\n" + b"x" * 2000 + b"\nthree", capture_output=True, check=True

@@ -58,6 +58,13 @@ class Catalog:
             self._tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
         entry.failure = failure
 
+    def works(self, entry: ServerEntry) -> None:
+        """A connection to the server works, whatever has happened to somebody else's: what it offers can be shown."""
+        entry.last_error = None
+        if entry.failure is not None:
+            entry.failure = None
+            self._tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
+
     def recalled(self, entry: ServerEntry) -> None:
         """A manifest was read: lists computed before do not hold any more. Nobody need be told."""
         self.revision += 1

@@ -16,7 +16,8 @@ from mcp_workbench.economy.prose import split_first_sentence
 # Bounds, so that one hostile or merely verbose definition costs no more than a few ordinary ones. The longest
 # descriptions of real servers repeat a whole manual; what tells the tool apart stands at their beginning.
 _MOST_CHARACTERS = 400
-_MOST_DETAILS = 200
+_MOST_REST = 300
+_MOST_DETAILS = 150
 _MOST_ARGUMENTS = 200
 _DEEPEST_ARGUMENT = 3
 _MOST_CHOICES = 40
@@ -44,6 +45,19 @@ class Fields(NamedTuple):
     rest: str
 
 
+class _Argument(msgspec.Struct, gc=False):
+    """What is read of an argument's schema, in the form that nearly all have. Everything else is not decoded."""
+
+    description: str = ""
+    enum: list[str | int | float | bool | None] = []
+    properties: dict[str, _Argument] = {}
+    items: _Argument | None = None
+
+
+_decode_plain = msgspec.json.Decoder(_Argument).decode
+_NOTHING = _Argument()
+
+
 def fields(entry: Entry) -> Fields:
     """Sort the texts of `entry`; a schema that cannot be read counts as none."""
     lead, rest = split_first_sentence(entry.description)
@@ -51,40 +65,49 @@ def fields(entry: Entry) -> Fields:
     details: list[str] = []
     for name, argument in islice(_arguments(_decoded(entry.schema), _DEEPEST_ARGUMENT), _MOST_ARGUMENTS):
         names.append(name)
-        about = argument.get("description")
-        if isinstance(about, str):
-            details.append(about)
-        choices = argument.get("enum")
-        if isinstance(choices, list):
-            details.extend(choice for choice in choices[:_MOST_CHOICES] if isinstance(choice, str))
+        if argument.description:
+            details.append(argument.description)
+        if argument.enum:
+            details.extend(choice for choice in argument.enum[:_MOST_CHOICES] if isinstance(choice, str))
     return Fields(
         name=entry.name,
         lead=f"{entry.title} {lead}"[:_MOST_CHARACTERS],
         arguments=" ".join(names)[:_MOST_CHARACTERS],
         place=f"{entry.server} {entry.toolbox}",
-        rest=f"{rest[:_MOST_CHARACTERS]} {' '.join(details)[:_MOST_DETAILS]}",
+        rest=f"{rest[:_MOST_REST]} {' '.join(details)[:_MOST_DETAILS]}",
     )
 
 
-def _decoded(schema: bytes | Mapping[str, object]) -> Mapping[str, object]:
-    if isinstance(schema, bytes):
-        try:
-            schema = msgspec.json.decode(schema) if schema else {}
-        except (msgspec.DecodeError, RecursionError):
-            return {}
-    return schema if isinstance(schema, dict) else {}
+def _decoded(schema: bytes | Mapping[str, object]) -> _Argument:
+    try:
+        if isinstance(schema, bytes):
+            return _decode_plain(schema) if schema else _NOTHING
+        return _loose(schema, _DEEPEST_ARGUMENT)
+    except msgspec.ValidationError:
+        return _loose(msgspec.json.decode(schema), _DEEPEST_ARGUMENT)  # type: ignore[arg-type]
+    except (msgspec.DecodeError, RecursionError):
+        return _NOTHING
 
 
-def _arguments(schema: Mapping[str, object], depth: int) -> Iterator[tuple[str, Mapping[str, object]]]:
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return
-    for name, argument in properties.items():
-        if not isinstance(argument, dict):
-            continue
+def _loose(schema: object, depth: int) -> _Argument:
+    """The same for a schema that is not of that form: `items` that is a list, a description that is none, …"""
+    if not isinstance(schema, dict):
+        return _NOTHING
+    description, choices, properties = (schema.get(key) for key in ("description", "enum", "properties"))
+    inside = properties.items() if isinstance(properties, dict) and depth else ()
+    return _Argument(
+        description=description if isinstance(description, str) else "",
+        enum=[choice for choice in choices if isinstance(choice, str)] if isinstance(choices, list) else [],
+        properties={name: _loose(part, depth - 1) for name, part in inside if isinstance(part, dict)},
+        items=_loose(schema["items"], depth - 1) if depth and isinstance(schema.get("items"), dict) else None,
+    )
+
+
+def _arguments(schema: _Argument, depth: int) -> Iterator[tuple[str, _Argument]]:
+    for name, argument in schema.properties.items():
         yield name, argument
         if depth > 1:
-            yield from _arguments(argument, depth - 1)
-            items = argument.get("items")
-            if isinstance(items, dict):
-                yield from _arguments(items, depth - 1)
+            if argument.properties:
+                yield from _arguments(argument, depth - 1)
+            if argument.items is not None:
+                yield from _arguments(argument.items, depth - 1)

@@ -100,20 +100,27 @@ class Index:
         """The best `limit` tools for a need told in words, among those whose key is in `within`."""
         scores = [0.0] * len(self.keys)
         covered: dict[int, float] = {}
+        touched: set[int] = set()
         for term, weight in self._weigh(query).items():
-            self._add(self._numbers[term], weight, scores, covered)
+            self._add(self._numbers[term], weight, scores, covered, touched)
         for tool, share in covered.items():
             scores[tool] *= 1 + NAME_COVERED * share
+        keys = self.keys
         if within is not None:
-            scores = [score if score and key in within else 0.0 for key, score in zip(self.keys, scores, strict=True)]
-        matched = len(scores) - scores.count(0.0)
-        best = heapq.nlargest(min(limit, matched), range(len(scores)), key=scores.__getitem__)
-        return Found(tuple(Hit(self.keys[tool], tool, scores[tool]) for tool in best), matched)
+            touched = {tool for tool in touched if keys[tool] in within}
+        # In order, so that of equal tools the first one wins.
+        matching = sorted(touched)
+        best = heapq.nlargest(limit, matching, key=scores.__getitem__)
+        return Found(tuple(Hit(keys[tool], tool, scores[tool]) for tool in best), len(matching))
 
-    def _add(self, number: int, weight: float, scores: list[float], covered: dict[int, float]) -> None:
+    def _add(
+        self, number: int, weight: float, scores: list[float], covered: dict[int, float], touched: set[int]
+    ) -> None:
         first, last = self._starts[number], self._starts[number + 1]
         factor = weight * rarity(len(scores), last - first) / STEPS
-        for tool, frequency in zip(self._tools[first:last], self._frequencies[first:last], strict=True):
+        tools = self._tools[first:last]
+        touched.update(tools)
+        for tool, frequency in zip(tools, self._frequencies[first:last], strict=True):
             scores[tool] += factor * frequency
         first, last = self._name_starts[number], self._name_starts[number + 1]
         spoken = min(weight, 1.0) / STEPS

@@ -20,7 +20,7 @@ import msgspec
 from mcp_workbench.economy.fields import Fields
 from mcp_workbench.economy.terms import Splitter, runs
 
-VERSION = 1
+VERSION = 2
 TAG = f"economy-index/{VERSION}/{sys.byteorder}/{array('I').itemsize}"
 
 # Field: what an occurrence counts for, and how much a longer field than usual takes away from it. Measured by
@@ -36,6 +36,7 @@ FIELDS: dict[str, tuple[float, float]] = {
 _NAME = 0
 SATURATION = 1.2
 STEPS = 255  # Frequencies and shares are kept in a byte.
+_LOWEST_BYTE = 0 if sys.byteorder == "little" else array("I").itemsize - 1
 # A word that this part of all tools has is dropped where it stands only in passing: it ranks nothing, and such words
 # are what a query spends its time on.
 COMMON = 0.05
@@ -69,8 +70,9 @@ def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
     # One number for each occurrence, the tool above the saturated frequency: one list to grow, not two.
     occurrences: defaultdict[str, list[int]] = defaultdict(list)
     for number, weights in enumerate(_weighted(texts)):
+        place = number * (STEPS + 1)
         for term, value in weights.items():
-            occurrences[term].append(number * (STEPS + 1) + int(STEPS * value / (value + SATURATION)))
+            occurrences[term].append(place + (int(STEPS * value / (value + SATURATION)) or 1))
     common = max(len(texts) * COMMON, _NEVER_COMMON)
     for term, found in occurrences.items():
         if len(found) > common:
@@ -78,17 +80,19 @@ def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
     terms = sorted(occurrences)
     names = [set(split[_NAME]) for split in texts]
     name_tools, name_shares = _name_shares(names, {term: rarity(len(texts), len(occurrences[term])) for term in terms})
+    # Seen as bytes, the numbers of all occurrences hold the frequencies and the tools already.
+    every = array("I", chain.from_iterable(map(occurrences.__getitem__, terms)))
     return Postings(
         tag=TAG,
         stamp=stamp,
         keys=[key for key, _ in catalogue],
         terms=terms,
         starts=_starts(occurrences, terms),
-        tools=array("I", [each >> 8 for term in terms for each in occurrences[term]]).tobytes(),
-        frequencies=bytes([each & STEPS for term in terms for each in occurrences[term]]),
+        tools=array("I", [each >> 8 for each in every]).tobytes(),
+        frequencies=every.tobytes()[_LOWEST_BYTE :: every.itemsize],
         name_starts=_starts(name_tools, terms),
-        name_tools=array("I", [tool for term in terms for tool in name_tools[term]]).tobytes(),
-        name_shares=bytes([share for term in terms for share in name_shares[term]]),
+        name_tools=array("I", chain.from_iterable(map(name_tools.__getitem__, terms))).tobytes(),
+        name_shares=bytes(chain.from_iterable(map(name_shares.__getitem__, terms))),
     )
 
 

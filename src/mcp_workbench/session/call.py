@@ -55,6 +55,14 @@ _decode_pages: Final = Decoder(_PagesToVisit).decode
 _decode_level: Final = Decoder(_LogMessage).decode
 
 
+def is_severe(message: Raw | None, least: str) -> bool:
+    """Whether a log message is at least as severe as somebody wants it."""
+    try:
+        return message is not None and is_at_least(_decode_level(message).level, least)
+    except (DecodeError, ValidationError):
+        return False
+
+
 class ClientCall(RoutedCall):
     """One request of one client."""
 
@@ -194,10 +202,7 @@ class ClientCall(RoutedCall):
         if least is None:
             # Modern clients ask for log messages, legacy ones get them unless they said otherwise.
             return not self.from_modern
-        try:
-            return params is not None and is_at_least(_decode_level(params).level, least)
-        except (DecodeError, ValidationError):
-            return False
+        return is_severe(params, least)
 
     # ── answers to the client ──
 

@@ -34,7 +34,7 @@ from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.sealing import BadState
 from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
 from mcp_workbench.session import methods
-from mcp_workbench.session.call import ClientCall
+from mcp_workbench.session.call import ClientCall, is_severe
 from mcp_workbench.session.news import ListenStream, News, without_subscription
 from mcp_workbench.session.questions import Question, Questions, may_be_asked
 from mcp_workbench.session.services import Services
@@ -389,5 +389,7 @@ class Session:
 
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
         """A server tells something that belongs to no call. Modern clients hear only what they asked for."""
-        if self.version is not None:
-            self.notify(method, params)
+        is_log = method == "notifications/message"
+        if self.version is None or (is_log and self.log_level is not None and not is_severe(params, self.log_level)):
+            return
+        self.notify(method, params)

@@ -45,8 +45,8 @@ class HttpClient:
     ) -> Response:
         """Send a request; return the response once its head is there. Whoever gets it releases it.
 
-        `headers` have names in lower case, and win over the server's own. Redirects are followed within the origin only:
-        the headers hold secrets that are meant for this server.
+        `headers` have names in lower case, and win over the server's own. Redirects are followed within the origin
+        only: the headers hold secrets that are meant for this server.
         """
         address, signed_in_again = target.address, False
         for _ in range(MOST_REDIRECTS + 1):

@@ -22,6 +22,7 @@ import httptools  # noqa: TID253 (loaded only where HTTP is served)
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival
 from mcp_workbench.transport.http.server.limits import (
+    CROWD,
     LINGER_BYTES,
     LINGER_SECONDS,
     MOST_HEAD_BYTES,
@@ -31,6 +32,7 @@ from mcp_workbench.transport.http.server.limits import (
 )
 from mcp_workbench.transport.http.server.outlet import Headers, Outlet
 from mcp_workbench.transport.http.server.sweeps import Sweep
+from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +61,23 @@ class Connections:
         self.open: set[Connection] = set()
         # What happens after a while is late by at most this.
         self.sweep: Sweep[Connection] = Sweep(min(limits.head_seconds, limits.body_seconds) / 4)
+        self._most = 0
         self._second = 0
         self._date: Headers = b""
+
+    def enter(self, connection: Connection) -> None:
+        """Somebody connected."""
+        self.open.add(connection)
+        self.sweep.add(connection)
+        self._most = max(self._most, len(self.open))
+
+    def leave(self, connection: Connection) -> None:
+        """Somebody is gone. When a crowd is, the memory that it took is given back."""
+        self.open.discard(connection)
+        self.sweep.discard(connection)
+        if self._most >= CROWD and len(self.open) < self._most // 4:
+            self._most = len(self.open)
+            give_back_soon(asyncio.get_running_loop())
 
     def date(self) -> Headers:
         """RFC 9110 wants a `Date` on every response; it is written once a second, and only when somebody asks."""
@@ -179,13 +196,11 @@ class Connection(asyncio.Protocol):
             self.is_kept = False
             self._refuse_bluntly(503)
             return
-        self._connections.open.add(self)
-        self._connections.sweep.add(self)
+        self._connections.enter(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
-        self._connections.open.discard(self)
-        self._connections.sweep.discard(self)
+        self._connections.leave(self)
         self._queue.clear()
         outlet, self._outlet = self._outlet, None
         if outlet is not None:
@@ -315,6 +330,8 @@ class Connection(asyncio.Protocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if self._body:
             self._body = []
+            if self._body_bytes > KEPT_BYTES:
+                give_back_soon(self._loop)
         is_chunking = self._parser.get_http_version() != "1.0"
         is_kept = self._parser.should_keep_alive()
         if self._outlet is not None or self._queue:

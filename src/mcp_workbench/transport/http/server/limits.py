@@ -12,6 +12,8 @@ MOST_HEAD_BYTES: Final = 64 * 1024
 SHARE_OF_FILES: Final = 0.75
 # Waiting in the kernel until we accept them; a burst of a thousand clients should not see refusals.
 BACKLOG: Final = 2048
+# From this many connections on, what they took is worth giving back when most of them are gone: some 1.5 KB each.
+CROWD: Final = 1000
 # Beyond this many messages in one batch somebody is not batching but flooding.
 MOST_IN_BATCH: Final = 100
 # A refused upload is read on for a moment, so that the client gets to see why; a closed socket would hide it.
