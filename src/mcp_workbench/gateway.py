@@ -35,7 +35,7 @@ from mcp_workbench.session.session import Session
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.link import Link, Receiver
 from mcp_workbench.transport.pipes import Batch
-from mcp_workbench.transport.processes import ProcessTable
+from mcp_workbench.transport.processes import WITHIN, ProcessTable
 
 if TYPE_CHECKING:
     from mcp_workbench.observe.beacon import Beacon
@@ -144,6 +144,7 @@ class Gateway:
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
         config = connection.config
+        connection.conceal = connection.traffic.conceal = self._redactor.text
         if self._beacon is None:
             await self._light_beacon()
         if config.command is None:
@@ -157,7 +158,7 @@ class Gateway:
         link = spawn(
             config.command,
             config.args,
-            config.env,
+            {**config.env, WITHIN: os.pathsep.join(filter(None, (os.environ.get(WITHIN), self.config.path)))},
             config.cwd,
             table=self.processes,
             batch=self.batch,

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import pytest
-
 import json
 import re
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.shell import Done, on_terminal, run
 from tests.support.workbench import logged, scripted_entry, write_config

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 import json
+
+import pytest
 
 from mcp_workbench.config.schema import json_schema
 from tests.cli.shell import run

@@ -23,28 +23,37 @@ ANYTHING: st.SearchStrategy[Any] = st.recursive(
 )
 # What servers write, and what they should not: limits of another type, limits for another type, nonsense.
 LIMIT = NUMBERS | st.booleans() | st.none() | TEXTS
-PLAIN: st.SearchStrategy[Any] = st.recursive(
-    st.fixed_dictionaries(
-        {
-            "type": st.sampled_from(
-                ["string", "integer", "number", "boolean", "array", "object", "null", "text", ["string"]]
-            )
-        },
-        optional={
-            **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), LIMIT),
-            **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), st.integers(-1, 3) | LIMIT),
-            "enum": st.lists(TEXTS | ANYTHING, max_size=3),
-            "default": ANYTHING,
-            "description": TEXTS,
-            "format": st.sampled_from(["uri", "date"]),
-            "pattern": st.just("^a"),
-        },
-    ),
-    lambda inner: st.fixed_dictionaries(
-        {"type": st.just("array"), "items": inner | st.sampled_from([{}, True, False])}
-    ),
-    max_leaves=3,
-)
+WORDS = ["string", "integer", "number", "boolean", "array", "object", "null", "text"]
+LEAF: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {"type": st.sampled_from(WORDS) | st.lists(st.sampled_from(WORDS), max_size=3, unique=True)},
+    optional={
+        **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), LIMIT),
+        **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), st.integers(-1, 3) | LIMIT),
+        "enum": st.lists(TEXTS | ANYTHING, max_size=3),
+        "default": ANYTHING,
+        "description": TEXTS,
+        "format": st.sampled_from(["uri", "date"]),
+        "pattern": st.just("^a"),
+    },
+) | st.sampled_from([{"type": word} for word in WORDS])
+
+
+def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    part = inner | st.sampled_from([{}, True, False])
+    return st.one_of(
+        st.fixed_dictionaries({"type": st.just("array"), "items": part}),
+        st.fixed_dictionaries({"type": st.just("object"), "additionalProperties": part}),
+        st.fixed_dictionaries({"anyOf": st.lists(inner, max_size=3)}, optional={"default": ANYTHING, "type": TEXTS}),
+        st.fixed_dictionaries(
+            {"type": st.just("object"), "properties": st.dictionaries(NAMES, inner, max_size=3)},
+            optional={"required": st.lists(NAMES, max_size=2, unique=True), "additionalProperties": st.booleans()},
+        ),
+        st.sampled_from([{"$ref": f"#/$defs/{name}"} for name in "ab"]),
+    )
+
+
+PLAIN: st.SearchStrategy[Any] = st.recursive(LEAF, larger, max_leaves=4)
+DIALECTS = ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
 SCHEMAS: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {},
     optional={
@@ -53,9 +62,8 @@ SCHEMAS: st.SearchStrategy[Any] = st.fixed_dictionaries(
         "required": st.lists(NAMES, max_size=2, unique=True) | st.just([{}]) | st.just("a"),
         "additionalProperties": st.booleans() | st.just({}) | PLAIN,
         "title": TEXTS,
-        "$schema": st.sampled_from(
-            ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
-        ),
+        "$schema": st.sampled_from(DIALECTS),
+        "$defs": st.dictionaries(st.sampled_from("ab"), PLAIN, max_size=2),
     },
 )
 
@@ -92,9 +100,14 @@ PLAIN_SCHEMA = {
         "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
         "more": {"type": "object"},
         "deep": {"type": "boolean", "default": False},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        "size": {"type": ["integer", "null"], "minimum": 1},
+        "at": {"$ref": "#/$defs/point"},
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
     },
     "required": ["path"],
     "additionalProperties": False,
+    "$defs": {"point": {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}},
 }
 
 
@@ -104,6 +117,8 @@ PLAIN_SCHEMA = {
         {"path": "a"},
         {"path": "a", "lines": 5, "ratio": 1, "mode": "w", "tags": ["x", "y"], "more": {"k": [1]}, "deep": True},
         {"path": "ä😀", "ratio": 0.5},
+        {"path": "a", "note": None, "at": {"x": 1, "y": 2}, "labels": {"k": "v"}},
+        {"path": "a", "note": "b"},
     ],
 )
 def test_right_arguments_take_the_shortcut(arguments: Any) -> None:
@@ -127,6 +142,10 @@ def test_right_arguments_take_the_shortcut(arguments: Any) -> None:
         {"path": "a", "tags": ["x", "y", "z"]},
         {"path": "a", "tags": [1]},
         {"path": "a", "other": 1},
+        {"path": "a", "note": 5},
+        {"path": "a", "at": {}},
+        {"path": "a", "at": {"x": "1"}},
+        {"path": "a", "labels": {"k": 1}},
         [],
         "text",
     ],
@@ -141,8 +160,11 @@ def test_wrong_arguments_do_not(arguments: Any) -> None:
     "schema",
     [
         {"$ref": "#/$defs/a"},
-        {"properties": {"a": {"anyOf": [{"type": "string"}]}}},
-        {"properties": {"a": {"type": ["string", "null"]}}},
+        {"properties": {"a": {"oneOf": [{"type": "string"}]}}},
+        {"properties": {"a": {"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "string", "minLength": 5}]}}},
+        {"properties": {"a": {"$ref": "#"}}},
+        {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}},
+        {"properties": {"a": {"$ref": "https://example.test/a"}}},
         {"properties": {"a": {"type": "string", "pattern": "^a"}}},
         {"patternProperties": {"^a": {}}},
         {"required": ["not there"]},

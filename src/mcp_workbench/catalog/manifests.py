@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import Callable
 from functools import cached_property
@@ -73,9 +74,7 @@ class ManifestStore:
         if self._folder is None:
             return None
         try:
-            with open(self._path(key), "rb") as file:
-                data = file.read(LARGEST_MANIFEST + 1)
-            found = _decode(data)
+            found = _decode(_read(self._path(key)))
             decode_object(found.profile.capabilities)
         except (OSError, DecodeError, ValidationError, RecursionError, UnicodeDecodeError):
             return None
@@ -98,8 +97,7 @@ class ManifestStore:
         if self._folder is None:
             return None
         try:
-            with open(os.path.join(self._folder, f"{name}.bin"), "rb") as file:
-                return file.read(LARGEST_MANIFEST)
+            return _read(os.path.join(self._folder, f"{name}.bin"))
         except OSError:
             return None
 
@@ -110,11 +108,11 @@ class ManifestStore:
 
     def _replace(self, path: str, data: bytes) -> None:
         # The process id keeps two writers apart; whoever renames last wins, and both wrote the truth.
-        draft = f"{path}.{os.getpid()}.new"
+        draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
         try:
             # What servers say may be private: for the user's eyes only.
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(data)
             os.replace(draft, path)
         except OSError:
@@ -130,6 +128,16 @@ class ManifestStore:
     def _path(self, key: str) -> str:
         assert self._folder is not None
         return os.path.join(self._folder, f"{key}.json")
+
+
+def _read(path: str) -> bytes:
+    """What is in a file of ours. A pipe that would make us wait, or a link to elsewhere, is an OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise PermissionError(f"{path} is not a file of ours")
+        return file.read(LARGEST_MANIFEST + 1)
 
 
 def default_folder() -> str | None:

@@ -68,6 +68,11 @@ def run(arguments: Sequence[str]) -> int:
         config = load(path, os.environ)
     except ConfigError as error:
         return complain(error.message, error.hint)
+    if config.path in os.environ.get("MCP_WORKBENCH_WITHIN", "").split(os.pathsep):
+        return complain(
+            f"`{config.path}` is being served by the workbench that started this one",
+            "one of its servers is the workbench itself; remove that server",
+        )
     return _serve(parsed, config)
 
 
@@ -122,7 +127,9 @@ def _serve_http(parsed: Parsed, gateway: Gateway) -> int:
     from mcp_workbench.transport.http.server.listening import parse_address
     from mcp_workbench.transport.http.server.serving import HttpOptions
 
-    token = parsed.value("token") or os.environ.get("WORKBENCH_TOKEN")
+    token = parsed.value("token") if parsed.has("token") else os.environ.get("WORKBENCH_TOKEN")
+    if token is not None and not token.strip():
+        return complain("the token is empty", "leave out --token and WORKBENCH_TOKEN to serve without one, on loopback")
     try:
         host, port = parse_address(parsed.value("http") or "")
         options = HttpOptions(

@@ -19,7 +19,8 @@ each server its state, how long it has been up, how often it was started and fai
 error. Over HTTP the same is at /readyz, and clients read it as the resource workbench://status.
 """
 
-HEADER = ("toolbox/server", "state", "up", "tools", "calls", "starts", "failures", "received", "sent")
+EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
+HEADER = ("toolbox/server", "state", "up", "tools", "under way", "starts", "failures", "received", "sent")
 
 
 def run(parsed: Parsed) -> int:
@@ -46,7 +47,8 @@ def _read(answer: bytes) -> dict[str, Any] | None:
         status = decode(answer)
     except DecodeError:
         return None
-    return status if isinstance(status, dict) else None
+    # One of another version, or of nobody we know, may say other things.
+    return status if isinstance(status, dict) and status.keys() >= EXPECTED else None
 
 
 def _show(screen: Screen, status: dict[str, Any]) -> None:

@@ -68,6 +68,8 @@ class Connection:
         self.policy = RestartPolicy()
         self.last_error: DownstreamError | None = None
         self.failed_at = float("-inf")
+        # Blacks out secrets in what is told of the server.
+        self.conceal: Callable[[str], str] = str
         self.starts = 0
         self.started_at = 0.0
         self.start_seconds = 0.0
@@ -246,6 +248,7 @@ class Connection:
     async def _meet(self, links: list[ServerLink], protocol: str, remembered: Era | None) -> None:
         traffic = Traffic(self.label, self.identity, self)
         traffic.audience = self.traffic.audience
+        traffic.conceal = self.conceal
         self.traffic = traffic
         self._link = link = await self._open_link(self, traffic)
         links.append(link)
@@ -339,6 +342,7 @@ class Connection:
         if self.state not in (State.STARTING, State.READY):
             return
         now = self._loop.time()
+        error.message = self.conceal(error.message)
         self.last_error = error
         self.failed_at = now
         self.policy.crashed(now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
@@ -110,6 +110,10 @@ class Traffic:
         self.noise = 0
         self.bytes_received = 0
         self.bytes_sent = 0
+        # What servers say in errors passes through this: they repeat the keys they were given.
+        self.conceal: Callable[[str], str] = str
+        # Why the link is gone, for those who come too late.
+        self._end: DownstreamError | None = None
         self.last_used = 0.0
         # Which client used this link last: asked when the server asks outside of any call.
         self.audience: Correspondent | None = None
@@ -144,6 +148,7 @@ class Traffic:
     def end(self, error: DownstreamError) -> None:
         """The link is gone or given up: everything under way fails now."""
         self._link = None
+        self._end = self._end or error
         self.asking.end()
         for exchange in self.pending.drain():
             exchange.on_failure(error)
@@ -193,7 +198,7 @@ class Traffic:
     async def ask(self, method: str, params: bytes) -> Raw:
         """A request of our own. Bounded by whoever awaits it."""
         if self._link is None:
-            raise DownstreamError("the server is not running")
+            raise self._end or DownstreamError("the server is not running")
         exchange = AwaitedExchange()
         id = self.pending.add(exchange, self.loop.time(), float("inf"), float("inf"))
         self._link.send(messages.request(id, method, params))
@@ -299,6 +304,7 @@ class Traffic:
         """One request will not be answered; the others may."""
         exchange = self.pending.take(id)
         if exchange is not None:
+            error.message = self.conceal(error.message)
             exchange.on_failure(error)
 
     def on_closed(self, reason: str) -> None:

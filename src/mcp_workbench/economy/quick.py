@@ -1,13 +1,15 @@
 """The common case of checking arguments, at the speed of decoding them.
 
-Most schemas are an object of plainly typed properties. For those a typed decoder is made once; arguments that it
-accepts are right, and cost half a microsecond to find so. Everything else, wrong arguments included, goes to the
-thorough check in `arguments`. Owns nothing but that shortcut: in doubt there is none.
+Most schemas are objects of plainly typed properties. For those a typed decoder is made once; arguments that it accepts
+are right, and cost about a microsecond to find so. Everything else, wrong arguments included, goes to the thorough check
+in `arguments`. Owns nothing but that shortcut: in doubt there is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -18,15 +20,16 @@ _TYPES: Final[Mapping[str, Any]] = {
     "integer": int,
     "number": float,
     "boolean": bool,
+    "null": None,
     "array": list[Any],
     "object": dict[str, Any],
 }
 # Words of a schema that do not narrow down what is allowed.
 _HARMLESS: Final = frozenset(
-    "type title description default examples example format deprecated readOnly writeOnly $comment x-mcp-header "
+    "title description default examples example format deprecated readOnly writeOnly $comment x-mcp-header "
     "contentEncoding contentMediaType".split()
 )
-_HARMLESS_AT_TOP: Final = frozenset((*_HARMLESS, "properties", "required", "$schema", "$id", "additionalProperties"))
+_HARMLESS_AT_TOP: Final = frozenset(("$schema", "$id", "$defs", "definitions"))
 # Bounds that decoding can hold a value against, by what they apply to.
 _BOUNDS: Final[Mapping[str, Mapping[str, str]]] = {
     "integer": {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"},
@@ -36,18 +39,23 @@ _BOUNDS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 # Numbers are decoded as floats, which hold whole numbers exactly up to here.
 _GREATEST_EXACT: Final = 2**53 - 1
+_DEEPEST: Final = 6
+_MOST_PARTS: Final = 300
 
 Accepts = Callable[[bytes | msgspec.Raw], bool]
 
 
 class _NotPlain(Exception):
-    """A schema that says something no type can."""
+    """A schema that says something no type can, or more than is worth a type."""
 
 
 def compiled(schema: object) -> Accepts | None:
     """A test that says yes only to arguments that fit; None for schemas that are not plain enough."""
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        return None
     try:
-        decode = msgspec.json.Decoder(_arguments(schema)).decode
+        top = {key: value for key, value in schema.items() if key not in _HARMLESS_AT_TOP}
+        decode = msgspec.json.Decoder(_Reader(schema).members({**top, "type": "object"}, _DEEPEST)).decode
     except (_NotPlain, TypeError, ValueError, RecursionError):
         return None
 
@@ -61,51 +69,92 @@ def compiled(schema: object) -> Accepts | None:
     return accepts
 
 
-def _arguments(schema: object) -> Any:
-    if (
-        not isinstance(schema, dict)
-        or schema.get("type", "object") != "object"
-        or not schema.keys() <= _HARMLESS_AT_TOP
-    ):
-        raise _NotPlain
-    properties = schema.get("properties", {})
-    required = schema.get("required", [])
-    others = schema.get("additionalProperties", True)
-    if not isinstance(properties, dict) or not isinstance(required, list) or not isinstance(others, bool):
-        raise _NotPlain
-    if not all(isinstance(name, str) and name in properties for name in required):
-        raise _NotPlain
-    fields: list[tuple[Any, ...]] = []
-    names: dict[str, str] = {}
-    for number, (name, each) in enumerate(properties.items()):
-        field = f"f{number}"
-        names[field] = name
-        kind = _kind(each)
-        fields.append((field, kind) if name in required else (field, kind | msgspec.UnsetType, msgspec.UNSET))
-    fields.sort(key=len)
-    return msgspec.defstruct("Arguments", fields, rename=names, forbid_unknown_fields=not others)
+class _Reader:
+    """From a plain schema to a type. Raises `_NotPlain`, or what `msgspec` and `typing` raise for types they lack."""
 
+    def __init__(self, root: Mapping[str, object]) -> None:
+        self._root = root
+        self._parts_left = _MOST_PARTS
 
-def _kind(schema: object) -> Any:
-    """The type of a value that fits a plain schema."""
-    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str) or schema["type"] not in _TYPES:
-        raise _NotPlain
-    word = schema["type"]
-    kind = _TYPES[word]
-    bounds = _BOUNDS.get(word, {})
-    limits: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in bounds:
-            # Draft 4 wrote `exclusiveMinimum: true`, and others write what means nothing.
-            if type(value) is not int or abs(value) > _GREATEST_EXACT:
-                raise _NotPlain
-            limits[bounds[key]] = value
-        elif key == "enum" and word == "string" and isinstance(value, list) and value:
-            if not all(type(one) is str for one in value):
-                raise _NotPlain
-            kind = Literal[tuple(value)]
-        elif key == "items" and word == "array":
-            kind = list[Any] if value == {} or value is True else list.__class_getitem__(_kind(value))
-        elif key not in _HARMLESS:
+    def members(self, schema: Mapping[str, Any], depth: int) -> Any:
+        """An object with named properties."""
+        _only(schema, "type", "properties", "required", "additionalProperties")
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        others = schema.get("additionalProperties", True)
+        if not isinstance(properties, dict) or not isinstance(required, list) or not isinstance(others, bool):
             raise _NotPlain
-    return Annotated[kind, Meta(**limits)] if limits else kind
+        if not all(isinstance(name, str) and name in properties for name in required):
+            raise _NotPlain
+        fields: list[tuple[Any, ...]] = []
+        names: dict[str, str] = {}
+        for number, (name, each) in enumerate(properties.items()):
+            field = f"f{number}"
+            names[field] = name
+            kind = self._kind(each, depth - 1)
+            fields.append((field, kind) if name in required else (field, kind | msgspec.UnsetType, msgspec.UNSET))
+        fields.sort(key=len)
+        return msgspec.defstruct("Arguments", fields, rename=names, forbid_unknown_fields=not others)
+
+    def _kind(self, schema: object, depth: int) -> Any:
+        """The type of a value that fits."""
+        self._parts_left -= 1
+        if not isinstance(schema, dict) or depth < 0 or self._parts_left < 0:
+            raise _NotPlain
+        if "$ref" in schema:
+            return self._referred(schema, depth)
+        if "anyOf" in schema:
+            _only(schema, "anyOf")
+            return self._one_of([self._kind(each, depth) for each in _listed(schema["anyOf"])])
+        if isinstance(schema.get("type"), list):
+            return self._one_of([self._kind({**schema, "type": each}, depth) for each in schema["type"]])
+        word = schema.get("type")
+        if not isinstance(word, str) or word not in _TYPES:
+            raise _NotPlain
+        if word == "object" and "properties" in schema:
+            return self.members(schema, depth)
+        return self._plain(word, schema, depth)
+
+    def _plain(self, word: str, schema: Mapping[str, Any], depth: int) -> Any:
+        bounds = _BOUNDS.get(word, {})
+        inside = {"array": "items", "object": "additionalProperties"}.get(word, "")
+        _only(schema, "type", *bounds, inside, *(("enum",) if word == "string" else ()))
+        kind = _TYPES[word]
+        if "enum" in schema:
+            choices = _listed(schema["enum"])
+            if not all(type(choice) is str for choice in choices):
+                raise _NotPlain
+            kind = Literal[tuple(choices)]
+        elif inside in schema:
+            part = schema[inside]
+            each = Any if part == {} or part is True else self._kind(part, depth - 1)
+            kind = list.__class_getitem__(each) if word == "array" else dict.__class_getitem__((str, each))
+        limits = {bounds[key]: schema[key] for key in bounds if key in schema}
+        # Draft 4 wrote `exclusiveMinimum: true`, and others write what means nothing.
+        if any(type(limit) is not int or abs(limit) > _GREATEST_EXACT for limit in limits.values()):
+            raise _NotPlain
+        return Annotated[kind, Meta(**limits)] if limits else kind
+
+    def _referred(self, schema: Mapping[str, Any], depth: int) -> Any:
+        from mcp_workbench.economy.references import point
+
+        _only(schema, "$ref")
+        target = point(self._root, schema["$ref"])
+        if target is self._root:
+            raise _NotPlain
+        return self._kind(target, depth - 1)
+
+    def _one_of(self, kinds: list[Any]) -> Any:
+        if not kinds:
+            raise _NotPlain
+        return reduce(or_, kinds) if kinds != [None] else None
+
+
+def _only(schema: Mapping[str, Any], *known: str) -> None:
+    if not schema.keys() <= _HARMLESS | set(known):
+        raise _NotPlain
+
+
+def _listed(value: object) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise _NotPlain
+    return value

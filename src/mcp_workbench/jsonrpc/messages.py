@@ -54,6 +54,7 @@ class Malformed(Exception):
 
 _decode_envelope: Final = Decoder(Envelope).decode
 _decode_error: Final = Decoder(ErrorObject).decode
+_decode_id: Final = Decoder(int | str).decode
 decode_object: Final = Decoder(dict[str, Raw]).decode
 _NULL: Final = b"null"
 
@@ -138,7 +139,14 @@ def find_id(text: bytes) -> bytes | None:
     if b'"id"' not in text:
         return None
     found = _ID.search(text, 0, _SEARCHED) or _ID.search(text, max(0, len(text) - _SEARCHED))
-    return found[1] if found else None
+    if found is None:
+        return None
+    try:
+        # It may be sent back: what is not JSON by itself must not be.
+        _decode_id(found[1])
+    except _UNREADABLE:
+        return None
+    return found[1]
 
 
 def looks_like_answer(text: bytes) -> bool:

@@ -69,6 +69,7 @@ async def ask_all() -> dict[int, bytes]:
     """The status of every workbench of this user that is running, by process id."""
     answers: dict[int, bytes] = {}
     try:
+        _make_private(folder())
         names = sorted(os.listdir(folder()))
     except OSError:
         return {}

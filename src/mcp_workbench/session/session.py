@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 # Requests that one client may have under way at once. Far beyond what agents do; a bound on what we hold for them.
 MOST_CALLS: Final = 10_000
+# Unsent bytes beyond which a client is not told anything that it did not ask for.
+MOST_UNSENT_FOR_NEWS: Final = 4 * 1024 * 1024
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 NO_CAPABILITIES: Final = b"{}"
 UNSTAMPED: Final = (
@@ -80,6 +82,7 @@ class Session:
         # The lists that this client has seen; only their changes are news to it.
         self.listed: set[str] = set()
         self.is_draining = False
+        self.unsent_notifications = 0
         self.questions = Questions(self.send)
         self.news = News(self._tell_list_changed)
         self._hub = services.hub
@@ -331,7 +334,13 @@ class Session:
             self._link.send(b'{"jsonrpc":"2.0","id":%b,"%b":' % (call.id, kind), *parts, b"}")
 
     def notify(self, method: str, params: bytes | Raw | None = None, about: bytes | None = None) -> None:
-        """A notification to the client. `about` is the request of the client's that it belongs to."""
+        """A notification to the client. `about` is the request of the client's that it belongs to.
+
+        A client that does not read gets none: they would pile up, and only answers are owed to it.
+        """
+        if self._link.unsent_bytes > MOST_UNSENT_FOR_NEWS:
+            self.unsent_notifications += 1
+            return
         self.send(messages.notification(method, params), about)
 
     def end(self, error: WorkbenchError) -> None:

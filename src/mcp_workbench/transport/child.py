@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -33,6 +34,7 @@ KILL_GRACE: Final = 1.0
 # wait for its exit status. Both only make the error message better.
 LAST_OUTPUT_GRACE: Final = 0.1
 EXIT_STATUS_GRACE: Final = 0.5
+OURSELVES: Final = "mcp-workbench"
 # A server that does not read makes its requests pile up here.
 MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
 
@@ -210,6 +212,9 @@ def spawn(
     mark = table.mark()
     environment = {**os.environ, **env, MARK: mark}
     program = _find(command, environment.get("PATH"), cwd)
+    if program == OURSELVES:
+        # We are running, so we can be found, wherever we were installed.
+        program, args = sys.executable, ("-m", "mcp_workbench", *args)
     try:
         process = subprocess.Popen(
             [program, *args],
@@ -235,6 +240,8 @@ def _find(command: str, path: str | None, cwd: str | None) -> str:
     if os.sep in command:
         return command if cwd is None else os.path.join(cwd, command)
     found = shutil.which(command, path=path)
+    if found is None and command == OURSELVES:
+        return OURSELVES
     if found is None:
         raise DownstreamError(
             f"command `{command}` was not found on PATH", hint="install it, or give its full path as `command`"

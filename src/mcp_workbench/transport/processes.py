@@ -18,9 +18,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import Final
 
+# The configurations that the workbenches above a process serve: one that is among them would start itself for ever.
+WITHIN: Final = "MCP_WORKBENCH_WITHIN"
 MARK: Final = "MCP_WORKBENCH_PROCESS"
+# How long a killed process may take to be gone.
+STRAYS_SECONDS: Final = 1.0
 IS_LINUX: Final = sys.platform.startswith("linux")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 # Generations of processes that are looked for at the very end.
@@ -60,6 +65,7 @@ class ProcessTable:
         self._instance = f"{os.getpid()}-{os.urandom(8).hex()}"
         self._started = 0
         self.is_prepared = False
+        self._foreign: frozenset[int] = frozenset()
         self._guardian: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
 
@@ -67,6 +73,8 @@ class ProcessTable:
         """Done once, before the first server starts: nothing of this belongs on the start-up path."""
         if not self.is_prepared:
             self.is_prepared = True
+            # Children of whoever became us by `exec`: a wrapper script's, not ours.
+            self._foreign = frozenset(_children())
             _become_subreaper()
         if self._guardian is None or self._guardian.poll() is not None:
             self.close()
@@ -91,7 +99,7 @@ class ProcessTable:
         """Orphans below us that are no group leader of ours; with `mark`, only those of that server. Linux only."""
         found = []
         for pid in _children():
-            if pid in self._groups or (self._guardian is not None and pid == self._guardian.pid):
+            if pid in self._groups or pid in self._foreign or (self._guardian and pid == self._guardian.pid):
                 continue
             if mark is None or _has_mark(pid, mark):
                 found.append(pid)
@@ -117,8 +125,17 @@ class ProcessTable:
             for pid in strays:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, 0)
+            # Not waited for one by one: one of another user, or in the middle of a disk access, could take for ever.
+            end = time.monotonic() + STRAYS_SECONDS
+            while self._has_unreaped(strays) and time.monotonic() < end:
+                time.sleep(0.005)
+
+    def _has_unreaped(self, strays: list[int]) -> bool:
+        left = False
+        for pid in strays:
+            with contextlib.suppress(ChildProcessError):
+                left = os.waitpid(pid, os.WNOHANG)[0] == 0 or left
+        return left
 
     def kill_all(self) -> None:
         """There is no time left: every group and every stray goes now."""

@@ -107,7 +107,7 @@ class Admission:
         headers = arrival.headers
         if headers.get("host") in self._known_hosts and "origin" not in headers and arrival.repeated is None:
             return None
-        if arrival.repeated in ("host", "origin", "authorization"):
+        if arrival.repeated is not None:
             return Refusal(400, f"the header `{arrival.repeated}` is given more than once")
         if not self._is_own_host(arrival.get("host")):
             return Refusal(403, "this `Host` is not one of ours; allow it with --allow-host")
@@ -160,7 +160,8 @@ class Admission:
             return True
         authority = _ORIGIN.fullmatch(origin)
         found = None if authority is None else _HOST.fullmatch(authority[1])
-        return found is not None and self._is_own_name(found)
+        # Any address will do as `Host`, but a page that was served from an address is somebody's page.
+        return found is not None and found[1] in self._hosts
 
 
 def check_post(arrival: Arrival) -> Refusal | None:

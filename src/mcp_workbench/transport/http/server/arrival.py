@@ -46,7 +46,8 @@ class Arrival:
         if name == "accept":
             self.headers[name] += ", " + value.strip().decode("latin-1")
         elif name in _SINGLE:
-            self.repeated = name
+            # The first one counts: what comes later must not hide it.
+            self.repeated = self.repeated or name
 
     def add_parameter(self, name: bytes, value: bytes) -> None:
         """A parameter of a tool."""

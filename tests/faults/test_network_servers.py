@@ -1,0 +1,243 @@
+"""Servers behind a network: refused, reset, encrypted badly, failing, redirecting in circles, lying, forgetful.
+
+A clear error each, nothing repeated that may have been accepted, and everything works again when the server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.faults.stage import BAD_SERVER, Faults, Stage, bad_entry, error_text
+from tests.support.client import Json
+from tests.support.processes import eventually
+from tests.support.workbench import logged
+
+CALL = ["tools/call"]
+
+
+class Remote:
+    """A bad server over HTTP that is started, stopped and told what to do by the test."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._port_file = faults.path("port")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log = faults.path("log")
+        faults.write_faults({})
+
+    @property
+    def port(self) -> int:
+        return int(self._port_file.read_text())
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def entry(self, **settings: Any) -> Json:
+        return {"url": self.url, "protocol": "legacy", **settings}
+
+    async def start(self) -> None:
+        options = ["--name", "remote", "--http", self._port_file, "--faults", self._faults.path("faults")]
+        command = [sys.executable, BAD_SERVER, *map(str, options), "--log", str(self.log)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        await eventually(lambda: self._port_file.exists() and self._listens(), what="the server")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(20)
+            self._process = None
+
+    def does(self, **fault: Any) -> None:
+        """From now on."""
+        self._faults.write_faults({"http": fault} if fault else {})
+
+    def calls(self, tool: str) -> int:
+        """How often a tool was called there."""
+        return sum(call["params"]["name"] == tool for call in logged(self.log, "tools/call"))
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+@asynccontextmanager
+async def remote(faults: Faults) -> AsyncIterator[Remote]:
+    found = Remote(faults)
+    await found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+async def works(stage: Stage, remote: Remote) -> None:
+    """The server is well again, and so is everything that goes through us."""
+    remote.does()
+    for _ in range(3):
+        # Each open is a plea for another chance.
+        await stage.open()
+        result = await stage.call("remote", "echo", {"n": 1})
+        if not result.get("isError"):
+            assert result["structuredContent"] == {"n": 1}
+            return
+    raise AssertionError(result)
+
+
+STATUSES: list[tuple[Json, str, str]] = [
+    ({"status": 500, "body": "boom"}, "failed (500): boom", "try again"),
+    (
+        {
+            "status": 502,
+            "body": "<html><head><title>Bad Gateway</title></head><body><script>x</script></body></html>",
+            "headers": {"Content-Type": "text/html"},
+        },
+        "is not available (502), with a web page: Bad Gateway",
+        "try again",
+    ),
+    ({"status": 503, "headers": {"Retry-After": "7"}}, "is not available (503)", "try again in 7 s"),
+    ({"status": 429, "headers": {"Retry-After": "30"}}, "has had too many requests (429)", "try again in 30 s"),
+    ({"status": 429}, "has had too many requests (429)", "less often"),
+    ({"status": 401}, "wants you to sign in (401)", "`headers`"),
+    ({"status": 403}, "refuses us (403)", "token"),
+    ({"status": 418, "body": "\x1b[31mteapot"}, "answered with status 418: [31mteapot", "check `url`"),
+    ({"redirect": "loop"}, "sends us in circles", "check `url`"),
+    ({"redirect": "http://127.0.0.1:1/elsewhere"}, "sends us to another place, http://127.0.0.1:1", "set `url` to"),
+    ({"status": 200, "body": "hello", "headers": {"Content-Type": "text/plain"}}, "", ""),
+    ({"status": 200, "body": "not json"}, "", ""),
+    ({"status": 200, "body": ""}, "", ""),
+    ({"raw": "SSH-2.0-OpenSSH_9\r\n"}, "not in HTTP", ""),
+    ({"reset": "before"}, "without an answer", "not repeated"),
+    ({"reset": "middle"}, "broke off", "not repeated"),
+    ({"reset": "stream"}, "broke off", "not repeated"),
+    ({"stream": "short"}, "", ""),
+]
+
+
+async def test_whatever_a_server_answers_a_call_with_is_one_clear_error_and_it_recovers(faults: Faults) -> None:
+    async with remote(faults) as there:
+        async with faults.serving({"remote": there.entry(timeout=5)}) as stage:
+            assert await stage.value("remote", "count") == {"count": 1}
+            for fault, words, hint in STATUSES:
+                there.does(on=CALL, **fault)
+                # No time to answer, no error: the deadline would be another fault's words.
+                async with asyncio.timeout(4.5):
+                    text = error_text(await stage.call("remote", "count"))
+                assert text.startswith("[box/remote/count] "), text
+                assert words in text and hint in text, (fault, text)
+                assert "\x1b" not in text and len(text) < 1000
+                await stage.others_work(1)
+                await works(stage, there)
+            assert await stage.value("remote", "count") == {"count": 2}, "no call was ever repeated"
+
+
+async def test_a_stream_that_never_ends_and_a_server_that_never_answers_hit_the_deadline(faults: Faults) -> None:
+    async with remote(faults) as there:
+        async with faults.serving({"remote": there.entry(timeout=1)}) as stage:
+            await stage.value("remote", "count")
+            for fault in ({"stream": "endless"}, {"hang": True}):
+                there.does(on=CALL, **fault)
+                calls = [await stage.start("remote", "count") for _ in range(5)]
+                await stage.others_work()
+                for call in calls:
+                    assert "did not answer within 1 s" in error_text(await call.result())
+                await works(stage, there)
+
+
+async def test_a_stream_that_lies_about_its_framing_is_read_as_far_as_it_makes_sense(faults: Faults) -> None:
+    async with remote(faults) as there:
+        async with faults.serving({"remote": there.entry(timeout=5)}) as stage:
+            await stage.value("remote", "count")
+            there.does(on=CALL, stream="lies")
+            assert await stage.value("remote", "echo", {"n": 1}) == {"n": 1}
+            await works(stage, there)
+
+
+async def test_a_forgotten_session_is_met_anew_and_no_call_is_made_twice(faults: Faults) -> None:
+    async with remote(faults) as there:
+        async with faults.serving({"remote": there.entry(timeout=5)}) as stage:
+            assert await stage.value("remote", "count") == {"count": 1}
+            there.does(on=CALL, forget=True)
+            result = await stage.call("remote", "count")
+            there.does()
+            await works(stage, there)
+            counted = (await stage.value("remote", "count"))["count"]
+            assert counted == (2 if result.get("isError") else 3)
+
+
+async def test_nobody_listens_and_then_somebody_does(faults: Faults) -> None:
+    async with remote(faults) as there:
+        entry = there.entry(timeout=5, startupTimeout=5)
+        there.stop()
+        async with faults.serving({"remote": entry}) as stage:
+            reason = (await stage.unavailable())["remote"]
+            assert f"nobody listens at http://127.0.0.1:{there.port}" in reason
+            text = await stage.failure("remote", "count")
+            assert text.startswith("[box/remote") and "nobody listens" in text
+            await stage.others_work()
+            await there.start()
+            assert await stage.unavailable() == {}
+            assert await stage.value("remote", "count") == {"count": 1}
+            # And away again, in the middle of everything.
+            calls = [await stage.start("remote", "hang") for _ in range(5)]
+            await eventually(lambda: there.calls("hang") == 5, what="the calls at the server")
+            there.stop()
+            for call in calls:
+                text = error_text(await call.result())
+                assert text.startswith("[box/remote/hang] ") and "whether it acted" in text
+            await there.start()
+            await works(stage, there)
+
+
+async def test_encryption_that_does_not_come_about_is_told(faults: Faults) -> None:
+    async with remote(faults) as there:
+        url = there.url.replace("http://", "https://")
+        async with faults.serving({"remote": {"url": url, "startupTimeout": 5}}) as stage:
+            reason = (await stage.unavailable())["remote"]
+            assert "no encrypted connection to https://127.0.0.1" in reason
+            await stage.others_work()
+
+
+@pytest.mark.parametrize("method", ["initialize", "tools/list"])
+async def test_failures_while_it_is_met_or_listed_are_told_to_whoever_waits(faults: Faults, method: str) -> None:
+    async with remote(faults) as there:
+        async with faults.serving({"remote": there.entry(timeout=5, startupTimeout=2)}) as stage:
+            for fault, words in (({"status": 500, "body": "boom"}, "boom"), ({"hang": True}, "")):
+                there.does(on=[method], **fault)
+                opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+                await stage.others_work()
+                (entry,) = (await opening.result())["structuredContent"]["unavailable"]
+                assert entry["server"] == "remote" and words in entry["reason"]
+            await works(stage, there)
+            assert await stage.unavailable() == {}
+
+
+async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(faults: Faults) -> None:
+    async with remote(faults) as there:
+        async with faults.serving({"remote": there.entry()}, large=True, maxMessageBytes=1024 * 1024) as stage:
+            await stage.value("remote", "count")
+            text = await stage.failure("remote", "large", {"bytes": 30 * 1024 * 1024})
+            assert "is larger than 1048576 bytes" in text and "maxMessageBytes" in text
+            assert await stage.value("remote", "count") == {"count": 2}
+
+
+async def test_secrets_of_the_address_and_the_headers_are_in_no_error(faults: Faults) -> None:
+    async with remote(faults) as there:
+        entry = there.entry(headers={"Authorization": "Bearer hunter2hunter2"}, url=f"{there.url}?key=hunter2hunter2")
+        async with faults.serving({"remote": entry, "bad": bad_entry()}) as stage:
+            for fault in ({"status": 500, "body": "hunter2hunter2"}, {"status": 401}, {"reset": "before"}):
+                there.does(**fault)
+                assert "hunter2" not in json.dumps(await stage.open())
+                assert "hunter2" not in json.dumps(await stage.call("remote", "count"))
+            assert "hunter2" not in stage.process.stderr
+            assert "hunter2" not in json.dumps(await stage.status())
