@@ -1,8 +1,8 @@
 """The common case of checking arguments, at the speed of decoding them.
 
 Most schemas are objects of plainly typed properties. For those a typed decoder is made once; arguments that it accepts
-are right, and cost about a microsecond to find so. Everything else, wrong arguments included, goes to the thorough check
-in `arguments`. Owns nothing but that shortcut: in doubt there is none.
+are right, and cost about a microsecond to find so. Everything else, wrong arguments included, goes to the thorough
+check in `arguments`. Owns nothing but that shortcut: in doubt there is none.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ _BOUNDS: Final[Mapping[str, Mapping[str, str]]] = {
     "string": {"minLength": "min_length", "maxLength": "max_length"},
     "array": {"minItems": "min_length", "maxItems": "max_length"},
 }
+_INSIDE: Final = {"array": "items", "object": "additionalProperties"}
+# What says nothing about a value of another type.
+_OF_A_TYPE: Final = frozenset(
+    (*(key for bounds in _BOUNDS.values() for key in bounds), "items", "properties", "required", "additionalProperties")
+)
 # Numbers are decoded as floats, which hold whole numbers exactly up to here.
 _GREATEST_EXACT: Final = 2**53 - 1
 _DEEPEST: Final = 6
@@ -115,9 +120,10 @@ class _Reader:
         return self._plain(word, schema, depth)
 
     def _plain(self, word: str, schema: Mapping[str, Any], depth: int) -> Any:
-        bounds = _BOUNDS.get(word, {})
-        inside = {"array": "items", "object": "additionalProperties"}.get(word, "")
-        _only(schema, "type", *bounds, inside, *(("enum",) if word == "string" else ()))
+        _only(schema, "type", *_OF_A_TYPE, *(("enum",) if word == "string" else ()))
+        bounds, inside = _BOUNDS.get(word, {}), _INSIDE.get(word, "")
+        if word == "object" and "required" in schema:
+            raise _NotPlain
         kind = _TYPES[word]
         if "enum" in schema:
             choices = _listed(schema["enum"])
