@@ -1,9 +1,8 @@
 """One configurable MCP server for the tests of the engine: plain Python, no SDK.
 
 Owns the wire, the two eras and the ways to misbehave, each switched on by a flag; `scripted_tools` owns what tools do,
-`scripted_offers` everything else that a server may offer. Calls run in threads, so that one that hangs does not hold up
-the others. Run as a script over stdio, `scripted_server.py [flags]`, or within a test over anything that carries lines.
-"""
+`scripted_offers` everything else that a server may offer. Calls run in threads, so that one that hangs holds up no other.
+Run as a script over stdio, `scripted_server.py [flags]`, or within a test over anything that carries lines."""
 
 from __future__ import annotations
 
