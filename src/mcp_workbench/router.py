@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -147,11 +147,14 @@ class Router:
                 call.entry, call.item = decision.entry, decision.item
                 call.task = self._start_for(call, self._learn_and_call(call, decision, params))
 
-    def _start_for(self, call: RoutedCall, work: Awaitable[None]) -> asyncio.Task[None]:
+    def _start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""
-        return self.start_task(self._ending_in_an_answer(call, work))
+        task = self.start_task(self._ending_in_an_answer(call, work))
+        # A call that is given up before the first step of its task leaves `work` behind.
+        task.add_done_callback(lambda _: work.close())
+        return task
 
-    async def _ending_in_an_answer(self, call: RoutedCall, work: Awaitable[None]) -> None:
+    async def _ending_in_an_answer(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Exception:

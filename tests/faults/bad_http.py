@@ -83,6 +83,10 @@ class _Visit:
             self.socket.close()
 
     def _serve_one(self) -> bool:
+        if not self.file.peek(1)[:1].isalpha():  # type: ignore[attr-defined]
+            # Somebody speaks TLS, or something else.
+            self.socket.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+            return False
         first = self.file.readline().decode("latin-1").split()
         if len(first) < 2:
             return False

@@ -219,7 +219,7 @@ async def test_wrong_types_forged_sessions_and_forged_states_are_refused(faults:
 
 
 async def test_a_state_that_was_given_out_works_once_and_only_as_it_is(faults: Faults) -> None:
-    async with faults.serving_http({"bad": bad_entry(timeout=5)}) as stage:
+    async with faults.serving_http({"bad": bad_entry(timeout=1)}) as stage:
         modern = HttpConversation(stage.port)
         modern.stamp(capabilities={"elicitation": {}})
         asked = await modern.call_tool("use_tool", use("bad", "ask"))
@@ -266,4 +266,6 @@ async def test_a_client_that_does_not_read_is_dropped_and_no_other_is_held_up(fa
         await stage.others_work(20)
         assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
         for wire in wires:
+            wire.reader._transport.resume_reading()  # type: ignore[attr-defined]
+            assert len(await wire.closed()) < 10_000_000, "it got everything, late, instead of being dropped"
             wire.abort()

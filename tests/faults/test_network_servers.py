@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.stage import BAD_SERVER, Faults, Stage, bad_entry, error_text
+from tests.faults.stage import BAD_SERVER, Faults, Stage, error_text
 from tests.support.client import Json
 from tests.support.processes import eventually
 from tests.support.workbench import logged
@@ -43,7 +43,8 @@ class Remote:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def entry(self, **settings: Any) -> Json:
-        return {"url": self.url, "protocol": "legacy", **settings}
+        """It is let go soon after its last call: what is left then is a leak."""
+        return {"url": self.url, "protocol": "legacy", "idleTimeout": 0.5, **settings}
 
     async def start(self) -> None:
         options = ["--name", "remote", "--http", self._port_file, "--faults", self._faults.path("faults")]
@@ -79,6 +80,17 @@ async def remote(faults: Faults) -> AsyncIterator[Remote]:
         yield found
     finally:
         found.stop()
+
+
+@asynccontextmanager
+async def playing(faults: Faults, there: Remote, large: bool = False, **settings: Any) -> AsyncIterator[Stage]:
+    """A workbench that has met the server before: what it takes to speak HTTP is there."""
+    top = {name: settings.pop(name) for name in ("maxMessageBytes",) if name in settings}
+    async with faults.serving({"remote": there.entry(**settings)}, large=large, **top) as stage:
+        assert await stage.value("remote", "count") == {"count": 1}
+        await stage.remember()
+        yield stage
+        there.does()
 
 
 async def works(stage: Stage, remote: Remote) -> None:
@@ -126,8 +138,7 @@ STATUSES: list[tuple[Json, str, str]] = [
 
 async def test_whatever_a_server_answers_a_call_with_is_one_clear_error_and_it_recovers(faults: Faults) -> None:
     async with remote(faults) as there:
-        async with faults.serving({"remote": there.entry(timeout=5)}) as stage:
-            assert await stage.value("remote", "count") == {"count": 1}
+        async with playing(faults, there, timeout=5) as stage:
             for fault, words, hint in STATUSES:
                 there.does(on=CALL, **fault)
                 # No time to answer, no error: the deadline would be another fault's words.
@@ -143,8 +154,7 @@ async def test_whatever_a_server_answers_a_call_with_is_one_clear_error_and_it_r
 
 async def test_a_stream_that_never_ends_and_a_server_that_never_answers_hit_the_deadline(faults: Faults) -> None:
     async with remote(faults) as there:
-        async with faults.serving({"remote": there.entry(timeout=1)}) as stage:
-            await stage.value("remote", "count")
+        async with playing(faults, there, timeout=1) as stage:
             for fault in ({"stream": "endless"}, {"hang": True}):
                 there.does(on=CALL, **fault)
                 calls = [await stage.start("remote", "count") for _ in range(5)]
@@ -156,8 +166,7 @@ async def test_a_stream_that_never_ends_and_a_server_that_never_answers_hit_the_
 
 async def test_a_stream_that_lies_about_its_framing_is_read_as_far_as_it_makes_sense(faults: Faults) -> None:
     async with remote(faults) as there:
-        async with faults.serving({"remote": there.entry(timeout=5)}) as stage:
-            await stage.value("remote", "count")
+        async with playing(faults, there, timeout=5) as stage:
             there.does(on=CALL, stream="lies")
             assert await stage.value("remote", "echo", {"n": 1}) == {"n": 1}
             await works(stage, there)
@@ -165,8 +174,7 @@ async def test_a_stream_that_lies_about_its_framing_is_read_as_far_as_it_makes_s
 
 async def test_a_forgotten_session_is_met_anew_and_no_call_is_made_twice(faults: Faults) -> None:
     async with remote(faults) as there:
-        async with faults.serving({"remote": there.entry(timeout=5)}) as stage:
-            assert await stage.value("remote", "count") == {"count": 1}
+        async with playing(faults, there, timeout=5) as stage:
             there.does(on=CALL, forget=True)
             result = await stage.call("remote", "count")
             there.does()
@@ -177,13 +185,11 @@ async def test_a_forgotten_session_is_met_anew_and_no_call_is_made_twice(faults:
 
 async def test_nobody_listens_and_then_somebody_does(faults: Faults) -> None:
     async with remote(faults) as there:
-        entry = there.entry(timeout=5, startupTimeout=5)
-        there.stop()
-        async with faults.serving({"remote": entry}) as stage:
-            reason = (await stage.unavailable())["remote"]
-            assert f"nobody listens at http://127.0.0.1:{there.port}" in reason
+        async with playing(faults, there, timeout=5, startupTimeout=5) as stage:
+            there.stop()
             text = await stage.failure("remote", "count")
-            assert text.startswith("[box/remote") and "nobody listens" in text
+            assert text.startswith(f"[box/remote/count] nobody listens at http://127.0.0.1:{there.port}")
+            assert "nobody listens" in (await stage.unavailable())["remote"]
             await stage.others_work()
             await there.start()
             assert await stage.unavailable() == {}
@@ -203,15 +209,18 @@ async def test_encryption_that_does_not_come_about_is_told(faults: Faults) -> No
     async with remote(faults) as there:
         url = there.url.replace("http://", "https://")
         async with faults.serving({"remote": {"url": url, "startupTimeout": 5}}) as stage:
-            reason = (await stage.unavailable())["remote"]
-            assert "no encrypted connection to https://127.0.0.1" in reason
-            await stage.others_work()
+            for is_warm in (False, True):
+                reason = (await stage.unavailable())["remote"]
+                assert "no encrypted connection to https://127.0.0.1" in reason
+                await stage.others_work()
+                if not is_warm:
+                    await stage.remember()
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
 async def test_failures_while_it_is_met_or_listed_are_told_to_whoever_waits(faults: Faults, method: str) -> None:
     async with remote(faults) as there:
-        async with faults.serving({"remote": there.entry(timeout=5, startupTimeout=2)}) as stage:
+        async with playing(faults, there, timeout=5, startupTimeout=2) as stage:
             for fault, words in (({"status": 500, "body": "boom"}, "boom"), ({"hang": True}, "")):
                 there.does(on=[method], **fault)
                 opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
@@ -224,8 +233,7 @@ async def test_failures_while_it_is_met_or_listed_are_told_to_whoever_waits(faul
 
 async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(faults: Faults) -> None:
     async with remote(faults) as there:
-        async with faults.serving({"remote": there.entry()}, large=True, maxMessageBytes=1024 * 1024) as stage:
-            await stage.value("remote", "count")
+        async with playing(faults, there, large=True, maxMessageBytes=1024 * 1024) as stage:
             text = await stage.failure("remote", "large", {"bytes": 30 * 1024 * 1024})
             assert "is larger than 1048576 bytes" in text and "maxMessageBytes" in text
             assert await stage.value("remote", "count") == {"count": 2}
@@ -233,8 +241,8 @@ async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(faults: Faults)
 
 async def test_secrets_of_the_address_and_the_headers_are_in_no_error(faults: Faults) -> None:
     async with remote(faults) as there:
-        entry = there.entry(headers={"Authorization": "Bearer hunter2hunter2"}, url=f"{there.url}?key=hunter2hunter2")
-        async with faults.serving({"remote": entry, "bad": bad_entry()}) as stage:
+        secret = {"headers": {"Authorization": "Bearer hunter2hunter2"}, "url": f"{there.url}?key=hunter2hunter2"}
+        async with playing(faults, there, **secret) as stage:
             for fault in ({"status": 500, "body": "hunter2hunter2"}, {"status": 401}, {"reset": "before"}):
                 there.does(**fault)
                 assert "hunter2" not in json.dumps(await stage.open())

@@ -1,7 +1,7 @@
 """One configurable MCP server for the tests of the engine: plain Python, no SDK.
 
 Owns the wire, the two eras and the ways to misbehave, each switched on by a flag; `scripted_tools` owns what tools do,
-`scripted_offers` everything else that a server may offer. Calls run in threads, so that one that hangs holds up no other.
+`scripted_offers` whatever else a server may offer. Calls run in threads, so that none that hangs holds others up.
 Run as a script over stdio, `scripted_server.py [flags]`, or within a test over anything that carries lines."""
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from mcp_workbench.jsonrpc.messages import INVALID_REQUEST
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, header
@@ -22,6 +23,8 @@ LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 ANY: Final = "*"
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?)(?::([0-9]{1,5}))?")
 _ORIGIN: Final = re.compile(r"https?://([^/?#@]+)")
+# Headers that repeat what is in the body.
+_MIRRORED: Final = (words.PROTOCOL_VERSION, words.METHOD, words.NAME)
 _CORS_EXPOSED: Final[Headers] = (
     header(b"access-control-expose-headers", f"{words.SESSION_ID}, www-authenticate".encode()) + b"vary: origin\r\n"
 )
@@ -41,6 +44,8 @@ class Refusal(Struct, frozen=True):
     status: int
     message: str
     headers: Headers = NO_HEADERS
+    # Of the JSON-RPC error that goes with it.
+    code: int = INVALID_REQUEST
 
     @classmethod
     def too_large(cls, limit: int) -> Refusal:
@@ -108,7 +113,8 @@ class Admission:
         if headers.get("host") in self._known_hosts and "origin" not in headers and arrival.repeated is None:
             return None
         if arrival.repeated is not None:
-            return Refusal(400, f"the header `{arrival.repeated}` is given more than once")
+            code = words.HEADER_MISMATCH if arrival.repeated in _MIRRORED else INVALID_REQUEST
+            return Refusal(400, f"the header `{arrival.repeated}` is given more than once", code=code)
         if not self._is_own_host(arrival.get("host")):
             return Refusal(403, "this `Host` is not one of ours; allow it with --allow-host")
         origin = arrival.get("origin")

@@ -105,7 +105,7 @@ class Endpoint:
 
     def refuse(self, arrival: Arrival, refusal: Refusal, outlet: Outlet) -> None:
         """Answer a request that does not come in."""
-        body = messages.error_response(None, INVALID_REQUEST, refusal.message)
+        body = messages.error_response(None, refusal.code, refusal.message)
         outlet.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
 
     # ── the whole (`Site`) ──
@@ -229,8 +229,6 @@ class Endpoint:
         id = arrival.get(words.SESSION_ID)
         if id is None:
             return Refusal(400, "no session: send `initialize` first, or stamp each request (MCP 2026-07-28)")
-        if arrival.repeated == words.SESSION_ID:
-            return Refusal(400, f"the header `{words.SESSION_ID}` is given more than once")
         version = arrival.get(words.PROTOCOL_VERSION)
         if version is not None and version not in words.LEGACY_VERSIONS:
             return Refusal(400, f"`{words.PROTOCOL_VERSION}` names no revision that has sessions")

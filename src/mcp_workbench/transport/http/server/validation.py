@@ -35,8 +35,6 @@ def mismatch(arrival: Arrival, carried: Carried, parameters_of: ParametersOf | N
     if version is None:
         # Nothing to compare with: the session refuses what is not stamped.
         return None
-    if arrival.repeated is not None:
-        return f"the header `{arrival.repeated}` is given more than once"
     if headers.get(words.PROTOCOL_VERSION) != version:
         return _differs(arrival, words.PROTOCOL_VERSION, "the revision in `_meta`")
     if headers.get(words.METHOD) != method:
