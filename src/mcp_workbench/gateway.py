@@ -34,6 +34,7 @@ from mcp_workbench.session.services import Services
 from mcp_workbench.session.session import Session
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.link import Link, Receiver
+from mcp_workbench.transport.memory import give_back
 from mcp_workbench.transport.pipes import Batch
 from mcp_workbench.transport.processes import WITHIN, ProcessTable
 
@@ -237,7 +238,12 @@ class Gateway:
         # All that is remembered counts, also of servers that nobody has asked for this time.
         self.face.recalled(self.catalog.entries())
         # In a thread: thousands of tools take a moment, and calls must not wait for it.
-        self.router.in_background(asyncio.to_thread(shelves.summarise))
+        self.router.in_background(self._summarise_aside(shelves))
+
+    async def _summarise_aside(self, shelves: Shelves) -> None:
+        await asyncio.to_thread(shelves.summarise)
+        # The words of thousands of tools leave megabytes behind.
+        give_back()
 
     async def _light_beacon(self) -> None:
         from mcp_workbench.observe.beacon import Beacon

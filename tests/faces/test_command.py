@@ -81,7 +81,7 @@ async def test_the_flags_of_the_flat_face(bench: Bench) -> None:
         async with asyncio.timeout(30):
             while await listed(seen) != ["echo"]:
                 await asyncio.sleep(0.05)
-        await seen.client.wait_for(lambda: "[default/dead]" in seen.client.stderr, "a word in the log")
+        await seen.client.wait_for(lambda: "WARNING [default/dead]" in seen.client.stderr, "a word in the log")
         told = await seen.client.initialize()
         assert (told["serverInfo"]["name"], told["serverInfo"]["version"]) == ("mine", "7")
         assert "- dead (not available: " in told["instructions"]

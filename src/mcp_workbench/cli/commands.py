@@ -20,6 +20,7 @@ SUMMARIES = {
     "list": "show toolboxes and servers",
     "open": "show the tools of a toolbox, as an agent gets them",
     "call": "call a tool",
+    "tokens": "show what tools cost an agent, as a flat list and here",
     "status": "show the workbenches that are running, and how their servers are doing",
     "demo": "see the main job on servers that ship inside the package",
     "schema": "print the JSON Schema of the configuration, for editors",

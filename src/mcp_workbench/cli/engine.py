@@ -18,6 +18,7 @@ from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such
@@ -56,6 +57,13 @@ class Engine:
     def __init__(self, config: WorkbenchConfig, *, use_cache: bool) -> None:
         # Whatever face clients are shown, `proxy` is the one in which every tool can be named.
         self._gateway = Gateway(config, Options(use_cache=use_cache, face="proxy"))
+
+    @property
+    def face(self) -> ProxyFace:
+        """What clients would be shown."""
+        face = self._gateway.face
+        assert isinstance(face, ProxyFace)
+        return face
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work while everything runs, then end every server. Errors come out as they are."""

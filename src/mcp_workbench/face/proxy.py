@@ -58,7 +58,7 @@ class ProxyFace(Face):
 
     def tools(self, view: View) -> Sequence[bytes]:
         """The two tools, and those that the user pinned."""
-        return [*self._two_tools, *self._pins.definitions()] if self._pins else self._two_tools
+        return [*self.two_tools, *self._pins.definitions()] if self._pins else self.two_tools
 
     def awaited(self) -> list[ServerEntry]:
         """The servers of pinned tools that nobody knows yet. Those that are known are not started for a list."""
@@ -73,7 +73,8 @@ class ProxyFace(Face):
         return None if target is None else target.definition
 
     @cached_property
-    def _two_tools(self) -> list[bytes]:
+    def two_tools(self) -> list[bytes]:
+        """The definitions of `open_toolbox` and `use_tool`."""
         boxes = [Box(name) for name in self.catalog.toolboxes]
         return [encode(_open_toolbox_tool(names(boxes, room=ROOM_FOR_NAMES))), encode(_USE_TOOL)]
 

@@ -14,9 +14,9 @@ import asyncio
 import contextlib
 from typing import Final
 
-KEPT_BYTES: Final = 8 * 1024 * 1024
+KEPT_BYTES: Final = 4 * 1024 * 1024
 # Blocks of this size and more are mapped one by one, and go back at once when they are free.
-MAPPED_FROM: Final = 4 * 1024 * 1024
+MAPPED_FROM: Final = 2 * 1024 * 1024
 
 # A moment after a message of more than `KEPT_BYTES`; further ones may follow it.
 GIVE_BACK_AFTER: Final = 1.0
@@ -54,3 +54,11 @@ def _give_back() -> None:
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(KEPT_BYTES)
+
+
+def give_back() -> None:
+    """Return to the system what is free, in whichever arena: threads have their own, which nobody trims."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,273 @@
+"""`mcp-workbench tokens`: what tools cost an agent, as a flat list and here.
+
+Owns the report and its table. Counting is `economy.costs`, the page `tokens_page`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.cli.complain import FAILED, complain, remark
+from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.screen import Part, Screen, Style, stdout
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.economy.costs import Cost, Opened, cost, opened
+from mcp_workbench.economy.forms import Form
+from mcp_workbench.economy.ladder import tokens
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.proxy import ProxyFace
+from mcp_workbench.face.view import View
+from mcp_workbench.serving import LOCAL_PRINCIPAL
+
+# Servers that start at the same time.
+MOST_AT_ONCE: Final = 8
+FORMS: Final = tuple(form.value for form in Form)
+
+CONNECT = Flag("connect", None, "start the servers that nobody knows yet, and ask what they offer")
+HTML = Flag("html", "FILE", "write the same as a page with a chart")
+
+ABOUT = """
+Shows what the tools of every toolbox and server cost an agent, in tokens (bytes / 4): as a flat list, which a client
+without the workbench carries through every conversation, in each form that open_toolbox can show them in, and as a
+toolbox is opened within its budget. From what is known of servers; with --connect the others are started and asked.
+
+Exit status: 0, or 1 when a server that was to be asked failed.
+"""
+
+
+class ServerCost(Struct):
+    """One server; `cost` is None while nobody knows it."""
+
+    name: str
+    cost: Cost | None
+
+
+class ToolboxCost(Struct):
+    """One toolbox: its servers, all that is known of them together, and what opening it costs."""
+
+    name: str
+    servers: list[ServerCost]
+    cost: Cost
+    opened: Opened
+    budget: int | None
+
+
+class Report(Struct):
+    """Everything, with what each conversation pays from the start: the two tools, and the instructions."""
+
+    config: str
+    two_tools: int
+    instructions: int
+    toolboxes: list[ToolboxCost]
+
+    @property
+    def flat(self) -> int:
+        """What the list of all tools would cost."""
+        return sum(toolbox.cost.flat for toolbox in self.toolboxes)
+
+    @property
+    def tools(self) -> int:
+        """How many tools are known."""
+        return sum(toolbox.cost.tools for toolbox in self.toolboxes)
+
+    @property
+    def start(self) -> int:
+        """What every conversation pays here."""
+        return self.two_tools + self.instructions
+
+    @property
+    def saved(self) -> float:
+        """The part of the flat list that a conversation does not start with; 0 where it is the other way round."""
+        return max(0.0, 1 - self.start / self.flat) if self.flat else 0.0
+
+    @property
+    def unknown(self) -> list[str]:
+        """Servers that nobody knows yet, as `toolbox/server`."""
+        return [f"{box.name}/{server.name}" for box in self.toolboxes for server in box.servers if server.cost is None]
+
+
+def measure(config: WorkbenchConfig, face: ProxyFace) -> Report:
+    """Count what is known now."""
+    toolboxes = []
+    for name, servers in face.catalog.toolboxes.items():
+        known = {server: face.shelves.tools([entry]) for server, entry in servers.items() if entry.recall() is not None}
+        together = [tool for tools in known.values() for tool in tools]
+        own = config.toolboxes[name].budget
+        budget = (config.budget if own is None else own) or None
+        costs = [ServerCost(server, cost(known[server]) if server in known else None) for server in servers]
+        toolboxes.append(ToolboxCost(name, costs, cost(together), opened(together, budget), budget))
+    if face.shelves.is_summary_missing:
+        face.shelves.summarise()
+    view = View(LOCAL_PRINCIPAL)
+    two_tools = sum(tokens(definition.decode()) for definition in face.two_tools)
+    return Report(config.path, two_tools, tokens(face.instructions(view)), toolboxes)
+
+
+def run(parsed: Parsed) -> int:
+    """Measure and show; the exit status."""
+    config = configuration(parsed, parsed.positional(0))
+    log_for(parsed, config)
+    engine = Engine(config, use_cache=True)
+    failures = connect(engine) if parsed.has("connect") else {}
+    report = measure(config, engine.face)
+    screen = stdout()
+    if parsed.has("json"):
+        screen.json(as_json(report))
+    else:
+        show(screen, report)
+        screen.flush()
+    page = parsed.value("html")
+    if page is not None:
+        from mcp_workbench.cli.tokens_page import written
+
+        try:
+            Path(page).write_text(written(report), encoding="utf-8")
+        except OSError as failure:
+            return complain(f"`{page}` cannot be written: {failure.strerror}", status=FAILED)
+        remark("note", f"the page is {page}")
+    redactor = Redactor(config.secrets)
+    for place, error in failures.items():
+        remark("warning", f"{place}: {redactor.text(error.message.partition(chr(10))[0])}")
+    return FAILED if failures else 0
+
+
+COMMAND = Command("tokens [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, HTML, DEBUG), run, takes=1)
+
+
+def connect(engine: Engine) -> dict[str, WorkbenchError]:
+    """Have every server that nobody knows yet say what it offers; what failed, by `toolbox/server`."""
+    unknown = [entry for entry in engine.face.catalog.entries() if entry.recall() is None]
+    places = asyncio.Semaphore(MOST_AT_ONCE)
+    failures: dict[str, WorkbenchError] = {}
+
+    async def meet(entry: ServerEntry) -> None:
+        async with places:
+            try:
+                connection = await engine.listed(entry)
+            except WorkbenchError as error:
+                failures[f"{entry.toolbox}/{entry.name}"] = error
+            else:
+                connection.request_stop()
+
+    async def meet_all() -> None:
+        await asyncio.gather(*map(meet, unknown))
+
+    if unknown:
+        engine.run(meet_all)
+    return failures
+
+
+def show(screen: Screen, report: Report) -> None:
+    """The table, and what it comes down to."""
+    rows: list[list[Part]] = []
+    for toolbox in report.toolboxes:
+        known = any(server.cost for server in toolbox.servers)
+        within = f"{toolbox.opened.tokens:,} {toolbox.opened.form}" if toolbox.cost.tools else ""
+        rows.append([(toolbox.name, "name"), *(_cells(toolbox.cost, "strong") if known else _UNKNOWN), within])
+        for server in toolbox.servers:
+            rows.append([f"  {server.name}", *(_cells(server.cost, "plain") if server.cost else _UNKNOWN), ""])
+    screen.table(*_aligned(["", "tools", "flat list", *FORMS, "opened"], rows))
+    screen.blank()
+    for line in said(report):
+        screen.line(line)
+
+
+def said(report: Report) -> list[str]:
+    """What it comes down to, in sentences."""
+    lines = [
+        f"Every conversation starts with {report.start:,} tokens: {report.two_tools:,} for two tools, "
+        f"{report.instructions:,} for the instructions."
+    ]
+    if report.flat:
+        saved = f"; that is {percent(report.saved)} less to start with" if report.saved else ""
+        lines.append(f"As a flat list {report.tools:,} tools would be {report.flat:,} tokens{saved}.")
+    opening = [toolbox.opened.tokens for toolbox in report.toolboxes if toolbox.cost.tools]
+    if opening:
+        lines.append(f"Opening a toolbox costs {sum(opening) // len(opening):,} on average, {max(opening):,} at most.")
+    if report.unknown:
+        count = len(report.unknown)
+        lines.append(
+            f"Not counted: {count} server{'s' * (count > 1)} that nobody knows yet ({', '.join(report.unknown[:5])}"
+            f"{', …' if count > 5 else ''}); --connect asks them."
+        )
+    return lines
+
+
+def percent(part: float) -> str:
+    """A part as people read it. 99.96 % is not 100 %."""
+    return f"{min(part * 100, 99.9):.1f} %" if part > 0.99 else f"{part * 100:.0f} %"
+
+
+def in_short(report: Report) -> str | None:
+    """One line for `check`; None where nothing is known."""
+    if not report.flat:
+        return None
+    known = f" ({len(report.unknown)} servers not counted)" if report.unknown else ""
+    return f"{report.start:,} tokens to start with, {report.flat:,} as a flat list{known}"
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "config": report.config,
+        "unit": "bytes / 4",
+        "twoTools": report.two_tools,
+        "instructions": report.instructions,
+        "start": report.start,
+        "tools": report.tools,
+        "flat": report.flat,
+        "saved": round(report.saved, 4),
+        "unknown": report.unknown,
+        "toolboxes": [
+            {
+                "name": toolbox.name,
+                **_counted(toolbox.cost),
+                "opened": {
+                    "form": toolbox.opened.form,
+                    "tokens": toolbox.opened.tokens,
+                    "tools": toolbox.opened.shown,
+                    "budget": toolbox.budget,
+                },
+                "servers": [
+                    {"name": server.name, **(_counted(server.cost) if server.cost else {"tools": None})}
+                    for server in toolbox.servers
+                ],
+            }
+            for toolbox in report.toolboxes
+        ],
+    }
+
+
+def _counted(cost: Cost) -> dict[str, Any]:
+    return {"tools": cost.tools, "flat": cost.flat, "forms": cost.forms}
+
+
+_UNKNOWN: Final[list[Part]] = [("?", "dim"), *([""] * (len(FORMS) + 1))]
+
+
+def _cells(cost: Cost, style: Style) -> list[Part]:
+    numbers = [cost.tools, cost.flat, *(cost.forms[form] for form in FORMS)]
+    return [(f"{number:,}", style) for number in numbers]
+
+
+def _aligned(header: list[str], rows: list[list[Part]]) -> tuple[list[str], list[list[Part]]]:
+    """Numbers and their headings to the right; the first and the last column are words."""
+    texts = [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in rows]
+    widths = [max([len(header[column]), *(len(row[column]) for row in texts)]) for column in range(len(header))]
+    numbers = range(1, len(header) - 1)
+    return (
+        [title.rjust(widths[column]) if column in numbers else title for column, title in enumerate(header)],
+        [[_padded(cell, widths[n]) if n in numbers else cell for n, cell in enumerate(row)] for row in rows],
+    )
+
+
+def _padded(cell: Part, width: int) -> Part:
+    return cell.rjust(width) if isinstance(cell, str) else (cell[0].rjust(width), cell[1])
