@@ -37,6 +37,9 @@ ASK_AGAIN_AFTER: Final = 30.0
 # How long a search through everything waits for servers that nobody knows yet. Downloads by `npx` or `uvx` take longer;
 # what is found without them is better than a client that has given up.
 SEARCH_PATIENCE: Final = 10.0
+# A server that was started only to say what it offers is stopped again after this long, unless somebody calls it: an
+# agent that looks through fifty servers uses one of them, and that soon.
+LISTED_STAYS: Final = 60.0
 # A catalogue that changes while it is indexed is indexed again, but not for ever.
 MOST_PREPARATIONS: Final = 3
 NOBODY_ASKED: Final = "`requestState` belongs to no question that was asked here; send the request anew, without it"
@@ -250,10 +253,14 @@ class Router:
 
         async def ask(entry: ServerEntry) -> None:
             async with places:
+                connection = self.connection(entry, call)
+                starts = connection.starts
                 try:
-                    await self._open_server(self.connection(entry, call), starts_known=False)
+                    await self._open_server(connection, starts_known=False)
                 except WorkbenchError as error:
                     failures[entry.toolbox, entry.name] = entry.last_error = error
+                if connection.starts > starts and not connection.traffic.call_count:
+                    connection.linger(LISTED_STAYS)
 
         self.face.recalled(entries)
         unknown = [entry for entry in entries if entry.offer is None or entry.failure is not None]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench import router
+from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.economy.index import Index
 from mcp_workbench.errors import DownstreamError
 from tests.economy.shelf import Server, shelf, text_of, tool
@@ -178,6 +179,24 @@ async def test_many_unknown_servers_are_not_started_all_at_once(tmp_path: Path) 
         assert sum(server.starts for server in servers.values()) == router.STARTS_AT_ONCE
         gate.set()
         assert "dev/server29/tool29" in text_of(await call.result())
+
+
+async def test_servers_that_were_started_for_a_search_go_again_unless_they_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router, "LISTED_STAYS", 0.3)
+    every = boxes()
+    async with shelf(tmp_path, every) as seen:
+        await seen.said(query="read a file")
+        await seen.use("dev/files/read_file", {"path": "x"})
+        states = {}
+        while len(states) < 4 or list(states.values()).count(State.STOPPED) < 3:
+            await asyncio.sleep(0.02)
+            states = {each.label: each.state for each in seen.gateway.pool.connections()}
+        assert states.pop("dev/files") is State.READY
+        assert set(states.values()) == {State.STOPPED}
+        await seen.use("dev/git/log")
+        assert (every["dev"]["git"].starts, every["dev"]["files"].starts) == (2, 1)
 
 
 async def test_thirty_broken_servers_do_not_break_the_budget(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import struct
 import sys
 import threading
 import time
+from io import BufferedReader
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ LIES = (
     b"data: [1,2]\n\n\xef\xbb\xbfdata: {}\n\ndata: \xff\xfe\n\n\r\r\n\n"
 )
 STREAM_SECONDS = 600
+# Connections that are not used are closed.
+IDLE_SECONDS = 0.5
 
 
 class Hangup(Exception):
@@ -70,7 +73,7 @@ class _Visit:
 
     def __init__(self, server: BadServer, sessions: set[str], connection: socket.socket) -> None:
         self.server, self.sessions, self.socket = server, sessions, connection
-        self.file = connection.makefile("rb")
+        self.file = BufferedReader(socket.SocketIO(connection, "rb"))
 
     def run(self) -> None:
         try:
@@ -83,9 +86,12 @@ class _Visit:
             self.socket.close()
 
     def _serve_one(self) -> bool:
-        if not self.file.peek(1)[:1].isalpha():  # type: ignore[attr-defined]
+        self.socket.settimeout(IDLE_SECONDS)
+        found = self.file.peek(1)[:1]
+        self.socket.settimeout(None)
+        if not found.isalpha():
             # Somebody speaks TLS, or something else.
-            self.socket.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+            self.socket.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" if found else b"")
             return False
         first = self.file.readline().decode("latin-1").split()
         if len(first) < 2:

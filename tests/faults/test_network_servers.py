@@ -220,15 +220,21 @@ async def test_encryption_that_does_not_come_about_is_told(faults: Faults) -> No
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
 async def test_failures_while_it_is_met_or_listed_are_told_to_whoever_waits(faults: Faults, method: str) -> None:
     async with remote(faults) as there:
-        async with playing(faults, there, timeout=5, startupTimeout=2) as stage:
-            for fault, words in (({"status": 500, "body": "boom"}, "boom"), ({"hang": True}, "")):
+        settings = {"timeout": 5, "startupTimeout": 2}
+        servers = {"remote": there.entry(**settings), "new": there.entry(url=f"{there.url}?new", **settings)}
+        async with faults.serving(servers) as stage:
+            await stage.value("remote", "count")
+            await stage.remember()
+            for fault, words in (({"status": 500, "body": "boom"}, "boom"), ({"hang": True}, "within 2 s")):
                 there.does(on=[method], **fault)
                 opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
                 await stage.others_work()
-                (entry,) = (await opening.result())["structuredContent"]["unavailable"]
-                assert entry["server"] == "remote" and words in entry["reason"]
+                reasons = (await opening.result())["structuredContent"]["unavailable"]
+                (reason,) = (entry["reason"] for entry in reasons if entry["server"] == "new")
+                assert words in reason or "no answer in time" in reason
             await works(stage, there)
             assert await stage.unavailable() == {}
+            assert await stage.value("new", "echo", {"n": 1}) == {"n": 1}
 
 
 async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(faults: Faults) -> None:

@@ -27,19 +27,17 @@ class Vitals:
     resident_bytes: int
 
     def leftovers(self, before: Vitals, kept_bytes: int = 0) -> list[str]:
-        """What there is more of, or less, than before; `kept_bytes` is what the C library may keep of large messages."""
+        """What there is more of than before, or a process less; `kept_bytes` is what the C library may keep of large messages."""
         found = []
         if self.processes != before.processes:
             found.append(
                 f"processes: more\n{describe(self.processes - before.processes)}\n"
                 f"  fewer {sorted(before.processes - self.processes)}"
             )
-        if self.descriptors != before.descriptors:
-            found.append(
-                f"descriptors: more {dict(self.descriptors - before.descriptors)}, "
-                f"fewer {dict(before.descriptors - self.descriptors)}"
-            )
-        if self.tasks != before.tasks:
+        # Fewer is no leak: a connection that was kept for later may have been closed meanwhile.
+        if more := self.descriptors - before.descriptors:
+            found.append(f"descriptors: more {dict(more)}")
+        if self.tasks > before.tasks:
             found.append(f"tasks: {self.tasks}, before {before.tasks}")
         if self.resident_bytes > before.resident_bytes * MEMORY_RATIO + kept_bytes:
             found.append(f"memory: {self.resident_bytes:,} bytes, before {before.resident_bytes:,}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.json import decode
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.cli.complain import FAILED, complain, remark
@@ -19,11 +20,13 @@ from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.economy.costs import Cost, Opened, cost, opened
+from mcp_workbench.economy.costs import Cost, cost, flat_cost
 from mcp_workbench.economy.forms import Form
 from mcp_workbench.economy.ladder import tokens
 from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.opening import opened
 from mcp_workbench.face.proxy import ProxyFace
+from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
@@ -48,6 +51,14 @@ class ServerCost(Struct):
 
     name: str
     cost: Cost | None
+
+
+class Opened(Struct):
+    """What opening a toolbox costs: the form that fits, and how many tools the first answer has."""
+
+    form: str
+    tokens: int
+    shown: int
 
 
 class ToolboxCost(Struct):
@@ -103,12 +114,18 @@ def measure(config: WorkbenchConfig, face: ProxyFace) -> Report:
         own = config.toolboxes[name].budget
         budget = (config.budget if own is None else own) or None
         costs = [ServerCost(server, cost(known[server]) if server in known else None) for server in servers]
-        toolboxes.append(ToolboxCost(name, costs, cost(together), opened(together, budget), budget))
+        toolboxes.append(ToolboxCost(name, costs, cost(together), _opened(face, name), budget))
     if face.shelves.is_summary_missing:
         face.shelves.summarise()
     view = View(LOCAL_PRINCIPAL)
     two_tools = sum(tokens(definition.decode()) for definition in face.two_tools)
     return Report(config.path, two_tools, tokens(face.instructions(view)), toolboxes)
+
+
+def _opened(face: ProxyFace, toolbox: str) -> Opened:
+    made, result = opened(face.catalog, face.shelves, OpenRequest(toolbox), {}, [])
+    text: str = decode(result)["content"][0]["text"]
+    return Opened(made.form.value, tokens(text), len(made.shown))
 
 
 def run(parsed: Parsed) -> int:
@@ -206,12 +223,17 @@ def percent(part: float) -> str:
     return f"{min(part * 100, 99.9):.1f} %" if part > 0.99 else f"{part * 100:.0f} %"
 
 
-def in_short(report: Report) -> str | None:
-    """One line for `check`; None where nothing is known."""
-    if not report.flat:
+def in_short(config: WorkbenchConfig) -> str | None:
+    """One line for `check`, from what is known; None where that is nothing."""
+    face = Engine(config, use_cache=True).face
+    entries = list(face.catalog.entries())
+    unknown = sum(entry.recall() is None for entry in entries)
+    flat = flat_cost(face.shelves.tools(entries))
+    if not flat:
         return None
-    known = f" ({len(report.unknown)} servers not counted)" if report.unknown else ""
-    return f"{report.start:,} tokens to start with, {report.flat:,} as a flat list{known}"
+    start = sum(map(tokens, (*(each.decode() for each in face.two_tools), face.instructions(View(LOCAL_PRINCIPAL)))))
+    uncounted = f" ({unknown} server{'s' * (unknown > 1)} not counted)" if unknown else ""
+    return f"{start:,} tokens to start with, {flat:,} as a flat list{uncounted}; mcp-workbench tokens tells more"
 
 
 def as_json(report: Report) -> dict[str, Any]:

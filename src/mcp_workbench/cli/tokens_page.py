@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --line: #dfe4ea; --back: #fbfcfd; --card: #ffffff;
-  --flat: #c2cad6; --full: #f0a35c; --opened: #1f7a8c; --good: #16734a; }
+  --flat: #c2cad6; --opened: #1f7a8c; --good: #16734a; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #9aa6b5; --line: #2c3540; --back: #12171d;
-  --card: #1a2129; --flat: #465262; --full: #b9742f; --opened: #49b3c6; --good: #5cc792; } }
+  --card: #1a2129; --flat: #465262; --opened: #49b3c6; --good: #5cc792; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 66rem; padding: 2rem 1.25rem 4rem; background: var(--back); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -30,14 +30,18 @@ figure { margin: 0; } .legend { display: flex; gap: 1.25rem; flex-wrap: wrap; ma
 .legend i { display: inline-block; width: .8rem; height: .8rem; border-radius: .2rem; margin-right: .4rem; }
 .row { display: grid; grid-template-columns: minmax(6rem, 14rem) 1fr; gap: .25rem 1rem; align-items: center;
   padding: .5rem 0; border-top: 1px solid var(--line); }
-.row > strong { overflow-wrap: anywhere; font-weight: 600; } .row small { display: block; color: var(--soft); }
+.row > strong { overflow-wrap: anywhere; font-weight: 600; } .row small { display: block; color: var(--soft);
+  font-weight: 400; }
+.forms .row { grid-template-columns: minmax(6rem, 9rem) 1fr; padding: .15rem 0; border: 0; }
+.forms .row > strong { font-weight: 400; }
+@media (max-width: 40rem) { .row { grid-template-columns: 1fr; } }
 .bar { display: flex; align-items: center; gap: .5rem; height: 1.35rem; font-size: .85rem;
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bar div { height: .85rem; border-radius: 0 .25rem .25rem 0; min-width: 2px; flex: none; }
 .flat { background: var(--flat); } .opened { background: var(--opened); }
 .scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: .75rem; background: var(--card); }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .4rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+table { border-collapse: collapse; width: 100%; font-size: .82rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .5rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 500; } tr:last-child td { border-bottom: 0; }
 td:first-child, th:first-child { text-align: left; } tr.box td { font-weight: 600; }
 tr:not(.box) td:first-child { padding-left: 1.75rem; } td.none { color: var(--soft); }
@@ -68,7 +72,13 @@ def written(report: Report) -> str:
 {"".join(_bars(report.toolboxes))}
 <figcaption>A flat list is carried through every conversation; a toolbox is opened only when it is needed.</figcaption>
 </figure>
-<h2>In every form</h2>
+<h2>All known tools, form by form</h2>
+<figure class="forms">
+{"".join(_form_bars(report))}
+<figcaption><code>open_toolbox</code> uses the longest form that fits the budget; <code>detail</code> asks for another.
+</figcaption>
+</figure>
+<h2>Every toolbox and server in every form</h2>
 <div class="scroll"><table>
 <thead><tr>{_heads()}</tr></thead>
 <tbody>
@@ -109,6 +119,17 @@ def _bars(toolboxes: list[ToolboxCost]) -> Iterable[str]:
             f"<div>{_bar('flat', toolbox.cost.flat / most, f'{toolbox.cost.flat:,}')}"
             f"{_bar('opened', toolbox.opened.tokens / most, opened)}</div></div>\n"
         )
+
+
+def _form_bars(report: Report) -> Iterable[str]:
+    from mcp_workbench.cli.tokens import FORMS
+
+    costs = {"flat list": report.flat}
+    costs |= {form: sum(toolbox.cost.forms[form] for toolbox in report.toolboxes) for form in FORMS}
+    most = max(costs.values()) or 1
+    for form, tokens in costs.items():
+        bar = _bar("flat" if form == "flat list" else "opened", tokens / most, f"{tokens:,}")
+        yield f'<div class="row"><strong>{form}</strong><div>{bar}</div></div>\n'
 
 
 def _bar(kind: str, part: float, label: str) -> str:

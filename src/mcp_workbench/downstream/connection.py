@@ -133,6 +133,13 @@ class Connection:
         """Start the server without waiting for it. Should that fail, the next use says so."""
         self._start()
 
+    def linger(self, seconds: float) -> None:
+        """Nobody has called it yet: without a call it may go after these seconds, if not before."""
+        idle = self.config.idle_timeout
+        if idle is not None and seconds < idle:
+            self.traffic.last_used = self._loop.time() - idle + seconds
+            self._wake.set()
+
     def request_stop(self) -> None:
         """End the server, whatever its owner task is waiting for: the handshake, a list that never comes, a call."""
         if self.state in (State.STARTING, State.READY) and self._task is not None:

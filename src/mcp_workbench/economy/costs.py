@@ -1,4 +1,4 @@
-"""What tools cost an agent, in tokens: as a flat list, in every form, and opened within a budget.
+"""What tools cost an agent, in tokens: as a flat list, and in every form.
 
 Owns the counting. Refuses to know where tools come from and how the numbers are shown.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mcp_workbench.economy.forms import Form, show
-from mcp_workbench.economy.ladder import listing, tokens
+from mcp_workbench.economy.ladder import tokens
 from mcp_workbench.economy.tool import Tool
 
 
@@ -22,27 +22,18 @@ class Cost(msgspec.Struct, frozen=True):
     forms: dict[str, int]
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """What opening a toolbox costs: the form that fits, and how many tools the first page has."""
-
-    form: str
-    tokens: int
-    shown: int
-
-
 def cost(tools: Sequence[Tool]) -> Cost:
     """What these tools cost in each form."""
     return Cost(
         tools=len(tools),
-        flat=sum(tokens(_minified(tool.definition)) for tool in tools),
+        flat=flat_cost(tools),
         forms={form.value: sum(tokens(show(tool, form).text) for tool in tools) for form in Form},
     )
 
 
-def opened(tools: Sequence[Tool], budget: int | None) -> Opened:
-    """What it costs to open them as one toolbox."""
-    made = listing(tools, budget=budget)
-    return Opened(made.form.value, made.tokens, len(made.shown))
+def flat_cost(tools: Sequence[Tool]) -> int:
+    """What their definitions cost in a client's list of tools."""
+    return sum(tokens(_minified(tool.definition)) for tool in tools)
 
 
 def _minified(definition: bytes) -> str:

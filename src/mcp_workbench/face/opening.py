@@ -88,6 +88,17 @@ def opened_result(
     changed: list[str],
 ) -> bytes:
     """The tools of one toolbox in the longest form that fits its budget, and what is not available and why."""
+    return opened(catalog, shelves, request, failures, changed)[1]
+
+
+def opened(
+    catalog: Catalog,
+    shelves: Shelves,
+    request: OpenRequest,
+    failures: Failures,
+    changed: list[str],
+) -> tuple[Listing, bytes]:
+    """The same, with what was listed in it."""
     from mcp_workbench.economy.forms import Form
     from mcp_workbench.economy.ladder import listing
 
@@ -124,7 +135,7 @@ def opened_result(
         also = listed(more)
         if (also.form, len(also.shown)) == (made.form, len(made.shown)):
             made, beside = also, more
-    return _opened(made, beside, is_error=len(failures) == len(entries))
+    return made, _opened(made, beside, is_error=len(failures) == len(entries))
 
 
 def _opened(made: Listing, beside: dict[str, object], *, is_error: bool) -> bytes:

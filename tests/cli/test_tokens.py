@@ -1,0 +1,127 @@
+"""`mcp-workbench tokens`: the table, the JSON and the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import run
+from tests.support.workbench import scripted_entry, write_config
+
+FORMS = ["full", "lean", "text", "clipped", "sentence", "arguments", "names"]
+
+
+def config(folder: Path, **settings: Any) -> Path:
+    boxes = {
+        "desk": {"notes": scripted_entry("--tool-names", "read,write"), "clock": scripted_entry("--tool-names", "now")},
+        "lab <b>": {"many": scripted_entry("--tools", 40)},
+    }
+    return write_config(folder, boxes, **settings)
+
+
+def test_servers_that_nobody_knows_are_said_and_nothing_is_started(tmp_path: Path) -> None:
+    status, shown, complaints = run("tokens", config(tmp_path))
+    assert (status, complaints) == (0, "")
+    assert re.search(r"^  notes +\?$", shown, re.MULTILINE)
+    assert "Not counted: 3 servers that nobody knows yet (desk/notes, desk/clock, lab <b>/many)" in shown
+    assert "flat list 0" not in shown
+
+
+def test_what_every_toolbox_and_server_costs_in_every_form(tmp_path: Path) -> None:
+    path = config(tmp_path)
+    status, shown, complaints = run("tokens", "--connect", path)
+    assert (status, complaints) == (0, "")
+    lines = shown.splitlines()
+    assert lines[0].split() == ["TOOLS", "FLAT", "LIST", *(form.upper() for form in FORMS), "OPENED"]
+    desk = next(line for line in lines if line.startswith("desk"))
+    assert desk.split()[1] == "3"
+    assert desk.endswith(" full")
+    assert "Every conversation starts with " in shown
+    assert re.search(r"As a flat list 43 tools would be [\d,]+ tokens; that is \d+ % less to start with\.", shown)
+    # From now on they are known.
+    again = run("tokens", path)
+    assert again.stdout == shown
+
+
+def test_the_same_as_json_adds_up(tmp_path: Path) -> None:
+    path = config(tmp_path, budget=500)
+    status, shown, complaints = run("tokens", "--json", "--connect", path)
+    assert (status, complaints) == (0, "")
+    report = json.loads(shown)
+    assert report["config"] == str(path)
+    assert (report["tools"], report["unknown"]) == (43, [])
+    assert report["start"] == report["twoTools"] + report["instructions"]
+    assert 200 < report["twoTools"] < 270
+    assert report["flat"] == sum(box["flat"] for box in report["toolboxes"])
+    assert report["saved"] == pytest.approx(1 - report["start"] / report["flat"], abs=1e-4)
+    for box in report["toolboxes"]:
+        assert box["flat"] == sum(server["flat"] for server in box["servers"])
+        for form in FORMS:
+            assert box["forms"][form] == sum(server["forms"][form] for server in box["servers"])
+        assert box["opened"]["tokens"] <= box["opened"]["budget"] == 500
+    lab = report["toolboxes"][1]
+    assert lab["forms"]["full"] > lab["forms"]["sentence"] > lab["forms"]["names"]
+
+
+def test_a_server_that_fails_is_told_and_the_others_are_counted(tmp_path: Path) -> None:
+    boxes = {"desk": {"good": scripted_entry("--tools", 2), "bad": scripted_entry("--exit-at-start", 3)}}
+    status, shown, complaints = run("tokens", "--connect", write_config(tmp_path, boxes))
+    assert status == 1
+    assert complaints.startswith("warning: desk/bad: ")
+    assert re.search(r"^  good +2 ", shown, re.MULTILINE)
+    assert re.search(r"^  bad +\?$", shown, re.MULTILINE)
+
+
+class Page(HTMLParser):
+    """Every tag and attribute of a page, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def test_the_page_stands_alone_and_shows_every_toolbox(tmp_path: Path) -> None:
+    target = tmp_path / "cost.html"
+    status, _, complaints = run("tokens", "--connect", "--html", target, config(tmp_path))
+    assert (status, complaints) == (0, f"note: the page is {target}\n")
+    text = target.read_text(encoding="utf-8")
+    page = Page(text)
+    loading = {"src", "href", "srcset", "data", "action"}
+    assert not [
+        tag for tag, attributes in page.tags if tag in ("script", "link", "img", "iframe") or loading & {*attributes}
+    ]
+    assert "url(" not in text and "@import" not in text and "http" not in text.lower()
+    # A name is text, whatever is in it.
+    assert "lab <b>" in page.said
+    assert ("b", {}) not in [each for each in page.tags if each[0] == "b"][3:]
+    for expected in ("desk", "notes", "clock", "many", *FORMS):
+        assert expected in page.said
+    widths = [float(found) for found in re.findall(r"width:([\d.]+)%", text)]
+    assert widths and all(0 <= width <= 80 for width in widths)
+
+
+def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    status, _, complaints = run("tokens", "--html", tmp_path / "no" / "such" / "folder.html", config(tmp_path))
+    assert status == 1
+    assert "cannot be written" in complaints
+
+
+def test_check_says_in_short_what_is_known(tmp_path: Path) -> None:
+    path = config(tmp_path)
+    assert "context" not in run("check", path).stdout
+    run("tokens", "--connect", path)
+    shown = run("check", path).stdout
+    assert re.search(r"^context: \d+ tokens to start with, [\d,]+ as a flat list; ", shown, re.MULTILINE)
