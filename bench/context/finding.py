@@ -65,7 +65,8 @@ def reach(index: Index, catalogue: Sequence[Listed], asked: Sequence[Need], coun
         right = ready or [tool for tool in made.near if keys[tool.path] in need.gold[0]]
         shown += bool(ready)
         if right and not any(tool not in made.incomplete for tool in ready):
-            cost += count(json.dumps({"tools": [right[0].path]})) + count(show(right[0], Form.FULL).text)
+            shown_whole = f'{{"tools":[{show(right[0], Form.FULL).text}]}}'
+            cost += count(json.dumps({"tools": [right[0].path]})) + count(shown_whole)
         costs.append(cost)
         if right:
             found_costs.append(cost)

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
+import msgspec
+
 from bench.context.data import Count, Listed
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.economy.forms import Form, show
-from mcp_workbench.economy.ladder import DEFAULT_BUDGET, listing, render
+from mcp_workbench.economy.ladder import DEFAULT_BUDGET, tokens
+from mcp_workbench.face.opening import opened
+from mcp_workbench.face.request import OpenRequest
+from mcp_workbench.face.shelves import Shelves
+from mcp_workbench.protocol.handshake import ServerProfile
+
+_PROFILE = ServerProfile(
+    era="legacy", version="2025-11-25", capabilities=msgspec.Raw(b"{}"), server_info=msgspec.Raw(b"{}")
+)
 
 
 class Opened(NamedTuple):
@@ -26,14 +40,17 @@ class Opened(NamedTuple):
 
 
 def open_each(catalogue: Sequence[Listed], count: Count) -> Opened:
+    """Through the face itself, so that what an answer says beside its tools is counted too."""
     toolboxes: dict[str, list[Listed]] = {}
     for listed in catalogue:
         toolboxes.setdefault(listed.server, []).append(listed)
+    known, shelves = _known(toolboxes)
     costs, counted, forms = [], [], Counter[str]()
-    for name, tools in toolboxes.items():
-        made = listing([listed.tool(name) for listed in tools])
-        costs.append(made.tokens)
-        counted.append(count(render(made)))
+    for name in toolboxes:
+        made, result = opened(known, shelves, OpenRequest(name), {}, [])
+        text: str = msgspec.json.decode(result)["content"][0]["text"]
+        costs.append(tokens(text))
+        counted.append(count(text))
         forms[f"{made.form}, in pages" if made.cursor else made.form.value] += 1
     return Opened(
         toolboxes=len(toolboxes),
@@ -45,6 +62,20 @@ def open_each(catalogue: Sequence[Listed], count: Count) -> Opened:
         forms=dict(forms.most_common()),
         flat=sum(len(listed.tool().definition) for listed in catalogue) / 4,
     )
+
+
+def _known(toolboxes: Mapping[str, Sequence[Listed]]) -> tuple[Catalog, Shelves]:
+    """A catalogue in which every toolbox has one server, whose tools are known."""
+    configured = {
+        name: ToolboxConfig(name=name, description=f"The tools of {name}.", servers={name: ServerConfig(name=name)})
+        for name in toolboxes
+    }
+    store = ManifestStore(lambda: None)
+    catalogue = Catalog(WorkbenchConfig(path="bench", toolboxes=configured), store)
+    for name, tools in toolboxes.items():
+        definitions = {listed.name: msgspec.Raw(listed.tool(name).definition) for listed in tools}
+        catalogue.learn(catalogue.toolboxes[name][name], Offer(_PROFILE, {"tools": definitions}))
+    return catalogue, Shelves(catalogue, store)
 
 
 def per_tool(catalogue: Sequence[Listed], count: Count) -> dict[str, float]:

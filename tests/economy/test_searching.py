@@ -189,7 +189,7 @@ async def test_servers_that_were_started_for_a_search_go_again_unless_they_are_c
     async with shelf(tmp_path, every) as seen:
         await seen.said(query="read a file")
         await seen.use("dev/files/read_file", {"path": "x"})
-        states = {}
+        states: dict[str, State] = {}
         while len(states) < 4 or list(states.values()).count(State.STOPPED) < 3:
             await asyncio.sleep(0.02)
             states = {each.label: each.state for each in seen.gateway.pool.connections()}
@@ -271,9 +271,13 @@ async def test_a_server_that_was_given_up_is_not_found_and_costs_no_new_index(
     async with shelf(tmp_path, every) as seen:
         assert "home/weather/forecast" in await seen.said(query="weather")
         entry = seen.gateway.catalog.toolboxes["home"]["weather"]
+        (connection,) = (each for each in seen.gateway.pool.connections() if each.label == "home/weather")
+        connection.request_stop()
+        await connection.wait_stopped()
         every["home"]["weather"].failing = "gone"
         seen.gateway.catalog.withdraw(entry, DownstreamError("gone"))
-        assert "home/weather/forecast" not in await seen.said(query="weather")
+        text = await seen.said(query="weather")
+        assert "home/weather/forecast" not in text and "Not available: weather: gone" in text
         assert builds == [7]
 
 

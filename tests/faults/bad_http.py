@@ -107,9 +107,8 @@ class _Visit:
         message = json.loads(body)
         fault = self.server.faults().get("http", {})
         method = message.get("method", "")
-        if not fault.get("on") or method in fault["on"]:
-            if self._misbehave(fault, message, body):
-                return True
+        if (not fault.get("on") or method in fault["on"]) and self._misbehave(fault, message, body):
+            return True
         session = headers.get("mcp-session-id")
         if method not in ("initialize", "server/discover") and session is not None and session not in self.sessions:
             self._respond(404, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no such session"}}')
@@ -171,7 +170,9 @@ class _Visit:
 
     def _reset(self, when: str) -> None:
         if when == "middle":
-            self.socket.sendall(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n{"jso')
+            self.socket.sendall(
+                b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n{"jso'
+            )
         elif when == "stream":
             self.socket.sendall(_STREAM_HEAD + _chunk(b": hello\n\n") + b"40\r\ndata: {")
         time.sleep(0.05)

@@ -24,7 +24,11 @@ def start_family(folder: str) -> dict[str, int]:
     child = os.posix_spawnp(SLEEP[0], SLEEP, os.environ)
     (path / "child").write_text(str(child))
     # A grandchild below a shell that waits for it, as behind `npx`.
-    wrapper = ["sh", "-c", f'sleep 600 & echo $! > "{path}/wrapped.new"; mv "{path}/wrapped.new" "{path}/wrapped"; wait']
+    wrapper = [
+        "sh",
+        "-c",
+        f'sleep 600 & echo $! > "{path}/wrapped.new"; mv "{path}/wrapped.new" "{path}/wrapped"; wait',
+    ]
     os.posix_spawnp(wrapper[0], wrapper, os.environ)
     # One that ignores every polite signal.
     stubborn = ["sh", "-c", "trap '' TERM INT HUP; while :; do sleep 600; done"]
@@ -64,4 +68,3 @@ def start_daemon(path: Path, environment: dict[str, str] | None = None) -> None:
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     os.execvpe(SLEEP[0], SLEEP, os.environ if environment is None else environment)
-

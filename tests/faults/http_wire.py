@@ -20,7 +20,12 @@ READ_LIMIT = 1 << 27
 
 
 def written(
-    body: bytes, headers: dict[str, str] | None = None, *, verb: str = "POST", path: str = "/mcp", host: str = "127.0.0.1"
+    body: bytes,
+    headers: dict[str, str] | None = None,
+    *,
+    verb: str = "POST",
+    path: str = "/mcp",
+    host: str = "127.0.0.1",
 ) -> bytes:
     """A request as it goes over the wire."""
     fields = {
@@ -58,7 +63,9 @@ class Wire:
             head = await self.reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").strip().split("\r\n")
         self.status = int(first.split(" ")[1])
-        self.headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self.headers = {
+            name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+        }
         return self.status
 
     async def body(self) -> bytes:
@@ -183,7 +190,9 @@ class HttpConversation(Conversation):
         while chunk := await wire.chunk(None):
             *events, rest = (rest + chunk).split(b"\n\n")
             for event in events:
-                lines = [line.removeprefix(b"data:").strip() for line in event.split(b"\n") if line.startswith(b"data:")]
+                lines = [
+                    line.removeprefix(b"data:").strip() for line in event.split(b"\n") if line.startswith(b"data:")
+                ]
                 if data := b"\n".join(lines):
                     await self.take_line(data)
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from mcp_workbench.transport.memory import KEPT_BYTES
-from tests.faults.vitals import Vitals, processor_seconds, read_vitals
 from tests.faults.http_wire import HttpConversation
+from tests.faults.vitals import Vitals, processor_seconds, read_vitals
 from tests.support.client import Call, Conversation, Json, RawClient
 from tests.support.processes import command_line, descendants
 from tests.support.workbench import workbench_command, write_config

@@ -35,6 +35,7 @@ async def test_a_list_that_grows_to_ten_thousand_tools_is_known_whole_and_costs_
         await stage.open()
         assert await stage.value("bad", "grow", {"to": 10_000, "step": 100}) == {"tools": 10_000}
         await stage.others_work()
+
         # The list may have been fetched while it was growing; then it is fetched again.
         async def tools() -> int:
             found = (await stage.server_status())["tools"]

@@ -47,7 +47,7 @@ async def test_between_calls_the_next_use_starts_it_again(faults: Faults) -> Non
             os.kill(found["pid"], signal.SIGKILL)
             text = stage.process
             await text.wait_for(
-                lambda seen=round: text.stderr.count("killed by SIGKILL") > seen,  # type: ignore[misc]
+                lambda seen=round, text=text: text.stderr.count("killed by SIGKILL") > seen,  # type: ignore[misc]
                 "word of it in the log",
             )
             assert (await stage.server_status())["state"] == "backoff"
@@ -57,9 +57,11 @@ async def test_between_calls_the_next_use_starts_it_again(faults: Faults) -> Non
 @pytest.mark.parametrize(
     "when", [{"start": {}}, {"on": {"initialize": {}}}, {"on": {"tools/list": {}}}], ids=["start", "handshake", "list"]
 )
-async def test_at_its_start_whoever_waits_is_told_and_it_works_once_mended(faults: Faults, when: dict[str, object]) -> None:
+async def test_at_its_start_whoever_waits_is_told_and_it_works_once_mended(
+    faults: Faults, when: dict[str, dict[str, object]]
+) -> None:
     fault = {"exit": 4, "stderr": "cannot open the database\n"}
-    broken = {"start": fault} if "start" in when else {"on": {method: fault for method in when["on"]}}  # type: ignore[attr-defined]
+    broken = {"start": fault} if "start" in when else {"on": dict.fromkeys(when["on"], fault)}
     path = faults.write_faults(broken)
     async with faults.serving({"bad": bad_entry("--faults", path)}) as stage:
         opening = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})

@@ -77,7 +77,9 @@ async def test_one_client_over_stdio_mixes_ids_of_every_kind(faults: Faults) -> 
     async with faults.serving({"bad": bad_entry()}) as stage:
         ids: list[str | int] = [1000, "1000", "", "a b", "é", 2**53, -5, "null", "x" * 1000]
         calls = [
-            await stage.client.start("tools/call", {"name": "use_tool", "arguments": use("bad", "echo", {"n": n})}, id=id)
+            await stage.client.start(
+                "tools/call", {"name": "use_tool", "arguments": use("bad", "echo", {"n": n})}, id=id
+            )
             for n, id in enumerate(ids)
         ]
         for number, call in enumerate(calls):

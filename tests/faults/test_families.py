@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ async def test_everything_that_servers_started_ends_with_us(faults: Faults, end:
 
 @pytest.mark.parametrize("how", ["killed", "idle"])
 async def test_everything_a_server_started_ends_with_it(faults: Faults, how: str) -> None:
-    settings = {"idleTimeout": 0.5} if how == "idle" else {}
+    settings: dict[str, Any] = {"idleTimeout": 0.5} if how == "idle" else {}
     async with faults.serving({"bad": bad_entry(**settings)}) as stage:
         family = await family_of(stage)
         if how == "killed":

@@ -41,7 +41,9 @@ async def test_half_open_sockets_and_slow_lorises_are_dropped_and_hold_up_nobody
                 case 4:
                     await wire.send(head + b"\r\n\r\n" + body[:5])
                 case 5:
-                    await wire.send(head.replace(b"Content-Length: 40", b"Transfer-Encoding: chunked") + b"\r\n\r\n5\r\n{")
+                    await wire.send(
+                        head.replace(b"Content-Length: 40", b"Transfer-Encoding: chunked") + b"\r\n\r\n5\r\n{"
+                    )
         trickling = asyncio.create_task(_trickle(wires[1::6] + wires[4::6]))
         await stage.others_work()
         async with asyncio.timeout(LIMITS.head_seconds + LIMITS.keep_alive_seconds + BUSY):
@@ -201,7 +203,17 @@ async def test_wrong_types_forged_sessions_and_forged_states_are_refused(faults:
         client = stage.client
         assert isinstance(client, HttpConversation) and client.session_id is not None
         real = client.session_id
-        for forged in (real[:-1], real + "A", real.swapcase(), "", "null", "../../etc/passwd", "x" * 10_000, "0", "%00"):
+        for forged in (
+            real[:-1],
+            real + "A",
+            real.swapcase(),
+            "",
+            "null",
+            "../../etc/passwd",
+            "x" * 10_000,
+            "0",
+            "%00",
+        ):
             wire = await Wire.open(stage.port)
             for verb in ("POST", "GET", "DELETE"):
                 status, _ = await wire.ask(written(PING, {"Mcp-Session-Id": forged}, verb=verb))
@@ -253,7 +265,9 @@ async def test_a_client_that_does_not_read_is_dropped_and_no_other_is_held_up(fa
         if era == "legacy":
             assert isinstance(stage.client, HttpConversation) and stage.client.session_id is not None
             headers, meta = {"Mcp-Session-Id": stage.client.session_id}, {"progressToken": 1}
-        flood = use("bad", "flood", {"method": "notifications/progress", "progress": True, "count": 10_000, "pad": 1000})
+        flood = use(
+            "bad", "flood", {"method": "notifications/progress", "progress": True, "count": 10_000, "pad": 1000}
+        )
         for number in range(3):
             wire = await Wire.open(stage.port)
             raw = wire.writer.get_extra_info("socket")

@@ -103,7 +103,7 @@ async def works(stage: Stage, remote: Remote) -> None:
         if not result.get("isError"):
             assert result["structuredContent"] == {"n": 1}
             return
-    raise AssertionError(result)
+    raise AssertionError(result)  # type: ignore[possibly-undefined]
 
 
 STATUSES: list[tuple[Json, str, str]] = [
@@ -247,7 +247,10 @@ async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(faults: Faults)
 
 async def test_secrets_of_the_address_and_the_headers_are_in_no_error(faults: Faults) -> None:
     async with remote(faults) as there:
-        secret = {"headers": {"Authorization": "Bearer hunter2hunter2"}, "url": f"{there.url}?key=hunter2hunter2"}
+        secret: dict[str, Any] = {
+            "headers": {"Authorization": "Bearer hunter2hunter2"},
+            "url": f"{there.url}?key=hunter2hunter2",
+        }
         async with playing(faults, there, **secret) as stage:
             for fault in ({"status": 500, "body": "hunter2hunter2"}, {"status": 401}, {"reset": "before"}):
                 there.does(**fault)

@@ -7,6 +7,7 @@ the connection lives. The first answer counts, the rest is dropped and counted.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ async def test_a_flood_of_noise_holds_up_nothing_and_fills_no_log(faults: Faults
 
 
 # The same answer, cut up in ways that a reader must not mind.
-PIECES = {
+PIECES: dict[str, dict[str, Any]] = {
     "one byte at a time": {"latin1": f"{OK}\n", "piecewise": True},
     "with a carriage return": {"latin1": f"{OK}\r\n"},
     "with a byte order mark": {"latin1": f"\xef\xbb\xbf{OK}\n"},

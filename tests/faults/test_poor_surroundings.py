@@ -81,7 +81,9 @@ async def test_whichever_descriptor_is_the_one_too_many_nothing_is_left_of_the_s
             outcomes.append(reason is None)
             if reason is not None:
                 assert "too many open files" in reason.lower(), (room, reason)
-                await eventually(lambda: descendants(stage.pid) == below, what=f"as many processes, with {room} to spare")
+                await eventually(
+                    lambda: descendants(stage.pid) == below, what=f"as many processes, with {room} to spare"
+                )
             else:
                 resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (hard, hard))
                 await stage.failure("bad", "crash")
@@ -240,9 +242,12 @@ def test_no_deadline_depends_on_the_wall_clock() -> None:
         if name.startswith("demo/"):
             continue  # servers of their own, one of which is a clock
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                if (node.value.id, node.attr) in WALL_CLOCKS:
-                    found.add(name)
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and (node.value.id, node.attr) in WALL_CLOCKS
+            ):
+                found.add(name)
             if isinstance(node, ast.ImportFrom) and node.module == "time":
                 assert not {alias.name for alias in node.names} & {"time", "time_ns"}, name
     assert found <= set(MAY_TELL_THE_TIME), found - set(MAY_TELL_THE_TIME)

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.processes import describe, descendants, open_descriptors
+from tests.support.processes import descendants, describe, open_descriptors
 
 PAGE = 4096
 # What "memory is back" means.

@@ -181,11 +181,13 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._serve_next)
 
     def abort(self) -> None:
-        """Close at once; what is unsent is dropped, also what the kernel has taken: it would hold megabytes for minutes."""
+        """Close at once; what is unsent is dropped, also what the kernel has taken, which would stay for minutes."""
         unsent = self._transport.get_extra_info("socket")
         if unsent is not None:
             with contextlib.suppress(OSError):
                 unsent.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
+        if self.unsent_bytes > self._limits.unread_bytes:
+            give_back_soon(self._loop)
         self._transport.abort()
 
     def finish(self) -> None:

@@ -7,6 +7,7 @@ Owns events and their order; refuses to know which request they belong to.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import Final
 
@@ -14,6 +15,7 @@ from mcp_workbench.transport.http.server.exchange import STREAM_HEADERS
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, Outlet
 from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
+from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon
 
 # The stream that a plain GET opens.
 STANDALONE: Final = 0
@@ -134,6 +136,8 @@ class Stream:
 
     def forget(self) -> None:
         """Keep nothing."""
+        if self.kept_bytes > KEPT_BYTES:
+            give_back_soon(asyncio.get_running_loop())
         self._forget_beyond(0, 0)
 
     def _attach(self, outlet: Outlet, after: int) -> None:
