@@ -111,10 +111,25 @@ def run(parsed: Parsed) -> int:
     else:
         _show(screen, findings)
         screen.flush()
+        for text in _about_names(config):
+            remark("warning", text)
         if failed:
             return complain(f"{failed} of {len(findings)} servers failed", status=FAILED)
         remark("note", f"all {len(findings)} servers are well" if len(findings) > 1 else "the server is well")
     return FAILED if failed else 0
+
+
+def _about_names(config: WorkbenchConfig) -> list[str]:
+    """Where all tools are shown in one list: names that two want, and names that clients refuse."""
+    if config.face != "flat" and not (config.plain and config.face is None):
+        return []
+    from mcp_workbench.catalog.catalog import Catalog
+    from mcp_workbench.catalog.manifests import ManifestStore, default_folder
+    from mcp_workbench.face.flat import FlatFace
+    from mcp_workbench.gateway import DEFAULT_SEPARATOR
+
+    # From what has just been remembered of the servers.
+    return FlatFace(Catalog(config, ManifestStore(default_folder)), DEFAULT_SEPARATOR, prefix=True).remarks()
 
 
 COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, DEBUG), run, takes=1)

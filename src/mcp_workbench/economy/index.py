@@ -5,7 +5,8 @@ Owns the ranking. Refuses to know where tools come from, who may see them (that 
 The formula is BM25F: a term's occurrences are weighted by field and by the length of that field, added up over the
 fields, and only then saturated. On top of it, a tool whose name is spoken for by the query is worth more: the share
 of the name's own worth that the query covers multiplies the score, which lets `write_file` win over tools that talk
-about files at length. Words of the query also look for their synonyms, and unknown ones for a likely spelling.
+about files at length. Words of the query also look for their synonyms, for themselves written in one word or in two,
+and unknown ones for a likely spelling.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import heapq
 from array import array
 from collections import Counter
 from collections.abc import Container, Iterable
+from itertools import pairwise
 from math import sqrt
 
 import msgspec
@@ -21,7 +23,7 @@ import msgspec
 from mcp_workbench.economy.fields import Entry, fields
 from mcp_workbench.economy.postings import STEPS, Postings, post, rarity, read
 from mcp_workbench.economy.synonyms import SYNONYMS
-from mcp_workbench.economy.terms import Splitter, runs
+from mcp_workbench.economy.terms import Splitter, runs, stem
 
 __all__ = ["Entry", "Found", "Hit", "Index"]
 
@@ -32,6 +34,7 @@ MISSPELT = 0.7
 _MOST_QUERY_TERMS = 64
 _MOST_QUERY_CHARACTERS = 4_000
 _MOST_SPELLINGS = 3
+_SHORTEST_PART = 4
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -131,21 +134,36 @@ class Index:
         """The known terms to look up, with their weights."""
         split = Splitter()
         counts: Counter[str] = Counter()
-        for run in runs(query[:_MOST_QUERY_CHARACTERS]):
+        spoken = runs(query[:_MOST_QUERY_CHARACTERS])
+        for run in spoken:
             counts.update(split[run])
             if len(counts) >= _MOST_QUERY_TERMS:
                 break
         # Repeating a word is emphasis, but the second time says less than the first.
         wanted = {term: sqrt(count) for term, count in counts.items()}
+        # `file system` may be written in one word, as `filesystem` in two.
+        for one, other in pairwise(spoken[:_MOST_QUERY_TERMS]):
+            if (joined := stem((one + other).lower())) in self._numbers and (one + other).isascii():
+                wanted.setdefault(joined, 1.0)
         weights = {term: weight for term, weight in wanted.items() if term in self._numbers}
         for term, weight in wanted.items():
             if term not in self._numbers:
-                for spelling in self._spellings(term):
+                for spelling in (*self._spellings(term), *self._parts(term)):
                     weights.setdefault(spelling, weight * MISSPELT)
             for synonym in SYNONYMS.get(term, ()):
                 if synonym in self._numbers and weights.get(synonym, 0.0) < weight * SYNONYM:
                     weights[synonym] = weight * SYNONYM
         return weights
+
+    def _parts(self, term: str) -> tuple[str, ...]:
+        """The two known words that an unknown one is made of."""
+        if len(term) < 2 * _SHORTEST_PART or not (term.isascii() and term.isalpha()):
+            return ()
+        for at in range(_SHORTEST_PART, len(term) - _SHORTEST_PART + 1):
+            one, other = stem(term[:at]), stem(term[at:])
+            if one in self._numbers and other in self._numbers:
+                return one, other
+        return ()
 
     def _spellings(self, term: str) -> list[str]:
         """Known terms one slip away from an unknown one. Short words and numbers have too many neighbours."""
