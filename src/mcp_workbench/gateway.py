@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import decode
@@ -83,6 +83,8 @@ class Gateway:
         self.processes = ProcessTable()
         self._redactor = Redactor(config.secrets)
         self.batch: Batch | None = None
+        # What SIGCHLD did before us; given back at the end.
+        self._old_handler: Any = None
         self._beacon: Beacon | None = None
         self._http: HttpClient | None = None
         self._started_at = 0.0
@@ -117,6 +119,8 @@ class Gateway:
                         # What waits for a server that must not be started any more.
                         task.cancel()
         finally:
+            if self._old_handler is not None:
+                signal.signal(signal.SIGCHLD, self._old_handler)
             if self._beacon is not None:
                 self._beacon.put_out()
             if self._http is not None:
@@ -194,7 +198,9 @@ class Gateway:
         loop = asyncio.get_running_loop()
         # uvloop keeps `add_signal_handler` for SIGCHLD to itself; a plain handler that hands over does the same.
         with contextlib.suppress(ValueError):  # not in the main thread: tests
-            signal.signal(signal.SIGCHLD, lambda *_: loop.call_soon_threadsafe(self.processes.reap_strays))
+            self._old_handler = signal.signal(
+                signal.SIGCHLD, lambda *_: loop.call_soon_threadsafe(self.processes.reap_strays)
+            )
 
     def readiness(self) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and what an operator should see, as JSON."""

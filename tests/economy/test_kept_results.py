@@ -59,6 +59,15 @@ async def test_a_result_within_its_budget_passes_as_it_is(tmp_path: Path) -> Non
         assert await seen.use("dev/get") == text("short")
 
 
+async def test_what_is_said_twice_counts_once(tmp_path: Path) -> None:
+    value = {"issues": ISSUES[:20]}
+    whole = text(json.dumps(value), structuredContent=value)
+    async with shelf(tmp_path, boxes(whole)) as seen:
+        once = len(json.dumps(value)) // 4
+        assert await seen.use("dev/get", max_tokens=once + 100) == whole
+        assert "workbench://results/" in text_of(await seen.use("dev/get", max_tokens=once - 100))
+
+
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("by", ["request", "server"])
 async def test_a_larger_one_is_answered_with_its_head_its_shape_and_how_to_read_on(

@@ -3,7 +3,7 @@
 How it misbehaves while it starts and on whole methods is written in a file, `--faults FILE`, which is read again at
 every start and, over HTTP, with every request: so a cause can be mended without another configuration. How it
 misbehaves in a call is the matter of the tool that is called (`bad_tools`). Without either it is a healthy server of
-both eras. Run as a script: `bad_server.py [--name NAME] [--faults FILE] [--log FILE] [--http PORT_FILE]`.
+both eras. Run as a script: `bad_server.py [--name NAME] [--faults FILE] [--log FILE] [--notes FILE] [--http PORT_FILE]`.
 
 The file is a JSON object: `{"start": FAULT, "on": {"tools/list": FAULT}, "pages": "endless"}`, where FAULT is
 `{"exit": 3}`, `{"hang": true}`, `{"raw": "bytes as latin-1 instead of the answer, $ID is the id"}`,
@@ -35,13 +35,22 @@ EXIT_AFTER = 600.0
 class BadServer:
     """What the server knows, however it is reached. One for each process."""
 
-    def __init__(self, name: str = "bad", faults: str | None = None, log: str | None = None) -> None:
+    def __init__(
+        self, name: str = "bad", faults: str | None = None, log: str | None = None, notes: str | None = None
+    ) -> None:
         self.name = name
         self.cancelled: list[Any] = []
         self.counted = 0
         self.extra_tools = 0
         self._faults = faults
         self._log = log
+        self._notes = notes
+
+    def note(self, number: int) -> None:
+        """Write a number down, for all servers in one file."""
+        if self._notes is not None:
+            with open(self._notes, "ab", buffering=0) as file:
+                file.write(b"%d\n" % number)
 
     def faults(self) -> Json:
         """What the file says now."""
@@ -142,7 +151,7 @@ def option(name: str) -> str | None:
 def main() -> None:
     # Numbers of any length are no fault of the client's.
     sys.set_int_max_str_digits(0)
-    server = BadServer(option("--name") or "bad", option("--faults"), option("--log"))
+    server = BadServer(option("--name") or "bad", option("--faults"), option("--log"), option("--notes"))
     # Nothing that a test forgets may live for ever.
     forgotten = threading.Timer(EXIT_AFTER, lambda: os._exit(99))
     forgotten.daemon = True

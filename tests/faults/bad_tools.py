@@ -48,6 +48,12 @@ def echo(call: Call) -> None:
     call.finish(call.arguments)
 
 
+def note(call: Call) -> None:
+    """Write the number of this call down before answering with it: calls that are repeated show."""
+    call.server.note(call.arguments["n"])
+    call.finish({"n": call.arguments["n"]})
+
+
 def count(call: Call) -> None:
     """How often this very tool was called since the start: calls that are repeated show."""
     call.server.counted += 1
@@ -163,7 +169,7 @@ def stop(call: Call) -> None:
 TOOLS: dict[str, Callable[[Call], None]] = {
     function.__name__: function
     for function in (
-        *(echo, count, pid, crash, hang, deaf, late, raw, large, size, flood_stderr, flood, grow, ask, cancelled),
+        *(echo, note, count, pid, crash, hang, deaf, late, raw, large, size, flood_stderr, flood, grow, ask, cancelled),
         *(family, stop),
     )
 }

@@ -104,6 +104,7 @@ class Stage:
     async def open(self) -> Json:
         """What `open_toolbox` says."""
         result = await self.client.call_tool("open_toolbox", {"toolbox_name": "box"})
+        assert "structuredContent" in result, result
         content: Json = result["structuredContent"]
         return content
 
@@ -212,8 +213,9 @@ class Faults:
         return {**os.environ, "TMPDIR": str(self.temporary), "XDG_RUNTIME_DIR": str(self.temporary)}
 
     def write_config(self, servers: Mapping[str, Json], **settings: Any) -> Path:
+        """Without a budget, so that opening the toolbox shows every tool in full."""
         box = {"good": bad_entry(name="good"), **servers}
-        return write_config(self.folder, {"box": box}, **settings)
+        return write_config(self.folder, {"box": box}, **{"budget": None, **settings})
 
     @asynccontextmanager
     async def serving(

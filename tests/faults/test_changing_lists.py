@@ -29,7 +29,7 @@ async def test_ten_thousand_changes_in_a_moment_are_one_and_no_news_is_told(faul
 
 async def test_a_list_that_grows_to_ten_thousand_tools_is_known_whole_and_costs_what_it_weighs(faults: Faults) -> None:
     log = faults.path("log")
-    async with faults.serving({"bad": bad_entry("--log", log)}, budget=None) as stage:
+    async with faults.serving({"bad": bad_entry("--log", log)}) as stage:
         # What is known of a server is no leak: its definitions, and what is needed to find and show them, stay.
         stage.kept_bytes = 10_000 * 2048
         await stage.open()

@@ -35,6 +35,8 @@ _MOST_QUERY_TERMS = 64
 _MOST_QUERY_CHARACTERS = 4_000
 _MOST_SPELLINGS = 3
 _SHORTEST_PART = 4
+# Words of queries whose terms are remembered: agents use the same ones again and again.
+_MOST_REMEMBERED = 5_000
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -63,6 +65,7 @@ class Index:
         "_neighbours",
         "_numbers",
         "_postings",
+        "_split",
         "_starts",
         "_tools",
         "keys",
@@ -75,12 +78,15 @@ class Index:
         self.stamp = postings.stamp
         self._numbers = {term: number for number, term in enumerate(postings.terms)}
         self._starts = array("I", postings.starts)
-        self._tools = array("I", postings.tools)
+        # Lists of shared numbers: walking through them makes no new objects, which is what a query would spend time on.
+        numbers = list(range(len(postings.keys)))
+        self._tools = list(map(numbers.__getitem__, array("I", postings.tools)))
         self._frequencies = postings.frequencies
         self._name_starts = array("I", postings.name_starts)
-        self._name_tools = array("I", postings.name_tools)
+        self._name_tools = list(map(numbers.__getitem__, array("I", postings.name_tools)))
         self._name_shares = postings.name_shares
         self._neighbours: dict[tuple[str, int], list[str]] | None = None
+        self._split = Splitter()
 
     def __repr__(self) -> str:
         return f"<Index of {len(self.keys)} tools, {len(self._numbers)} terms>"
@@ -132,7 +138,9 @@ class Index:
 
     def _weigh(self, query: str) -> dict[str, float]:
         """The known terms to look up, with their weights."""
-        split = Splitter()
+        split = self._split
+        if len(split) > _MOST_REMEMBERED:
+            split.clear()
         counts: Counter[str] = Counter()
         spoken = runs(query[:_MOST_QUERY_CHARACTERS])
         for run in spoken:

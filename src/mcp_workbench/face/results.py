@@ -82,6 +82,9 @@ class Results:
         from mcp_workbench.economy.results import overview, reading
 
         members, content = _opened(data)
+        # Servers often say the same as text and as structured content; clients show one of the two.
+        if members and max(len(bytes(members.get(name, b""))) for name in ("content", "structuredContent")) <= room:
+            return result
         others = {
             key: value
             for key, value in members.items()
