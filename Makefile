@@ -16,7 +16,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test lint format format-check types check bench bench-context build constraints conformance clean
+.PHONY: help demo install dev test lint format format-check types check faults bench bench-context build constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and show the main job on the servers inside the package'
@@ -39,8 +39,12 @@ install: $(RUNTIME)
 
 dev: $(DEV)
 
+# The fault suite is being built; it runs by itself.
 test: $(DEV)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --ignore=tests/faults $(PYTEST_ARGS)
+
+faults: $(DEV)
+	@$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
 lint: $(DEV)
 	@$(BIN)/ruff check .

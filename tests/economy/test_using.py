@@ -108,7 +108,7 @@ async def test_a_server_that_fails_does_not_keep_a_short_path_from_its_tool(tmp_
         assert "isError" not in await seen.use("dev/read_file", {"path": "x"})
         missing = await seen.use("dev/log")
         assert missing["isError"] is True
-        assert text_of(missing) == "[dev/git] no licence found"
+        assert text_of(missing) == "[dev/git/log] no licence found"
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,19 @@ Json = dict[str, Any]
 # Beyond every deadline there is.
 MUCH_LATER = 100_000.0
 FINAL_ROUNDS = 6
+# How long a question that nobody can be asked yet is kept here; it is ten seconds elsewhere.
+HELD = 0.001
 
-leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
-values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3))
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+)
+values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+)
 objects = st.dictionaries(st.text(max_size=6), values, max_size=3)
 ids = st.integers(0, 8) | st.sampled_from(["1", "ask-1", "", "x"]) | st.just(None) | values
 members = st.sampled_from(
@@ -60,7 +70,17 @@ strange_results = st.fixed_dictionaries(
     },
 )
 garbage = st.binary(max_size=30) | st.sampled_from(
-    [b"", b"{", b"[]", b"null", b'{"id":1}', b'{"method":5}', b'{"id":1,"result":{},"error":{}}', b"\xff", b'{"a":"\\ud800"}']
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"id":1}',
+        b'{"method":5}',
+        b'{"id":1,"result":{},"error":{}}',
+        b"\xff",
+        b'{"a":"\\ud800"}',
+    ]
 )
 
 # What one of the clients, or one of the servers, does next. The number says which.
@@ -103,7 +123,10 @@ class Play:
         self.cancelled: list[set[object]] = [set(), set(), set()]
 
     def _servers(self) -> list[PlayedServer]:
-        return [played for played in self.stage.gateway.played if not played.is_stopped]
+        found = [played for played in self.stage.gateway.played if not played.is_stopped]
+        for played in found:
+            played.traffic.asking.held_seconds = HELD
+        return found
 
     async def step(self, what: str, which: int, detail: Any) -> None:
         if what == "turns":
@@ -121,7 +144,9 @@ class Play:
             case "call":
                 mine = {"who": which, "n": len(self.asked[which])}
                 token = f"token of {which}"
-                request = client.call(detail, meta={"progressToken": token}, **({} if detail == "resource" else {"arguments": mine}))
+                request = client.call(
+                    detail, meta={"progressToken": token}, **({} if detail == "resource" else {"arguments": mine})
+                )
                 self.asked[which].add(request.id)
             case "request":
                 method, given = detail
@@ -186,7 +211,7 @@ class Play:
                 server.crash()
                 server.is_stopped = True
             case "time passes":
-                server.advance(detail)
+                advance(server, detail)
 
     async def finish(self) -> None:
         """Everybody is well again and answers whatever is open; then time runs out for the rest."""
@@ -200,14 +225,13 @@ class Play:
                     client.answer(question, {"action": "cancel"})
             await settled()
         for server in self._servers():
-            server.advance(MUCH_LATER)
+            advance(server, MUCH_LATER)
+        await asyncio.sleep(2 * HELD)
         await settled()
 
     def judge(self) -> None:
         for which, client in enumerate(self.clients):
-            answers = Counter(
-                json.dumps(message.get("id")) for message in client.received if "method" not in message
-            )
+            answers = Counter(json.dumps(message.get("id")) for message in client.received if "method" not in message)
             for id in self.asked[which]:
                 written = json.dumps(id)
                 assert answers[written] <= 1, f"client {which} has {answers[written]} answers to {id}"
@@ -229,6 +253,26 @@ class Play:
         for client in self.clients:
             client.session.leave()
         self.stage.parking.close()
+
+
+class _Ahead:
+    """An event loop that is ahead of its time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._seconds = seconds
+
+    def time(self) -> float:
+        return self._loop.time() + self._seconds
+
+    def call_later(self, delay: float, function: Any, *arguments: Any) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay, function, *arguments)
+
+
+def advance(server: PlayedServer, seconds: float) -> None:
+    """Let time pass on this link, and deadlines with it."""
+    server.traffic.loop = _Ahead(server.traffic.loop, seconds)  # type: ignore[assignment]
+    server.traffic._sweep()
 
 
 def reply_truly(server: PlayedServer, call: Json) -> None:

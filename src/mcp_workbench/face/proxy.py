@@ -146,7 +146,8 @@ class ProxyFace(Face):
                     return Answer(self.results.read_on(view, wanted, call))
                 meant = self._find(wanted)
                 if isinstance(meant, Unheard) and not fresh:
-                    return Learn(meant.entries[0], meant.entries[1:], wanted)
+                    first = meant.entries[0]
+                    return Learn(first, meant.entries[1:], wanted.removeprefix(f"{first.toolbox}/"))
                 if not isinstance(meant, Meant):
                     raise BadIdentifier(self._no_such_path(wanted, meant))
                 entry, tool = meant.entry, meant.tool
