@@ -179,7 +179,7 @@ class Play:
         for message in client.received:
             result = message.get("result")
             if isinstance(result, dict) and isinstance(result.get("requestState"), str) and client.era == "modern":
-                answers = {key: given for key in result.get("inputRequests", {})} if isinstance(given, dict) else given
+                answers = dict.fromkeys(result.get("inputRequests", {}), given) if isinstance(given, dict) else given
                 request = client.call(requestState=result["requestState"], inputResponses=answers)
                 self.asked[which].add(request.id)
                 return
