@@ -13,6 +13,7 @@ import pytest
 from mcp_workbench.face import results as kept
 from mcp_workbench.face.view import View
 from tests.economy.shelf import Answer, Server, Shelf, shelf, text_of, tool
+from tests.faces.harness import Bench
 from tests.faces.memory import MemoryClient
 from tests.support.client import Json, RpcError
 
@@ -268,6 +269,23 @@ async def test_what_is_not_kept_is_not_found(tmp_path: Path, path: str) -> None:
         with pytest.raises(RpcError) as caught:
             await seen.client.request("resources/read", {"uri": await head_of(seen) + path})
         assert caught.value.code == -32002
+
+
+async def test_a_result_that_is_not_kept_is_not_asked_of_a_server(tmp_path: Path) -> None:
+    async with Bench(tmp_path).within({"box": {"server": ("--offers", "test")}}) as seen:
+        await seen.open()
+        with pytest.raises(RpcError, match="was not found"):
+            await seen.client.request("resources/read", {"uri": "workbench://results/gone"})
+
+
+async def test_of_a_huge_value_the_shape_is_not_told_but_it_can_be_selected_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "LARGEST_SHAPED", 1000)
+    async with shelf(tmp_path, boxes(text(json.dumps(ISSUES)))) as seen:
+        result = await seen.use("dev/get", max_tokens=300)
+        assert "Shape" not in text_of(result)
+        assert '"Issue 3"' in await read_on(seen, uri_in(result), select="[3].title")
 
 
 # bounds

@@ -214,6 +214,18 @@ async def test_a_toolbox_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
         assert entry["retry"]
 
 
+async def test_the_index_says_which_toolbox_could_not_be_opened(tmp_path: Path) -> None:
+    broken = Server()
+    broken.failing = "no licence found"
+    async with shelf(tmp_path, {"dev": {"broken": broken}, "ops": {"files": FILES, "broken": broken}}) as seen:
+        assert "unavailable" not in await seen.said()
+        await seen.open(toolbox_name="dev")
+        await seen.open(toolbox_name="ops")
+        dev, ops = (await seen.open())["structuredContent"]["toolboxes"]
+        assert dev["unavailable"] == "no licence found"
+        assert "unavailable" not in ops
+
+
 async def test_what_is_not_available_is_said_beside_lines_of_text_too(tmp_path: Path) -> None:
     broken = Server()
     broken.failing = "no licence found"

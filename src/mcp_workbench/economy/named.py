@@ -19,7 +19,6 @@ from mcp_workbench.economy.tool import Tool
 class Named(msgspec.Struct, frozen=True):
     """What is shown, JSON objects except for a tool that is too large for one, and what is left out."""
 
-    form: Form
     shown: tuple[Shown, ...]
     left_out: tuple[Tool, ...]
     note: str
@@ -31,7 +30,7 @@ def named(tools: Sequence[Tool], *, most: int | None, form: Form | None = None, 
     for each in forms:
         shown = [_show(tool, each, extras=extras) for tool in tools]
         if most is None or _size(shown) <= most:
-            return _noted(each, shown, ())
+            return _noted(forms[0], shown, ())
     assert most is not None
     kept: list[Shown] = []
     for tool in tools:
@@ -60,12 +59,12 @@ def _squeezed(tool: Tool, room: int) -> Shown:
     return next((made for made in shorter if _size([made]) <= room), last)
 
 
-def _noted(form: Form, shown: Sequence[Shown], left_out: Sequence[Tool]) -> Named:
+def _noted(asked: Form, shown: Sequence[Shown], left_out: Sequence[Tool]) -> Named:
     said = []
     forms = {each.form for each in shown}
-    if forms != {Form.FULL} and form is Form.FULL:
+    if forms - {asked}:
         said.append(f"Over the budget, so shown as {' and '.join(DESCRIBED[each] for each in Form if each in forms)}.")
         said.append("`budget: null` lifts it.")
     if left_out:
         said.append("What is left out did not fit: ask for it separately.")
-    return Named(form, tuple(shown), tuple(left_out), " ".join(said))
+    return Named(tuple(shown), tuple(left_out), " ".join(said))

@@ -61,8 +61,10 @@ class _Result(msgspec.Struct):
     structured: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="structuredContent")
 
 
-def reading(result: bytes) -> Reading:
-    """Open a stored result. `structuredContent` is the value; else text that is JSON from end to end."""
+def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
+    """Open a stored result. `structuredContent` is the value; else text that is JSON from end to end.
+
+    A value larger than `largest_value` bytes is left alone, where only the text is of interest."""
     try:
         opened = msgspec.json.decode(result, type=_Result)
     except (msgspec.DecodeError, RecursionError):
@@ -70,7 +72,7 @@ def reading(result: bytes) -> Reading:
     text = "\n".join(found for block in opened.content if (found := block.readable()) is not None)
     others = tuple(block.type for block in opened.content if block.readable() is None)
     raw = bytes(opened.structured) or text.strip().encode()
-    if raw[:1] in (b"{", b"["):
+    if raw[:1] in (b"{", b"[") and (largest_value is None or len(raw) <= largest_value):
         try:
             value = msgspec.json.decode(raw)
             return Reading(text or raw.decode(), value, True, others)

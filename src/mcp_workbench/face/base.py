@@ -215,10 +215,7 @@ class Face:
             # Resources need not be listed. Where only one server has any, it is the one that can be meant.
             having = [entry for entry in entries if "resources" in entry.capabilities]
             found = having[0] if len(having) == 1 else None
-        if found is None:
-            code = INVALID_PARAMS if from_modern else RESOURCE_NOT_FOUND_LEGACY
-            return Reject(code, f"resource `{uri[:500]}` was not found", {"uri": uri})
-        return found, uri
+        return not_found(uri, from_modern) if found is None else (found, uri)
 
     def resolve_resource(self, view: View, params: Params, from_modern: bool) -> Decision:
         """What to do with a `resources/read`."""
@@ -265,6 +262,12 @@ class Face:
         """The only server there is, if there is only one."""
         entries = list(self.catalog.entries())
         return entries[0] if len(entries) == 1 else None
+
+
+def not_found(uri: str, from_modern: bool) -> Reject:
+    """A resource that nobody has."""
+    code = INVALID_PARAMS if from_modern else RESOURCE_NOT_FOUND_LEGACY
+    return Reject(code, f"resource `{uri[:500]}` was not found", {"uri": uri})
 
 
 def renamed(definition: Raw, name: str, **others: str) -> bytes:

@@ -7,7 +7,7 @@ the two; where it is text it is text alone, because clients that find structured
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Raw
@@ -34,6 +34,7 @@ _SHARE_OF_FAILURES: Final = 4
 _SHARE_OF_DESCRIPTION: Final = 8
 # Names of members, the form, a cursor twice, and what JSON adds to a note.
 _FRAME: Final = 340
+_LONGEST_REASON: Final = 160
 # How long a description, how many words, and whether servers are named; shorter and shorter.
 _INTRODUCTIONS: Final = ((None, 8, True), (160, 8, True), (160, 8, False), (80, 4, False), (0, 4, False), (0, 0, False))
 
@@ -41,12 +42,20 @@ _INTRODUCTIONS: Final = ((None, 8, True), (160, 8, True), (160, 8, False), (80, 
 # ── toolboxes ──
 
 
-def index_result(boxes: Sequence[Box], budget: int | None, cursor: str | None = None) -> bytes:
-    """Which toolboxes there are: in as many words as fit, else by name, else in pages."""
+def index_result(
+    boxes: Sequence[Box], budget: int | None, cursor: str | None = None, broken: Mapping[str, str] | None = None
+) -> bytes:
+    """Which toolboxes there are: in as many words as fit, else by name, else in pages.
+
+    `broken` says of toolboxes that could not be opened the last time why not."""
     if cursor is not None:
         boxes = boxes[next((at + 1 for at, box in enumerate(boxes) if box.name == cursor), 0) :]
     for longest, words, with_servers in _INTRODUCTIONS:
-        content: dict[str, object] = {"toolboxes": [_introduced(box, longest, words, with_servers) for box in boxes]}
+        told = [_introduced(box, longest, words, with_servers) for box in boxes]
+        for each, box in zip(told, boxes, strict=True):
+            if broken and box.name in broken:
+                each["unavailable"] = clip(broken[box.name], _LONGEST_REASON)
+        content: dict[str, object] = {"toolboxes": told}
         if longest is not None:
             content["note"] = "Shortened to fit; opening a toolbox tells more."
         if _fits(content, budget):
@@ -75,6 +84,14 @@ def _introduced(box: Box, longest: int | None, words: int, with_servers: bool) -
     if box.words and words:
         told["about"] = list(box.words[:words])
     return told
+
+
+def why_not(entries: Iterable[ServerEntry]) -> str | None:
+    """Why no server of a toolbox could be used the last time; None when one could, or nobody has tried."""
+    reasons = [entry.trouble for entry in entries]
+    if not reasons or any(reason is None for reason in reasons):
+        return None
+    return "; ".join(one_line(reason.message) for reason in reasons if reason is not None)
 
 
 # ── one toolbox ──

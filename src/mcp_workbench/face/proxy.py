@@ -15,11 +15,11 @@ from msgspec.json import Decoder
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.economy.instructions import Box, instructions, names
-from mcp_workbench.face.base import Face, Params
+from mcp_workbench.face.base import Face, Params, not_found
 from mcp_workbench.face.checking import ArgumentChecker
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
 from mcp_workbench.face.identifier import NO_ARGUMENTS, BadIdentifier, ToolIdentifier, read_use_tool
-from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result
+from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
 from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.request import DETAILS, BadRequest, OpenRequest, read_open_request
@@ -135,7 +135,10 @@ class ProxyFace(Face):
             return Open(tuple(self.catalog.toolboxes[name].values()), request)
         if request.query is not None:
             return Open(tuple(self.catalog.entries()), request, starts_known=False)
-        return Answer(index_result(self.shelves.boxes(), budget_of(self.catalog, request), request.cursor))
+        broken = {
+            name: why for name, box in self.catalog.toolboxes.items() if (why := why_not(box.values())) is not None
+        }
+        return Answer(index_result(self.shelves.boxes(), budget_of(self.catalog, request), request.cursor, broken))
 
     def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision:
         try:
@@ -210,6 +213,13 @@ class ProxyFace(Face):
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
         """Large results are kept, and answered with their head."""
         return self.results.shorten(view, result, decision.result_budget) if decision.result_budget else result
+
+    def resource_owner(self, view: View, params: Params, from_modern: bool) -> tuple[ServerEntry, str] | Reject:
+        """Results that are not kept any more are nobody else's either."""
+        found = super().resource_owner(view, params, from_modern)
+        if isinstance(found, Reject) or not found[1].startswith(RESULTS):
+            return found
+        return not_found(found[1], from_modern)
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
         """Kept results."""

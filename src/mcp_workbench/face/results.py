@@ -27,6 +27,8 @@ MOST_BYTES: Final = 128 * 1024 * 1024
 DEFAULT_PIECE: Final = 2_000
 # Less could not even say how to read on.
 LEAST_BUDGET: Final = 200
+# Of a larger value no shape is told: reading it would hold up other calls.
+LARGEST_SHAPED: Final = 4 * 1024 * 1024
 # Links to images and the like; what is beyond stands in the whole result.
 MOST_LINKS: Final = 20
 # What one link takes in a head, about.
@@ -100,7 +102,7 @@ class Results:
             else "\n\nThe result is too large to be kept."
         )
         left = room - len(encode({"content": links, **others})) - len(encode(how)) - 40
-        read = reading(data)
+        read = reading(data, largest_value=LARGEST_SHAPED)
         text = overview(read, max(left, 100))
         while left > 100 and len(encode(text)) > left:
             # Quotes and line breaks take two bytes in JSON.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, ValidationError
@@ -128,7 +129,8 @@ def _subscribe_now(session: Session, call: ClientCall, params: Params) -> None:
         return
     call.entry, uri = found
     session.watched[uri] = call.entry
-    call.task = session.router.start_task(_answer(call, session.router.subscribe(call, uri, call.entry, session)))
+    subscribe = partial(session.router.subscribe, call, uri, call.entry, session)
+    call.task = session.router.start_task(_answer(call, subscribe))
 
 
 def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
@@ -138,12 +140,13 @@ def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
         return
     call.entry, uri = found
     session.watched.pop(uri, None)
-    call.task = session.router.start_task(_answer(call, session.router.unsubscribe(call, uri, call.entry, session)))
+    unsubscribe = partial(session.router.unsubscribe, call, uri, call.entry, session)
+    call.task = session.router.start_task(_answer(call, unsubscribe))
 
 
-async def _answer(call: ClientCall, work: Awaitable[None]) -> None:
+async def _answer(call: ClientCall, work: Callable[[], Awaitable[None]]) -> None:
     try:
-        await work
+        await work()
     except RemoteError as error:
         call.session.finish(call, b"error", encode(error.error))
     except WorkbenchError as error:
