@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import DecodeError, Raw, Struct
@@ -86,6 +87,9 @@ class Gateway:
         # What SIGCHLD did before us; given back at the end.
         self._old_handler: Any = None
         self._beacon: Beacon | None = None
+        # By tool, for one revision of the catalogue: every call over HTTP asks.
+        self._parameters: dict[str, HeaderParameters | None] = {}
+        self._parameters_revision = -1
         self._http: HttpClient | None = None
         self._started_at = 0.0
         self._tasks: asyncio.TaskGroup | None = None
@@ -191,7 +195,7 @@ class Gateway:
             receiver,
             limit=self.config.max_message_bytes,
             transport="auto" if config.transport == "stdio" else config.transport,
-            parameters_of=lambda tool: _annotations(connection.entry.definitions("tools").get(tool)),
+            parameters_of=partial(_annotations_of, connection.entry),
         )
 
     def _reap_strays_when_they_end(self) -> None:
@@ -259,16 +263,29 @@ class Gateway:
 
     def parameters_of(self, tool: str) -> HeaderParameters | None:
         """Which parameters of a tool its clients mirror into HTTP headers; None for a tool that is not shown."""
-        return _annotations(self.face.definition_of(tool))
+        if self._parameters_revision != self.catalog.revision:
+            self._parameters.clear()
+            self._parameters_revision = self.catalog.revision
+        if tool not in self._parameters:
+            definition = self.face.definition_of(tool)
+            if definition is None:
+                return None
+            self._parameters[tool] = _annotations(definition)
+        return self._parameters[tool]
 
     def make_session(self, link: Link, principal: str, closed: Callable[[str], None]) -> Session:
         """A session for a client that has just connected."""
         return Session(self._services, link, principal, closed)
 
 
-def _annotations(definition: Raw | None) -> HeaderParameters | None:
+def _annotations_of(entry: ServerEntry, tool: str) -> HeaderParameters | None:
+    definition = entry.definitions("tools").get(tool)
+    return None if definition is None else _annotations(definition)
+
+
+def _annotations(definition: Raw) -> HeaderParameters | None:
     """The parameters that a tool's definition wants mirrored into headers."""
-    if definition is None or b'"x-mcp-header"' not in bytes(definition):
+    if b'"x-mcp-header"' not in bytes(definition):
         return None
     from mcp_workbench.transport.http.parameters import InvalidAnnotation, read_annotations
 

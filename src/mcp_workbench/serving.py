@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.errors import DownstreamError
@@ -60,13 +61,14 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
     async with _until_the_end(gateway) as ending:
         sessions: dict[Link, Session] = {}
 
-        def make_session(link: Link, principal: str, closed: Callable[[str], None]) -> Session:
-            def gone(reason: str) -> None:
+        def gone(link: Link, reason: str) -> None:
+            session = sessions.pop(link, None)
+            if session is not None:
                 session.leave()
-                sessions.pop(link, None)
 
-            session = gateway.make_session(link, principal, gone)
-            sessions[link] = session
+        def make_session(link: Link, principal: str, closed: Callable[[str], None]) -> Session:
+            # Knows its link and not itself: a session for each modern request must not need the collector of cycles.
+            session = sessions[link] = gateway.make_session(link, principal, partial(gone, link))
             return session
 
         server = await start(

@@ -40,6 +40,8 @@ class FlatFace(Face):
         self._separator = separator
         self._prefix = prefix
         self._everyone = View("")
+        # With the revision of the catalogue that it was made of.
+        self._tool_table: tuple[int, NameTable | None] = (-1, None)
 
     def entries(self, view: View) -> list[ServerEntry]:
         """Everything that is known."""
@@ -72,9 +74,13 @@ class FlatFace(Face):
 
     def tool_table(self) -> NameTable:
         """Exposed names of all tools, those of servers that were given up included: a call may bring them back."""
-        found = self.kept("tool table", self._everyone, self._build_tool_table)
-        assert isinstance(found, NameTable)
-        return found
+        # Every call asks for it, so it has a place of its own.
+        revision, table = self._tool_table
+        if table is None or revision != self.catalog.revision:
+            table = self._build_tool_table()
+            # Building may have read manifests, and so have moved the catalogue on.
+            self._tool_table = (self.catalog.revision, table)
+        return table
 
     def _build_tool_table(self) -> NameTable:
         self.recalled(self.catalog.entries())

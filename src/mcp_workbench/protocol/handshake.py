@@ -13,7 +13,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError,
 from msgspec.json import Decoder
 
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.jsonrpc.messages import decode_object, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.meta import SERVER_INFO, ClientIdentity, modern_stamp
 from mcp_workbench.protocol.versions import LATEST_LEGACY, LEGACY_VERSIONS, MODERN_VERSIONS, Era
@@ -44,6 +44,11 @@ class ServerProfile(Struct, frozen=True):
     capabilities: Raw = NO_MEMBERS
     server_info: Raw = NO_MEMBERS
     instructions: str | None = None
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether it did not say who it is."""
+        return bytes(self.server_info) == b"{}"
 
 
 class _DiscoverMeta(Struct):
@@ -158,7 +163,9 @@ def _modern_profile(result: Raw) -> ServerProfile | None:
     for version in reversed(MODERN_VERSIONS):
         if version in found.supportedVersions:
             capabilities = Raw(encode(found.capabilities))
-            return ServerProfile("modern", version, capabilities, _own(found.meta.server_info), found.instructions)
+            return ServerProfile(
+                "modern", version, capabilities, _own_members(found.meta.server_info), found.instructions
+            )
     # Some servers answer the probe and list legacy revisions only: that is an invitation to shake hands.
     return None
 
@@ -191,7 +198,9 @@ async def _initialize(asker: Asker, identity: ClientIdentity, version: str) -> S
         )
     asker.tell("notifications/initialized")
     capabilities = Raw(encode(found.capabilities))
-    return ServerProfile("legacy", found.protocolVersion, capabilities, _own(found.serverInfo), found.instructions)
+    return ServerProfile(
+        "legacy", found.protocolVersion, capabilities, _own_members(found.serverInfo), found.instructions
+    )
 
 
 def discover_params(identity: ClientIdentity) -> bytes:
@@ -202,3 +211,11 @@ def discover_params(identity: ClientIdentity) -> bytes:
 def _own(raw: Raw) -> Raw:
     # A Raw is a view into the message it came in, and would keep all of it alive.
     return Raw(bytes(raw))
+
+
+def _own_members(value: Raw) -> Raw:
+    """The same for what has to be an object, and counts for nothing where it is not one."""
+    try:
+        return _own(value) if decode_object(value) else NO_MEMBERS
+    except (DecodeError, ValidationError):
+        return NO_MEMBERS

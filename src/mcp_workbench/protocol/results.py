@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
@@ -21,6 +22,8 @@ CACHEABLE: Final = frozenset({"resources/read"})
 COMPLETE: Final = b'"resultType":"complete"'
 _EMPTY_OBJECT: Final = re.compile(rb"\{\s*\}")
 _NO_CACHE: Final = {"ttlMs": b'"ttlMs":0', "cacheScope": b'"cacheScope":"private"'}
+# Members that are looked for in results, as they occur in them, wherever that is.
+_WORDS: Final = {name: re.compile(b'"%b"' % name.encode()) for name in ("_meta", *_NO_CACHE)}
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
 
@@ -59,17 +62,21 @@ def modern_parts(result: Raw | bytes, method: str, server_info: Raw | bytes | No
     """
     if result_type(result) is not None or bytes(memoryview(result)[:1]) != b"{":
         return (result,)
-    added = [COMPLETE]
+    has_meta = server_info is not None and _has_member(result, "_meta")
+    if has_meta and server_info is not None:
+        result = _with_server_info(result, server_info)
+    head = _head(b"" if server_info is None or has_meta else bytes(server_info))
     if method in CACHEABLE:
         # Nothing is known of how long it holds, and it may be one user's own.
-        added += [hint for name, hint in _NO_CACHE.items() if not _has_member(result, name)]
-    if server_info is not None:
-        if _has_member(result, "_meta"):
-            result = _with_server_info(result, server_info)
-        else:
-            added.append(b'"_meta":' + meta_of(server_info))
+        head = b",".join((head, *(hint for name, hint in _NO_CACHE.items() if not _has_member(result, name))))
     separator = b"" if _EMPTY_OBJECT.match(result) else b","
-    return (b"{%b%b" % (b",".join(added), separator), memoryview(result)[1:])
+    return (head + separator, memoryview(result)[1:])
+
+
+@lru_cache(256)
+def _head(server_info: bytes) -> bytes:
+    """How a result begins that a legacy server has made."""
+    return b"{%b%b" % (COMPLETE, b',"_meta":' + meta_of(server_info) if server_info else b"")
 
 
 def meta_of(server_info: Raw | bytes) -> bytes:
@@ -79,7 +86,7 @@ def meta_of(server_info: Raw | bytes) -> bytes:
 
 def _has_member(data: Raw | bytes, name: str) -> bool:
     # Decoding is needed only where the word occurs at all, which may be further inside.
-    if re.search(b'"%b"' % name.encode(), data) is None:
+    if _WORDS[name].search(data) is None:
         return False
     try:
         return name in decode_object(data)

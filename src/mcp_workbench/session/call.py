@@ -295,7 +295,7 @@ class ClientCall(RoutedCall):
     def _server_info(self) -> Raw | None:
         """How the server introduced itself; None when it did not."""
         profile = None if self.traffic is None else self.traffic.profile
-        return None if profile is None or not members_of(profile.server_info) else profile.server_info
+        return None if profile is None or profile.is_anonymous else profile.server_info
 
     @property
     def _is_away(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
@@ -29,7 +30,7 @@ from mcp_workbench.jsonrpc.messages import (
     decode_object,
 )
 from mcp_workbench.protocol.logging_levels import LEVELS
-from mcp_workbench.protocol.meta import RequestMeta, read_request_meta
+from mcp_workbench.protocol.meta import LONGEST_KEPT, MOST_KEPT, RequestMeta, read_request_meta
 from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.sealing import BadState
 from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
@@ -64,7 +65,28 @@ encode_sorted: Final = Encoder(order="deterministic").encode
 
 
 class Session:
-    """A client that is connected."""
+    """A client that is connected. Over HTTP every request of a modern client has one, so it is made of little."""
+
+    __slots__ = (
+        "_closed",
+        "_hub",
+        "_link",
+        "_news",
+        "_questions",
+        "calls",
+        "capabilities",
+        "is_draining",
+        "listed",
+        "log_level",
+        "parking",
+        "router",
+        "streams",
+        "unsent_notifications",
+        "version",
+        "view",
+        "watched",
+        "welcome",
+    )
 
     def __init__(self, services: Services, link: Link, principal: str, closed: Callable[[str], None]) -> None:
         self.router = services.router
@@ -83,11 +105,25 @@ class Session:
         self.listed: set[str] = set()
         self.is_draining = False
         self.unsent_notifications = 0
-        self.questions = Questions(self.send)
-        self.news = News(self._tell_list_changed)
+        self._questions: Questions | None = None
+        self._news: News | None = None
         self._hub = services.hub
         self._link = link
         self._closed = closed
+
+    @property
+    def questions(self) -> Questions:
+        """What servers ask this client."""
+        if self._questions is None:
+            self._questions = Questions(self.send)
+        return self._questions
+
+    @property
+    def news(self) -> News:
+        """What this client is to be told of changes."""
+        if self._news is None:
+            self._news = News(self._tell_list_changed)
+        return self._news
 
     # ── messages from the client ──
 
@@ -104,7 +140,7 @@ class Session:
         elif isinstance(message.id, UnsetType):
             self._on_notification(message.method, None if isinstance(message.params, UnsetType) else message.params)
         else:
-            self._on_request(bytes(message.id), message.method, message.params)
+            self._on_unread_request(bytes(message.id), message.method, message.params)
 
     def on_oversized(self, remains: Oversized) -> None:
         """The client sent a message beyond the limit."""
@@ -129,14 +165,18 @@ class Session:
     def leave(self) -> None:
         """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
         self._hub.discard(self)
-        self.news.close()
-        for call in list(self.calls.values()):
-            call.cancel({"reason": Raw(b'"the client is gone"')})
-        self.calls.clear()
-        for stream in list(self.streams.values()):
-            stream.end()
-        self.streams.clear()
-        self.questions.end(DownstreamError("the client is gone"))
+        if self._news is not None:
+            self._news.close()
+        if self.calls:
+            for call in list(self.calls.values()):
+                call.cancel({"reason": Raw(b'"the client is gone"')})
+            self.calls.clear()
+        if self.streams:
+            for stream in list(self.streams.values()):
+                stream.end()
+            self.streams.clear()
+        if self._questions is not None:
+            self._questions.end(DownstreamError("the client is gone"))
         if self.watched:
             self.router.in_background(self._unwatch())
 
@@ -144,15 +184,21 @@ class Session:
         for uri, entry in self.watched.items():
             await self.router.unsubscribe_as(self.view.principal, self.capabilities, uri, entry, self)
 
-    def _on_request(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
-        if not messages.is_valid_id(id):
-            self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
+    def _on_unread_request(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
+        try:
+            params = {} if isinstance(raw_params, UnsetType) else decode_object(raw_params)
+        except (DecodeError, ValidationError, RecursionError) as error:
+            if self._is_acceptable(id):
+                self._refuse(id, INVALID_PARAMS, f"`params` cannot be used: {error}")
             return
-        if id in self.calls or id in self.streams:
-            self._refuse(id, INVALID_REQUEST, "a request with this id is still under way")
+        self.on_request(id, method, params)
+
+    def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
+        """One request from the client. The params are ours from now on."""
+        if not self._is_acceptable(id):
             return
         try:
-            self._take_in(id, method, raw_params)
+            self._take_in(id, method, params)
         except RecursionError:
             self._give_up(id, INVALID_PARAMS, "the request is nested too deeply")
         except Exception:
@@ -160,19 +206,23 @@ class Session:
             log.exception("a request could not be handled; please report this")
             self._give_up(id, INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
 
+    def _is_acceptable(self, id: bytes) -> bool:
+        if not messages.is_valid_id(id):
+            self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
+        elif id in self.calls or id in self.streams:
+            self._refuse(id, INVALID_REQUEST, "a request with this id is still under way")
+        else:
+            return True
+        return False
+
     def _give_up(self, id: bytes, code: int, message: str) -> None:
         self.calls.pop(id, None)
         self._refuse(id, code, message)
 
-    def _take_in(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
-        try:
-            params = {} if isinstance(raw_params, UnsetType) else decode_object(raw_params)
-        except (DecodeError, ValidationError) as error:
-            self._refuse(id, INVALID_PARAMS, f"`params` cannot be used: {error}")
-            return
+    def _take_in(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
         meta = params.pop("_meta", None)
         if method == "initialize":
-            self._initialize(id, raw_params)
+            self._initialize(id, params)
             return
         call = self._admit(id, method, meta)
         if call is None:
@@ -254,31 +304,21 @@ class Session:
         if not isinstance(meta.log_level, UnsetType) and meta.log_level not in LEVELS:
             self._refuse(id, INVALID_PARAMS, f"`io.modelcontextprotocol/logLevel` must be one of {', '.join(LEVELS)}")
             return None
-        call = ClientCall(self, id, method, self._canonical(bytes(meta.capabilities)), True)
+        call = ClientCall(self, id, method, _canonical(bytes(meta.capabilities)), True)
         call.log_level = None if isinstance(meta.log_level, UnsetType) else meta.log_level
         return call
 
-    def _initialize(self, id: bytes, raw_params: Raw | UnsetType) -> None:
+    def _initialize(self, id: bytes, members: dict[str, Raw]) -> None:
         try:
-            params = _decode_initialize(b"{}" if isinstance(raw_params, UnsetType) else raw_params)
+            params = _decode_initialize(messages.encode(members))
         except (DecodeError, ValidationError) as error:
             self._refuse(id, INVALID_PARAMS, f"`initialize` cannot be used: {error}")
             return
         self.version = negotiate_legacy(params.protocolVersion)
-        self.capabilities = self._canonical(bytes(params.capabilities))
+        self.capabilities = _canonical(bytes(params.capabilities))
         self.wants_news()
         result = self.welcome.initialize_result(self.version, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
-
-    def _canonical(self, capabilities: bytes) -> bytes:
-        """Capabilities in one spelling: they are part of what decides who shares a connection."""
-        if capabilities == NO_CAPABILITIES:
-            return NO_CAPABILITIES
-        try:
-            declared = decode(capabilities)
-        except (DecodeError, RecursionError):
-            return NO_CAPABILITIES
-        return encode_sorted(declared) if isinstance(declared, dict) else NO_CAPABILITIES
 
     def _on_notification(self, method: str, params: Raw | None) -> None:
         if method == "notifications/cancelled":
@@ -345,7 +385,8 @@ class Session:
 
     def end(self, error: WorkbenchError) -> None:
         """Shutting down: everything that is still under way gets its answer now."""
-        self.news.close()
+        if self._news is not None:
+            self._news.close()
         for stream in list(self.streams.values()):
             stream.close()
         self.streams.clear()
@@ -353,7 +394,8 @@ class Session:
             if call.task is not None:
                 call.task.cancel()
             call.on_failure(error)
-        self.questions.end(error)
+        if self._questions is not None:
+            self._questions.end(error)
 
     def send(self, message: bytes, about: bytes | None) -> None:
         """A message to the client that is not the answer to a call."""
@@ -402,3 +444,19 @@ class Session:
         if self.version is None or (is_log and self.log_level is not None and not is_severe(params, self.log_level)):
             return
         self.notify(method, params)
+
+
+def _canonical(capabilities: bytes) -> bytes:
+    """Capabilities in one spelling: they are part of what decides who shares a connection."""
+    if capabilities == NO_CAPABILITIES:
+        return NO_CAPABILITIES
+    return _spelled(capabilities) if len(capabilities) <= LONGEST_KEPT else _spelled.__wrapped__(capabilities)
+
+
+@lru_cache(MOST_KEPT)
+def _spelled(capabilities: bytes) -> bytes:
+    try:
+        declared = decode(capabilities)
+    except (DecodeError, RecursionError):
+        return NO_CAPABILITIES
+    return encode_sorted(declared) if isinstance(declared, dict) else NO_CAPABILITIES

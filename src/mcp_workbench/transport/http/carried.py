@@ -7,6 +7,7 @@ whoever receives it.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
@@ -20,20 +21,6 @@ Kind = Literal["request", "notification", "result", "error"]
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 
 
-class _Fields(Struct, gc=False):
-    method: str | UnsetType = UNSET
-    id: Raw | UnsetType = UNSET
-    params: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
-
-
-class _Params(Struct, gc=False):
-    name: Raw | UnsetType = UNSET
-    uri: Raw | UnsetType = UNSET
-    arguments: Raw | UnsetType = UNSET
-    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
-
-
 class _Meta(Struct, gc=False):
     version: Raw | UnsetType = field(name=META_VERSION, default=UNSET)
 
@@ -42,13 +29,12 @@ class _Cancelled(Struct, gc=False):
     request_id: Raw | UnsetType = field(name="requestId", default=UNSET)
 
 
-_decode_fields: Final = Decoder(_Fields).decode
-_decode_params: Final = Decoder(_Params).decode
 _decode_meta: Final = Decoder(_Meta).decode
 _decode_cancelled: Final = Decoder(_Cancelled).decode
 _decode_string: Final = Decoder(str).decode
 _decode_list: Final = Decoder(list[Raw]).decode
-_NO_PARAMS: Final = _Params()
+# Clients stamp all their requests alike. Longer stamps are read each time.
+LONGEST_KEPT: Final = 1024
 
 
 class Carried:
@@ -61,41 +47,42 @@ class Carried:
         self.id = id
         self.method = method
         self.raw_params = raw_params
-        self._params: _Params | None = None
+        self._params: dict[str, Raw] | UnsetType | None = UNSET
         self._version: str | UnsetType | None = UNSET
+
+    @property
+    def params(self) -> dict[str, Raw] | None:
+        """The members of its params; None where these are something else than members."""
+        if self._params is UNSET:
+            try:
+                self._params = {} if self.raw_params is None else messages.decode_object(self.raw_params)
+            except _UNREADABLE:
+                self._params = None
+        return self._params
 
     @property
     def version(self) -> str | None:
         """The revision that a modern request is stamped with; empty where the stamp is not a string."""
         if self._version is UNSET:
-            self._version = self._read_version()
+            meta = None if self.params is None else self.params.get("_meta")
+            if meta is None:
+                self._version = None
+            else:
+                stamp = bytes(meta)
+                self._version = _version_of(stamp) if len(stamp) <= LONGEST_KEPT else _version_of.__wrapped__(stamp)
         return self._version
-
-    def _read_version(self) -> str | None:
-        meta = self._read_params().meta
-        if isinstance(meta, UnsetType):
-            return None
-        try:
-            version = _decode_meta(meta).version
-        except _UNREADABLE:
-            return None
-        return None if isinstance(version, UnsetType) else _text(version) or ""
 
     @property
     def name(self) -> str | None:
         """What `Mcp-Name` mirrors; None where the method has no such thing, or the message lacks it."""
         key = NAMED_BY.get(self.method)
-        if key is None:
-            return None
-        params = self._read_params()
-        raw = params.name if key == "name" else params.uri
-        return None if isinstance(raw, UnsetType) else _text(raw)
+        raw = None if key is None or self.params is None else self.params.get(key)
+        return None if raw is None else _text(raw)
 
     @property
     def arguments(self) -> Raw | None:
         """The arguments of a tool call."""
-        arguments = self._read_params().arguments
-        return None if isinstance(arguments, UnsetType) else arguments
+        return None if self.params is None else self.params.get("arguments")
 
     @property
     def cancels(self) -> bytes | None:
@@ -108,26 +95,23 @@ class Carried:
             return None
         return None if isinstance(id, UnsetType) else bytes(id)
 
-    def _read_params(self) -> _Params:
-        if self._params is None:
-            try:
-                self._params = _NO_PARAMS if self.raw_params is None else _decode_params(self.raw_params)
-            except _UNREADABLE:
-                self._params = _NO_PARAMS
-        return self._params
+
+@lru_cache(maxsize=256)
+def _version_of(stamp: bytes) -> str | None:
+    try:
+        version = _decode_meta(stamp).version
+    except _UNREADABLE:
+        return None
+    return None if isinstance(version, UnsetType) else _text(version) or ""
 
 
 def look_at(message: bytes) -> Carried:
     """Look at a message. Raises `Malformed` for anything that is not a JSON object."""
-    found: _Fields | messages.Envelope
-    try:
-        found = _decode_fields(message)
-    except _UNREADABLE:
-        found = messages.read(message)
+    found = messages.read(message)
     id = None if isinstance(found.id, UnsetType) else bytes(found.id)
-    params = None if isinstance(found.params, UnsetType) else found.params
     if isinstance(found.method, UnsetType):
-        return Carried("result" if found.error is UNSET else "error", id, "", None)
+        return Carried("result" if isinstance(found.error, UnsetType) else "error", id, "", None)
+    params = None if isinstance(found.params, UnsetType) else found.params
     return Carried("notification" if id is None else "request", id, found.method, params)
 
 

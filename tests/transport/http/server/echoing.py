@@ -8,7 +8,10 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from msgspec import Raw
+
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer, serve_http
@@ -40,6 +43,9 @@ class EchoSession:
             self._on_request(json.dumps(message["id"]).encode(), message["method"], message.get("params", {}))
         elif message.get("method") == "notifications/cancelled":
             self.calls.pop(json.dumps(message["params"]["requestId"]).encode(), None)
+
+    def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
+        self.on_message(messages.request(id, method, messages.encode(params)))
 
     def on_oversized(self, remains: Oversized) -> None:
         raise AssertionError("HTTP refuses what is too large")

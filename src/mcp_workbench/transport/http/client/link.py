@@ -28,6 +28,7 @@ from mcp_workbench.transport.http.client.pool import HttpClient, Target
 from mcp_workbench.transport.http.client.post import Post
 from mcp_workbench.transport.http.client.reading import read_error_text
 from mcp_workbench.transport.http.client.unasked import UnaskedStream
+from mcp_workbench.transport.http.client.wire import WireError
 from mcp_workbench.transport.http.parameters import HeaderParameters, headers_for
 from mcp_workbench.transport.link import SESSION_FORGOTTEN, Receiver
 
@@ -39,6 +40,8 @@ ParametersOf = Callable[[str], HeaderParameters | None]
 
 # HTTP/1.1 needs a connection for each request under way. More than this wait for their turn, as their deadlines run.
 MOST_POSTS: Final = 128
+# Heads of requests that are kept for each server: one for each tool that is called.
+MOST_HEADS: Final = 256
 # A server that does not read makes its requests pile up here.
 MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
 # `DELETE` is a courtesy; the server forgets the session by itself as well.
@@ -94,6 +97,9 @@ class HttpLink:
         self._running = 0
         # While this is not None, messages wait: the server must have seen an earlier one first.
         self._held: list[tuple[Carried, bytes]] | None = None
+        # Heads as they are written, by what they differ in; and what else went into them.
+        self._heads: dict[tuple[str, str | None, str | None], bytes] = {}
+        self._heads_made_of: tuple[object, ...] = (None, None, None, None)
         self._tasks: set[asyncio.Task[None]] = set()
         self._old: OldTransport | None = None
         self._unasked: UnaskedStream | None = None
@@ -121,6 +127,8 @@ class HttpLink:
     async def stop(self) -> None:
         """End everything that is under way, and the session. Bounded."""
         self._is_closed = True
+        for post in list(self._posts.values()):
+            post.cancel()
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
@@ -227,7 +235,7 @@ class HttpLink:
             self._held = [(carried, body)]
             self._start(self._open_old())
             return
-        post = Post(self, carried, body, self._request_headers(carried))
+        post = Post(self, carried, body)
         self._posts[post.id] = post
         self._is_modern = post.is_modern
         self.unsent_bytes += len(body)
@@ -242,27 +250,75 @@ class HttpLink:
     def _run(self, post: Post) -> None:
         if post.carried.method != _ENDLESS:
             self._running += 1
-        post.task = self._task(self._run_to_end(post))
+        head = self._known_head(post)
+        if head is None or not post.begin(head):
+            post.task = self.run_to_end(post, post.run())
 
-    async def _run_to_end(self, post: Post) -> None:
+    def run_to_end(self, post: Post, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """What is left to do for a request, as a task."""
+        return self._task(self._run_to_end(post, work))
+
+    async def _run_to_end(self, post: Post, work: Coroutine[Any, Any, None]) -> None:
         try:
-            await post.run()
+            await work
         except asyncio.CancelledError:
             raise
         except Exception as error:
             self._fail(post, explain(error, self.target.address, self.target.shown_proxy))
         finally:
-            post.sent()
-            if self._posts.get(post.id) is post and not self.is_old:
-                del self._posts[post.id]
-            if post.carried.method != _ENDLESS:
-                self._running -= 1
-            while self._waiting and self._running < MOST_POSTS and not self._is_closed:
-                self._run(self._waiting.popleft())
-            if self._is_forgotten and not self._running:
-                self._close_forgotten()
+            self.over(post)
 
-    def _request_headers(self, carried: Carried) -> dict[str, str]:
+    def broken(self, post: Post, error: Exception) -> None:
+        """A request without a task has failed."""
+        self._fail(post, explain(error, self.target.address, self.target.shown_proxy))
+        self.over(post)
+
+    def over(self, post: Post) -> None:
+        """Nothing is left to do for a request."""
+        post.sent()
+        if self._posts.get(post.id) is post and not self.is_old:
+            del self._posts[post.id]
+        if post.carried.method != _ENDLESS:
+            self._running -= 1
+        while self._waiting and self._running < MOST_POSTS and not self._is_closed:
+            self._run(self._waiting.popleft())
+        if self._is_forgotten and not self._running:
+            self._close_forgotten()
+
+    def _known_head(self, post: Post) -> bytes | None:
+        """The head of a call, which is the same for each call of a tool; None where it is not so simple."""
+        carried, source = post.carried, self.target.source.headers()
+        if self.is_old or (carried.method == "tools/call" and self._is_mirrored(carried)):
+            return None
+        made_of = self._heads_made_of
+        if (
+            made_of[0] is not source
+            or made_of[1] is not self.target.address
+            or made_of[2] is not self.session_id
+            or made_of[3] is not self._version
+        ):
+            self._heads.clear()
+            self._heads_made_of = (source, self.target.address, self.session_id, self._version)
+        key = (carried.method, carried.name, carried.version)
+        head = self._heads.get(key)
+        if head is None:
+            try:
+                head = self.client.open_head("POST", self.target.address, self.target, post.headers)
+            except WireError:
+                return None
+            if len(self._heads) >= MOST_HEADS:
+                self._heads.clear()
+            self._heads[key] = head
+        return head
+
+    def _is_mirrored(self, carried: Carried) -> bool:
+        """Whether arguments of the call stand in its headers."""
+        if carried.version is None or self._parameters_of is None:
+            return False
+        return bool(self._parameters_of(carried.name or ""))
+
+    def request_headers(self, carried: Carried) -> dict[str, str]:
+        """What a request carries beside the server's own headers."""
         version = carried.version
         if version is None:
             headers = {**_JSON_HEADERS, **self.headers()}

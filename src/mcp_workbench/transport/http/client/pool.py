@@ -15,7 +15,7 @@ from mcp_workbench.transport.http.client.address import Address, BadAddress
 from mcp_workbench.transport.http.client.dialing import Dialer, basic, proxy_for, proxy_headers
 from mcp_workbench.transport.http.client.failures import explain_redirect
 from mcp_workbench.transport.http.client.headers import HeaderSource
-from mcp_workbench.transport.http.client.wire import Response, Wire, write_head
+from mcp_workbench.transport.http.client.wire import Listener, Response, Wire, end_head, open_head
 
 # Servers close idle connections after 5 seconds and more. We notice when they do; keeping ours longer than this would
 # only make it likelier to send a request into a connection that is being closed.
@@ -48,22 +48,41 @@ class HttpClient:
         `headers` have names in lower case, and win over the server's own. Redirects are followed within the origin
         only: the headers hold secrets that are meant for this server.
         """
+        response = await self._send(method, target.address, target, headers, body)
+        return await self.settle(response, method, target, headers, body)
+
+    def begin(self, target: Target, head: bytes, body: bytes, listener: Listener) -> Wire | None:
+        """Send a request on a connection that is free; None where there is none. `head` is without its end.
+
+        What comes back may be a redirect, or want somebody to sign in: `settle` sees to that.
+        """
+        wire = self._take(target.key(target.address))
+        if wire is not None:
+            wire.begin(end_head(head, body), body, listener)
+        return wire
+
+    async def settle(
+        self, response: Response, method: str, target: Target, headers: Mapping[str, str], body: bytes | None
+    ) -> Response:
+        """Follow where a response leads; return the one that leads nowhere else."""
         address, signed_in_again = target.address, False
-        for _ in range(MOST_REDIRECTS + 1):
-            response = await self._send(method, address, target, headers, body)
+        for followed in range(MOST_REDIRECTS + 1):
+            location = response.headers.get("location")
             if response.status == 401 and not signed_in_again:
                 signed_in_again = True
-                if await target.source.refused(response.headers.get("www-authenticate", "")):
-                    response.release()
-                    continue
-            location = response.headers.get("location")
-            if response.status not in REDIRECTS or location is None:
+                if not await target.source.refused(response.headers.get("www-authenticate", "")):
+                    return response
+                response.release()
+            elif response.status not in REDIRECTS or location is None:
                 return response
-            status = response.status
-            response.release()
-            address = _follow(method, address, location, status)
-            if status == 308:
-                target.address = address
+            else:
+                status = response.status
+                response.release()
+                address = _follow(method, address, location, status)
+                if status == 308:
+                    target.address = address
+            if followed < MOST_REDIRECTS:
+                response = await self._send(method, address, target, headers, body)
         raise DownstreamError(f"{address.origin} sends us in circles", hint="check `url`")
 
     async def close(self) -> None:
@@ -81,6 +100,16 @@ class HttpClient:
     async def _send(
         self, method: str, address: Address, target: Target, headers: Mapping[str, str], body: bytes | None
     ) -> Response:
+        head = end_head(self.open_head(method, address, target, headers), body)
+        key = target.key(address)
+        wire = self._take(key)
+        if wire is None:
+            wire = await self._dialer.dial(address, target.proxy, self._put_back)
+            self._open[wire] = key
+        return await wire.request(head, body or b"")
+
+    def open_head(self, method: str, address: Address, target: Target, headers: Mapping[str, str]) -> bytes:
+        """The head of a request, but for its end. Raises `Unwritable`."""
         lines = {"host": address.authority, "user-agent": self._user_agent, "accept-encoding": "identity"}
         if address.user_info is not None:
             lines["authorization"] = basic(address.user_info)
@@ -90,13 +119,7 @@ class HttpClient:
         if target.proxy is not None and address.scheme == "http":
             lines |= proxy_headers(target.proxy)
             what = address.origin + what
-        head = write_head(method, what, lines, body)
-        key = (address.scheme, address.authority, target.shown_proxy)
-        wire = self._take(key)
-        if wire is None:
-            wire = await self._dialer.dial(address, target.proxy, self._put_back)
-            self._open[wire] = key
-        return await wire.request(head, body or b"")
+        return open_head(method, what, lines)
 
     def _take(self, key: Key) -> Wire | None:
         # The one that was used last is the least likely to be closed by the server.
@@ -140,12 +163,20 @@ class HttpClient:
 class Target:
     """A server's address, with everything that is needed to reach it."""
 
-    __slots__ = ("address", "proxy", "source")
+    __slots__ = ("_key", "_keyed", "address", "proxy", "source")
 
     def __init__(self, address: Address, source: HeaderSource, proxy: Address | None) -> None:
         self.address = address
         self.source = source
         self.proxy = proxy
+        self._keyed: Address | None = None
+        self._key: Key = ("", "", None)
+
+    def key(self, address: Address) -> Key:
+        """What its connections are shared by. The last one is remembered: addresses hardly ever change."""
+        if address is not self._keyed:
+            self._keyed, self._key = address, (address.scheme, address.authority, self.shown_proxy)
+        return self._key
 
     @classmethod
     def of(cls, url: str, source: HeaderSource) -> Target:

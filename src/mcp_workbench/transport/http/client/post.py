@@ -17,7 +17,7 @@ from mcp_workbench.transport.http.carried import Carried
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
 from mcp_workbench.transport.http.client.pool import Target
 from mcp_workbench.transport.http.client.reading import error_in, read_error_text, read_events, read_whole
-from mcp_workbench.transport.http.client.wire import Response
+from mcp_workbench.transport.http.client.wire import Response, Wire, WireError
 from mcp_workbench.transport.http.sse import Event, SseParser
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ MOST_RESUMES: Final = 5
 _LOOK_FOR_OLD: Final = (400, 404, 405)
 # With these only somebody who signs in, waits, or mends a proxy gets on: no reason to ask in another way.
 _SAME_FOR_ALL: Final = (401, 407, 429)
+NOT_AN_ANSWER: Final = "answered with something that is not an answer to the request"
 # An error that only a server which speaks MCP at this address gives.
 _FROM_MCP: Final = words.MODERN_CODES | {METHOD_NOT_FOUND}
 
@@ -41,26 +42,50 @@ _FROM_MCP: Final = words.MODERN_CODES | {METHOD_NOT_FOUND}
 class Post:
     """A request that is under way."""
 
-    __slots__ = ("_is_unsent", "_link", "body", "carried", "headers", "id", "is_answered", "is_modern", "task")
+    __slots__ = (
+        "_headers",
+        "_is_unsent",
+        "_link",
+        "_wire",
+        "body",
+        "carried",
+        "has_session",
+        "id",
+        "is_answered",
+        "is_modern",
+        "task",
+    )
 
-    def __init__(self, link: HttpLink, carried: Carried, body: bytes, headers: dict[str, str]) -> None:
+    def __init__(self, link: HttpLink, carried: Carried, body: bytes) -> None:
         assert carried.id is not None
         self.id: bytes = carried.id
         self.carried = carried
         self.body = body
-        self.headers = headers
         self.is_modern = carried.version is not None
+        # It was sent in a session, which the server may have forgotten.
+        self.has_session = link.session_id is not None and not self.is_modern and carried.method != "initialize"
         # An answer has been delivered, or the request has been failed; nothing more is to be said about it.
         self.is_answered = False
         self.task: asyncio.Task[None] | None = None
+        self._headers: dict[str, str] | None = None
         self._link = link
+        self._wire: Wire | None = None
         self._is_unsent = True
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What it carries beside the server's own headers, as things stood when it was first asked for."""
+        if self._headers is None:
+            self._headers = self._link.request_headers(self.carried)
+        return self._headers
 
     def cancel(self) -> None:
         """Nobody waits for it any more."""
         self.is_answered = True
         if self.task is not None:
             self.task.cancel()
+        elif self._wire is not None:
+            self._wire.close()
 
     def sent(self) -> None:
         """The server has all of it, or will never have it."""
@@ -68,12 +93,58 @@ class Post:
             self._is_unsent = False
             self._link.unsent_bytes -= len(self.body)
 
+    # ── the short way: an answer in one piece needs no task (`Listener`) ──
+
+    def begin(self, head: bytes) -> bool:
+        """Send it at once, where a connection is free. `head` is without its end."""
+        self._wire = self._link.client.begin(self._link.target, head, self.body, self)
+        return self._wire is not None
+
+    def on_response(self, response: Response) -> None:
+        """Deliver an answer that is there as a whole; anything else goes the long way."""
+        self._wire = None
+        link = self._link
+        is_answer = response.status == 200 and response.content_type == words.JSON and response.is_there
+        if not is_answer or self.carried.method == "initialize" or response.buffered_bytes > link.limit:
+            self.task = link.run_to_end(self, self._settle(response))
+            return
+        self.sent()
+        message = response.take()
+        response.release()
+        try:
+            link.deliver(message)
+        except Exception as error:
+            link.broken(self, error)
+            return
+        if self.is_answered:
+            link.over(self)
+        else:
+            self.task = link.run_to_end(self, self._nothing(NOT_AN_ANSWER))
+
+    def on_broken(self, error: WireError) -> None:
+        """The connection broke before there was a response."""
+        self._wire = None
+        self._link.broken(self, error)
+
+    async def _settle(self, response: Response) -> None:
+        link = self._link
+        try:
+            settled = await link.client.settle(response, "POST", link.target, self.headers, self.body)
+        except BaseException:
+            response.release()
+            raise
+        await self._on_response(settled, link.target)
+
+    # ── the long way ──
+
     async def run(self) -> None:
         """Send it and see it answered."""
         await self._send(self._link.target)
 
     async def _send(self, target: Target) -> None:
-        response = await self._link.client.request("POST", target, self.headers, self.body)
+        await self._on_response(await self._link.client.request("POST", target, self.headers, self.body), target)
+
+    async def _on_response(self, response: Response, target: Target) -> None:
         self.sent()
         try:
             if self.carried.method == "initialize" and response.status < 300:
@@ -97,7 +168,7 @@ class Post:
         elif response.content_type == words.JSON:
             self._link.deliver(await read_whole(response, self._link.limit))
             if not self.is_answered:
-                await self._nothing("answered with something that is not an answer to the request")
+                await self._nothing(NOT_AN_ANSWER)
         else:
             text = quoted(await read_error_text(response))
             await self._nothing(f"answered with {response.content_type}, which is not MCP: {text}")
@@ -168,7 +239,7 @@ class Post:
     async def _on_refused(self, response: Response, target: Target) -> None:
         link, status, method = self._link, response.status, self.carried.method
         text = await read_error_text(response)
-        if status == 404 and words.SESSION_ID in self.headers:
+        if status == 404 and self.has_session:
             link.forgotten()
             # Without an answer: it was certainly not accepted, and whoever meets the server anew may send it again.
             self.is_answered = True

@@ -12,7 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import httptools  # noqa: TID253 (loaded only with the first server that has a `url`)
 
@@ -50,6 +50,35 @@ class Unwritable(WireError):
     """The request cannot be written: a header has characters that no header can have."""
 
 
+class Listener(Protocol):
+    """Whoever waits for a response. Told one of the two, once."""
+
+    def on_response(self, response: Response) -> None:
+        """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""
+
+    def on_broken(self, error: WireError) -> None:
+        """There will be none."""
+
+
+class _Awaited:
+    """The listener of somebody who awaits."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+    def on_response(self, response: Response) -> None:
+        if self.future.done():
+            response.release()
+        else:
+            self.future.set_result(response)
+
+    def on_broken(self, error: WireError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
 class Response:
     """A response, from its head on. Its body is read piece by piece; then it is released."""
 
@@ -77,6 +106,20 @@ class Response:
         """What the server says of the size of the body as it travels."""
         length = self.headers.get("content-length", "")
         return int(length) if length.isdecimal() and len(length) < 20 else None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether all of it has come, as the server meant it."""
+        return self._ended and self._error is None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What has come of the body and waits to be read."""
+        return self._buffered
+
+    def take(self) -> bytes:
+        """The body of a response that is there."""
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
     async def read(self) -> bytes:
         """What has come of the body since the last time; waits for it. Empty at the end."""
@@ -131,12 +174,12 @@ class Wire(asyncio.Protocol):
 
     __slots__ = (
         "_free",
-        "_head",
         "_head_bytes",
         "_headers",
         "_is_between",
         "_is_kept",
         "_is_whole",
+        "_listener",
         "_parser",
         "_response",
         "_transport",
@@ -154,7 +197,8 @@ class Wire(asyncio.Protocol):
         self._parser: Any = None
         self._headers: dict[str, str] = {}
         self._head_bytes = 0
-        self._head: asyncio.Future[Response] | None = None
+        # Who waits for the response, until told.
+        self._listener: Listener | None = None
         self._response: Response | None = None
         # The head of a proxy's answer, while it is asked to connect us.
         self._tunnel: tuple[asyncio.Future[int], bytearray] | None = None
@@ -166,29 +210,34 @@ class Wire(asyncio.Protocol):
 
     async def request(self, head: bytes, body: bytes) -> Response:
         """Send a request; return its response as soon as the head of it is there. Raises `WireError`."""
-        self._parser = httptools.HttpResponseParser(self)
-        # As servers are: some end lines as they like.
-        self._parser.set_dangerous_leniencies(
-            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
-        )
+        waiting = _Awaited()
+        self.begin(head, body, waiting)
+        try:
+            return await waiting.future
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, head: bytes, body: bytes, listener: Listener) -> None:
+        """Send a request; `listener` is told of its response. Neither a task nor a turn of the loop is spent on it."""
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
+            # As servers are: some end lines as they like.
+            self._parser.set_dangerous_leniencies(
+                lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+            )
         self._is_between = self._is_kept = self._is_whole = False
         self._head_bytes = 0
         self._response = None
-        self._head = asyncio.get_running_loop().create_future()
         if not self.is_open:
-            raise NoAnswer
+            listener.on_broken(NoAnswer())
+            return
+        self._listener = listener
         if len(body) < JOIN_BELOW:
             self._transport.write(head + body)
         else:
             self._transport.write(head)
             self._transport.write(body)
-        try:
-            return await self._head
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            self._head = None
 
     async def tunnel(self, head: bytes) -> int:
         """Ask a proxy to connect us to somebody; the status of its answer."""
@@ -220,7 +269,6 @@ class Wire(asyncio.Protocol):
         self._response = None
         if is_clean and self.is_open and self._is_kept:
             self._is_between = True
-            self._parser = None
             self._free(self)
         else:
             self.close()
@@ -247,6 +295,8 @@ class Wire(asyncio.Protocol):
         self.is_open = False
         self._end()
         self._free(self)
+        # It refers back to us.
+        self._parser = None
 
     def eof_received(self) -> bool:
         """The server has said all it will."""
@@ -258,12 +308,13 @@ class Wire(asyncio.Protocol):
         if self._tunnel is not None:
             self._on_tunnel(data)
             return
-        if self._is_between or self._parser is None:
+        parser = self._parser
+        if self._is_between or parser is None:
             # Nobody asked: a server that says good-bye, or one that answers twice. Not to be used again.
             self.close()
             return
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._fail(NotHttp("the server changed the protocol"))
         except httptools.HttpParserError as error:
@@ -272,6 +323,9 @@ class Wire(asyncio.Protocol):
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
                 self._fail(NotHttp("its headers do not end"))
+        elif self._listener is not None:
+            listener, self._listener = self._listener, None
+            listener.on_response(self._response)
 
     def _end(self) -> None:
         """The end of the connection: of a response too, where that is how the server says so."""
@@ -281,7 +335,7 @@ class Wire(asyncio.Protocol):
         elif self._response is not None:
             is_delimited = self._is_delimited(self._response.headers)
             self._response.end(BrokeOff() if is_delimited else None)
-        elif self._head is not None:
+        elif self._listener is not None:
             self._fail(NoAnswer() if not self._head_bytes else BrokeOff())
 
     @staticmethod
@@ -291,8 +345,9 @@ class Wire(asyncio.Protocol):
     def _fail(self, error: WireError) -> None:
         if self._response is not None:
             self._response.end(error)
-        elif self._head is not None and not self._head.done():
-            self._head.set_exception(error)
+        elif self._listener is not None:
+            listener, self._listener = self._listener, None
+            listener.on_broken(error)
         self.close()
 
     def _on_tunnel(self, data: bytes) -> None:
@@ -325,9 +380,8 @@ class Wire(asyncio.Protocol):
         """The head is whole."""
         status = self._parser.get_status_code()
         # 100 and its like announce the response that is still to come.
-        if status >= 200 and self._head is not None and not self._head.done():
+        if status >= 200 and self._listener is not None and self._response is None:
             self._response = Response(self, status, self._headers)
-            self._head.set_result(self._response)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -348,12 +402,21 @@ class Wire(asyncio.Protocol):
 
 def write_head(method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
     """The head of a request. Raises `Unwritable`."""
+    return end_head(open_head(method, target, headers), body)
+
+
+def open_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
+    """All of a head but its end, which depends on the body. Raises `Unwritable`."""
     lines = [f"{method} {target} HTTP/1.1\r\n"]
     for name, value in headers.items():
         lines.append(_line(name, value) if len(value) < LONGEST_KEPT else _line.__wrapped__(name, value))
-    lines.append("\r\n" if body is None else f"content-length: {len(body)}\r\n\r\n")
     # Headers are ASCII; what is not, a configuration has as UTF-8, and most servers read it so.
     return "".join(lines).encode()
+
+
+def end_head(head: bytes, body: bytes | None) -> bytes:
+    """The head of a request with this body."""
+    return head + (b"\r\n" if body is None else b"content-length: %d\r\n\r\n" % len(body))
 
 
 # Most headers are the same in each request.

@@ -28,7 +28,7 @@ _SINGLE: Final = frozenset(
 class Arrival:
     """A request that is arriving."""
 
-    __slots__ = ("headers", "method", "parameters", "path", "principal", "refusal", "repeated")
+    __slots__ = ("_declared_bytes", "headers", "method", "parameters", "path", "principal", "refusal", "repeated")
 
     def __init__(self, method: str = "", path: str = "") -> None:
         self.method = method
@@ -40,6 +40,7 @@ class Arrival:
         # Who it is from, and why it does not come in; known when its head is.
         self.principal = ""
         self.refusal: Refusal | None = None
+        self._declared_bytes: int | None = -1
 
     def add_again(self, name: str, value: bytes) -> None:
         """A header that was there already."""
@@ -60,11 +61,17 @@ class Arrival:
 
     @property
     def declared_bytes(self) -> int | None:
-        """The size of the body; None when it comes in chunks."""
-        if "transfer-encoding" in self.headers:
-            return None
-        declared = self.headers.get("content-length", "0")
-        return int(declared) if declared.isdecimal() and len(declared) < 20 else None
+        """The size of the body; None when it comes in chunks. To be asked when the head is whole."""
+        if self._declared_bytes == -1:
+            declared = self.headers.get("content-length", "0")
+            is_known = declared.isdecimal() and len(declared) < 20 and "transfer-encoding" not in self.headers
+            self._declared_bytes = int(declared) if is_known else None
+        return self._declared_bytes
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing about its transfer is out of the ordinary."""
+        return not self.expects_continue and "transfer-encoding" not in self.headers and self.repeated is None
 
     @property
     def is_large(self) -> bool:

@@ -24,6 +24,7 @@ import httptools  # noqa: TID253 (loaded only where HTTP is served)
 
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival
+from mcp_workbench.transport.http.server.known_heads import END_OF_HEAD, KnownHeads
 from mcp_workbench.transport.http.server.limits import (
     CROWD,
     LINGER_BYTES,
@@ -50,6 +51,9 @@ class Site(Protocol):
     def admit(self, arrival: Arrival) -> Refusal | None:
         """Whether a request comes in, decided on its head alone."""
 
+    def is_still_admitted(self, arrival: Arrival) -> bool:
+        """Whether a head that came in before does so now."""
+
     def serve(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
         """Answer a request, now or later."""
 
@@ -64,6 +68,7 @@ class Connections:
         self.site = site
         self.limits = limits
         self.open: set[Connection] = set()
+        self.heads = KnownHeads()
         # What happens after a while is late by at most this.
         self.sweep: Sweep[Connection] = Sweep(min(limits.head_seconds, limits.body_seconds) / 4)
         self._most = 0
@@ -102,6 +107,7 @@ class Connection(asyncio.Protocol):
         "_body_bytes",
         "_body_since",
         "_connections",
+        "_first_read",
         "_has_served",
         "_head_bytes",
         "_head_since",
@@ -134,6 +140,8 @@ class Connection(asyncio.Protocol):
         self._body_since: float | None = None
         self._head_bytes = 0
         self._head_since: float | None = None
+        # What was read when the request that is arriving began; empty where it began in the middle of something.
+        self._first_read = b""
         # The response that is under way, and requests that came before it was whole.
         self._outlet: Outlet | None = None
         self._queue: deque[tuple[Arrival, bytes, bool, bool]] = deque()
@@ -212,6 +220,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
         self._connections.leave(self)
+        self._first_read = b""
         self._queue.clear()
         outlet, self._outlet = self._outlet, None
         if outlet is not None:
@@ -230,6 +239,10 @@ class Connection(asyncio.Protocol):
             if self._body_bytes > LINGER_BYTES:
                 self.abort()
             return
+        if self._arrival is None:
+            if self._outlet is None and not self._queue and self._serve_known(data):
+                return
+            self._first_read = data
         if self._body_since is None:
             self._head_bytes += len(data)
         try:
@@ -246,6 +259,18 @@ class Connection(asyncio.Protocol):
             return
         if self._head_bytes > MOST_HEAD_BYTES and self._body_since is None and self._head_since is not None:
             self._refuse_bluntly(431)
+
+    def _serve_known(self, data: bytes) -> bool:
+        """A whole request whose head has been here before, byte for byte, is not taken apart again."""
+        end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+        arrival = self._connections.heads.find(data[:end], len(data) - end)
+        site = self._connections.site
+        if arrival is None or self._transport.is_closing() or not site.is_still_admitted(arrival):
+            return False
+        self.is_chunking = True
+        self._outlet = outlet = Outlet(self)
+        site.serve(arrival, data[end:], outlet)
+        return True
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """The client would like another protocol, as Java's does with each request; it gets this one.
@@ -345,6 +370,9 @@ class Connection(asyncio.Protocol):
                 give_back_soon(self._loop)
         is_chunking = self._parser.get_http_version() != "1.0"
         is_kept = self._parser.should_keep_alive()
+        if is_chunking and is_kept and arrival.refusal is None:
+            self._connections.heads.learn(self._first_read, arrival)
+        self._first_read = b""
         if self._outlet is not None or self._queue:
             self._queue.append((arrival, body, is_chunking, is_kept))
             self._transport.pause_reading()

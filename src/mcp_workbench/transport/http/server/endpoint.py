@@ -20,7 +20,7 @@ from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.exchange import JSON_HEADERS, Exchange
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
 from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, Outlet
-from mcp_workbench.transport.http.server.sessions import LegacySession, SessionTable
+from mcp_workbench.transport.http.server.sessions import LegacySession, Posted, SessionTable
 from mcp_workbench.transport.http.server.sides import MakeSession
 from mcp_workbench.transport.http.server.statuses import STATUS_OF_CODE
 from mcp_workbench.transport.http.server.sweeps import Sweep
@@ -85,6 +85,10 @@ class Endpoint:
                 return Refusal.too_large(self._limits.message_bytes)
             return check_post(arrival)
         return self._admit_without_body(arrival)
+
+    def is_still_admitted(self, arrival: Arrival) -> bool:
+        """Whether a head that came in before does so now: a token may prove nobody any more."""
+        return self._admission.principal(arrival) == arrival.principal
 
     def _admit_without_body(self, arrival: Arrival) -> Refusal | None:
         if arrival.method not in ("GET", "DELETE"):
@@ -236,14 +240,14 @@ class Endpoint:
         return Refusal(404, "there is no such session; send `initialize` again") if found is None else found
 
 
-def _serve_legacy(session: LegacySession, posted: list[tuple[bytes, Carried]], outlet: Outlet) -> None:
+def _serve_legacy(session: LegacySession, posted: Posted, outlet: Outlet) -> None:
     ids = {carried.id for _, carried in posted if carried.kind == "request" and carried.id is not None}
     for id in ids:
         if session.is_under_way(id):
             _complain(outlet, id, INVALID_REQUEST, "a request with this id is still under way")
             return
     if ids:
-        session.request([message for message, _ in posted], ids, outlet)
+        session.request(posted, ids, outlet)
         return
     for message, carried in posted:
         session.tell(message, carried)

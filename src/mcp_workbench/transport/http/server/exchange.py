@@ -14,7 +14,7 @@ from msgspec import Raw
 from mcp_workbench.transport.http.carried import Carried, heading
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.outlet import Headers, Outlet
-from mcp_workbench.transport.http.server.sides import ServedSession, cancellation
+from mcp_workbench.transport.http.server.sides import ServedSession, cancellation, hand_over
 from mcp_workbench.transport.http.server.statuses import status_of_error
 from mcp_workbench.transport.http.server.sweeps import Sweep
 from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
@@ -59,7 +59,7 @@ class Exchange:
     def start(self, session: ServedSession, body: bytes) -> None:
         """Let the session have the request. The answer may be there when this returns."""
         self.session = session
-        session.on_message(body)
+        hand_over(session, body, self._carried)
         if not self.is_over:
             self._outlet.gone = self.disconnected
             self._sweep.add(self)
@@ -121,7 +121,8 @@ class Exchange:
     def _end(self, reason: str, *, cancel: bool = False) -> None:
         self.is_over = True
         self._sweep.discard(self)
-        session = self.session
+        # Let go of each other: nothing is left to the collector of cycles.
+        session, self.session = self.session, None
         if session is None:
             return
         if cancel and self._carried.id is not None:

@@ -18,12 +18,14 @@ from mcp_workbench.transport.http.carried import Carried, heading
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.outlet import Outlet, header
 from mcp_workbench.transport.http.server.reply import Reply
-from mcp_workbench.transport.http.server.sides import MakeSession, ServedSession, cancellation
+from mcp_workbench.transport.http.server.sides import MakeSession, ServedSession, cancellation, hand_over
 from mcp_workbench.transport.http.server.streams import STANDALONE, ReplayBudget, Stream, parse_event_id
 from mcp_workbench.transport.http.server.sweeps import Sweep
 
 # 256 bits: beyond guessing, whatever the number of sessions.
 ID_BYTES: Final = 32
+# The messages of one POST, as they were written and looked at from outside.
+Posted = list[tuple[bytes, Carried]]
 
 
 class _Result(Struct):
@@ -83,15 +85,15 @@ class LegacySession:
         assert carried.id is not None
         self.session = session
         self._initialize_id = carried.id
-        self._feed(self._reply(outlet, {carried.id}), [body])
+        self._feed(self._reply(outlet, {carried.id}), [(body, carried)])
 
-    def request(self, messages: list[bytes], ids: set[bytes], outlet: Outlet) -> None:
+    def request(self, posted: Posted, ids: set[bytes], outlet: Outlet) -> None:
         """A POST with requests in it. The answers may be there when this returns."""
         reply = self._reply(outlet, ids)
-        if len(messages) > 1:
+        if len(posted) > 1:
             # The answers to a batch leave one by one, as they come.
             reply.stream()
-        self._feed(reply, messages)
+        self._feed(reply, posted)
 
     def tell(self, message: bytes, carried: Carried) -> None:
         """A notification, or the answer to a question."""
@@ -129,12 +131,12 @@ class LegacySession:
             self._replies[id] = reply
         return reply
 
-    def _feed(self, reply: Reply, messages: list[bytes]) -> None:
+    def _feed(self, reply: Reply, posted: Posted) -> None:
         assert self.session is not None
         self._feeding = reply
         try:
-            for message in messages:
-                self.session.on_message(message)
+            for message, carried in posted:
+                hand_over(self.session, message, carried)
         finally:
             self._feeding = None
         if not reply.is_over:

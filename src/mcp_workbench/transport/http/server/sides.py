@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from msgspec import Raw
+
+from mcp_workbench.transport.http.carried import Carried
 from mcp_workbench.transport.link import Link, Receiver
 
 
@@ -15,12 +18,23 @@ class ServedSession(Receiver, Protocol):
     def calls(self) -> Collection[bytes]:
         """The ids of the requests under way, as JSON."""
 
+    def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
+        """A request that has been read already. The params are the session's from now on."""
+
 
 class MakeSession(Protocol):
     """Makes the session for a client, or for one request of a modern client."""
 
     def __call__(self, link: Link, principal: str, closed: Callable[[str], None]) -> ServedSession:
         """`closed` is for the session to end itself; it is told of the end by `on_closed`, once, either way."""
+
+
+def hand_over(session: ServedSession, message: bytes, carried: Carried) -> None:
+    """Let a session have a message, and not read it a second time where that can be spared."""
+    if carried.id is not None and carried.method and carried.params is not None:
+        session.on_request(carried.id, carried.method, carried.params)
+    else:
+        session.on_message(message)
 
 
 def cancellation(id: bytes, reason: bytes) -> bytes:
