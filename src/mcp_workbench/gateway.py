@@ -8,11 +8,9 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import DecodeError, Raw, Struct
-from msgspec.json import decode
+from msgspec import Struct
 
 from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog
@@ -42,6 +40,7 @@ from mcp_workbench.transport.processes import WITHIN, ProcessTable
 if TYPE_CHECKING:
     from mcp_workbench.observe.beacon import Beacon
     from mcp_workbench.transport.http.client.pool import HttpClient
+    from mcp_workbench.transport.http.mirrored import Mirrored
     from mcp_workbench.transport.http.parameters import HeaderParameters
 
 log = logging.getLogger(__name__)
@@ -87,9 +86,7 @@ class Gateway:
         # What SIGCHLD did before us; given back at the end.
         self._old_handler: Any = None
         self._beacon: Beacon | None = None
-        # By tool, for one revision of the catalogue: every call over HTTP asks.
-        self._parameters: dict[str, HeaderParameters | None] = {}
-        self._parameters_revision = -1
+        self._mirrored: Mirrored | None = None
         self._http: HttpClient | None = None
         self._started_at = 0.0
         self._tasks: asyncio.TaskGroup | None = None
@@ -183,8 +180,9 @@ class Gateway:
         from mcp_workbench.transport.http.client.headers import FixedHeaders
         from mcp_workbench.transport.http.client.link import HttpLink
         from mcp_workbench.transport.http.client.pool import HttpClient
+        from mcp_workbench.transport.http.mirrored import Mirrored
 
-        config = connection.config
+        config, entry = connection.config, connection.entry
         assert config.url is not None
         if self._http is None:
             self._http = HttpClient(f"mcp-workbench/{__version__}")
@@ -195,7 +193,7 @@ class Gateway:
             receiver,
             limit=self.config.max_message_bytes,
             transport="auto" if config.transport == "stdio" else config.transport,
-            parameters_of=partial(_annotations_of, connection.entry),
+            parameters_of=Mirrored(lambda tool: entry.tools.get(tool), lambda: entry.tools),
         )
 
     def _reap_strays_when_they_end(self) -> None:
@@ -263,36 +261,15 @@ class Gateway:
 
     def parameters_of(self, tool: str) -> HeaderParameters | None:
         """Which parameters of a tool its clients mirror into HTTP headers; None for a tool that is not shown."""
-        if self._parameters_revision != self.catalog.revision:
-            self._parameters.clear()
-            self._parameters_revision = self.catalog.revision
-        if tool not in self._parameters:
-            definition = self.face.definition_of(tool)
-            if definition is None:
-                return None
-            self._parameters[tool] = _annotations(definition)
-        return self._parameters[tool]
+        if self._mirrored is None:
+            from mcp_workbench.transport.http.mirrored import Mirrored
+
+            self._mirrored = Mirrored(self.face.definition_of, lambda: self.catalog.revision)
+        return self._mirrored(tool)
 
     def make_session(self, link: Link, principal: str, closed: Callable[[str], None]) -> Session:
         """A session for a client that has just connected."""
         return Session(self._services, link, principal, closed)
-
-
-def _annotations_of(entry: ServerEntry, tool: str) -> HeaderParameters | None:
-    definition = entry.definitions("tools").get(tool)
-    return None if definition is None else _annotations(definition)
-
-
-def _annotations(definition: Raw) -> HeaderParameters | None:
-    """The parameters that a tool's definition wants mirrored into headers."""
-    if b'"x-mcp-header"' not in bytes(definition):
-        return None
-    from mcp_workbench.transport.http.parameters import InvalidAnnotation, read_annotations
-
-    try:
-        return read_annotations(decode(definition)["inputSchema"])
-    except (InvalidAnnotation, DecodeError, KeyError):
-        return None
 
 
 def _face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:

@@ -112,7 +112,10 @@ class Router:
 
     def view(self, principal: str) -> View:
         """What this principal has before it."""
-        return self._views.setdefault(principal, View(principal))
+        view = self._views.get(principal)
+        if view is None:
+            view = self._views[principal] = View(principal)
+        return view
 
     def _take_note(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         # For views, not for sessions: a modern client that does not listen has none that is told of changes.
@@ -197,7 +200,8 @@ class Router:
             return
         if call.log_level is not None:
             connection.watch.want_log_level(call.log_level)
-        traffic.forward(call, decision.method, decision.body, call.meta, call.from_modern, connection.config.timeout)
+        timeout = connection.config.timeout
+        traffic.forward(call, decision.method, decision.item, decision.body, call.meta, call.from_modern, timeout)
 
     def send_again(self, call: RoutedCall, body: bytes) -> None:
         """The same request with more in it, as the server asked for."""

@@ -20,8 +20,14 @@ from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.jsonrpc.pending import SWEEP_INTERVAL, AwaitedExchange, Exchange, PendingRequests
 from mcp_workbench.protocol.handshake import ServerProfile
-from mcp_workbench.protocol.meta import PROGRESS_TOKEN, ClientIdentity, meta_for_server, modern_stamp
-from mcp_workbench.transport.link import Link
+from mcp_workbench.protocol.meta import (
+    PROGRESS_TOKEN,
+    ClientIdentity,
+    meta_for_server,
+    modern_stamp,
+    stamped_version,
+)
+from mcp_workbench.transport.link import CallLink, Link
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +35,7 @@ log = logging.getLogger(__name__)
 # a bound that progress cannot move.
 PROGRESS_STRETCH: Final = 10
 BACKGROUND_TIMEOUT: Final = 30.0
+CALL: Final = b'"tools/call"'
 # Noise on stdout is logged for the first lines, then counted.
 LOGGED_NOISE: Final = 3
 LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
@@ -119,6 +126,7 @@ class Traffic:
         self.audience: Correspondent | None = None
         self.profile: ServerProfile | None = None
         self._link: Link | None = None
+        self._call_link: CallLink | None = None
         self._owner = owner
         self.loop = asyncio.get_running_loop()
         self._sweeping = False
@@ -137,6 +145,7 @@ class Traffic:
     def attach(self, link: Link) -> None:
         """The link is up."""
         self._link = link
+        self._call_link = link if isinstance(link, CallLink) else None
 
     def take_unaccepted(self) -> list[ForwardedExchange]:
         """Take out the requests of clients that are still under way."""
@@ -147,7 +156,7 @@ class Traffic:
 
     def end(self, error: DownstreamError) -> None:
         """The link is gone or given up: everything under way fails now."""
-        self._link = None
+        self._link = self._call_link = None
         self._end = self._end or error
         self.asking.end()
         for exchange in self.pending.drain():
@@ -159,6 +168,7 @@ class Traffic:
         self,
         exchange: ForwardedExchange,
         method: bytes,
+        item: str,
         body: bytes,
         meta: Raw | None,
         from_modern: bool,
@@ -166,7 +176,8 @@ class Traffic:
     ) -> None:
         """Send a client's request on.
 
-        `method` is written as JSON; `body` is the params object without its closing brace and without `_meta`.
+        `method` is written as JSON; `body` is the params object without its closing brace and without `_meta`; `item`
+        is the tool where it is a call.
         """
         link = self._link
         if link is None:
@@ -189,7 +200,12 @@ class Traffic:
                 body = b"".join((body, b'"_meta":' if body.endswith(b"{") else b',"_meta":', sent_meta))
         message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body)
         self.bytes_sent += len(message)
-        link.send(message)
+        if self._call_link is None or method != CALL:
+            link.send(message)
+        elif self.profile.era == "legacy":
+            self._call_link.send_call(message, id, item, None)
+        else:
+            self._call_link.send_call(message, id, item, stamped_version(meta if from_modern else None))
         if not self._sweeping:
             self._sweep_soon()
         if self.asking:

@@ -64,6 +64,12 @@ class ClientIdentity(Struct, frozen=True):
     capabilities: bytes = b"{}"
 
 
+def stamped_version(meta: Raw | None) -> str:
+    """The revision that a request to a modern server is stamped with: the client's own stamp, or ours."""
+    version = UNSET if meta is None else read_request_meta(meta).version
+    return LATEST_MODERN if isinstance(version, UnsetType) else version
+
+
 def meta_for_server(
     meta: Raw | None,
     *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Raw
 
@@ -45,3 +45,11 @@ class Link(Protocol):
     @property
     def unsent_bytes(self) -> int:
         """What the peer has not taken yet."""
+
+
+@runtime_checkable
+class CallLink(Protocol):
+    """A link that does more with a tool call than to carry it, and is told what it would have to read out of it."""
+
+    def send_call(self, message: bytes, id: int, tool: str, version: str | None) -> None:
+        """Send a `tools/call`. `version` is the revision that it is stamped with; None in the legacy era."""

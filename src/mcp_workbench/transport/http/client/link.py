@@ -97,8 +97,8 @@ class HttpLink:
         self._running = 0
         # While this is not None, messages wait: the server must have seen an earlier one first.
         self._held: list[tuple[Carried, bytes]] | None = None
-        # Heads as they are written, by what they differ in; and what else went into them.
-        self._heads: dict[tuple[str, str | None, str | None], bytes] = {}
+        # Heads of calls as they are written, by tool and revision; and what else went into them.
+        self._heads: dict[tuple[str, str | None], bytes] = {}
         self._heads_made_of: tuple[object, ...] = (None, None, None, None)
         self._tasks: set[asyncio.Task[None]] = set()
         self._old: OldTransport | None = None
@@ -119,6 +119,15 @@ class HttpLink:
             return
         body = b"".join(parts)
         self._take(look_at(body), body)
+
+    def send_call(self, message: bytes, id: int, tool: str, version: str | None) -> None:
+        """Send a `tools/call` (`CallLink`)."""
+        if self._held is not None or self._is_closed or self._is_forgotten or self._old is not None:
+            self.send(message)
+            return
+        self._is_modern = version is not None
+        post = Post(self, b"%d" % id, "tools/call", message, is_modern=self._is_modern)
+        self._enter(post, self._head_of_call(message, tool, version))
 
     def last_words(self, count: int) -> list[str]:
         """A server at an address writes nothing for people."""
@@ -166,7 +175,7 @@ class HttpLink:
         post = None if id is None or kind in ("request", "notification") else self._posts.get(id)
         if post is not None:
             post.is_answered = True
-            if post.carried.method == "initialize":
+            if post.method == "initialize":
                 self._learn_version(message)
         self._receiver.on_message(message)
         return None if kind in ("request", "notification") else id
@@ -235,22 +244,23 @@ class HttpLink:
             self._held = [(carried, body)]
             self._start(self._open_old())
             return
-        post = Post(self, carried, body)
+        self._is_modern = carried.version is not None
+        self._enter(Post(self, carried.id, carried.method, body, is_modern=self._is_modern), None)
+
+    def _enter(self, post: Post, head: bytes | None) -> None:
         self._posts[post.id] = post
-        self._is_modern = post.is_modern
-        self.unsent_bytes += len(body)
+        self.unsent_bytes += len(post.body)
         if self.unsent_bytes > MOST_UNSENT_BYTES:
             post.sent()
             self._loop.call_soon(self._fail, post, DownstreamError("the server does not read its requests"))
-        elif self._running >= MOST_POSTS and carried.method != _ENDLESS:
+        elif self._running >= MOST_POSTS and post.method != _ENDLESS:
             self._waiting.append(post)
         else:
-            self._run(post)
+            self._run(post, head)
 
-    def _run(self, post: Post) -> None:
-        if post.carried.method != _ENDLESS:
+    def _run(self, post: Post, head: bytes | None = None) -> None:
+        if post.method != _ENDLESS:
             self._running += 1
-        head = self._known_head(post)
         if head is None or not post.begin(head):
             post.task = self.run_to_end(post, post.run())
 
@@ -278,19 +288,18 @@ class HttpLink:
         post.sent()
         if self._posts.get(post.id) is post and not self.is_old:
             del self._posts[post.id]
-        if post.carried.method != _ENDLESS:
+        if post.method != _ENDLESS:
             self._running -= 1
         while self._waiting and self._running < MOST_POSTS and not self._is_closed:
             self._run(self._waiting.popleft())
         if self._is_forgotten and not self._running:
             self._close_forgotten()
 
-    def _known_head(self, post: Post) -> bytes | None:
-        """The head of a call, which is the same for each call of a tool; None where it is not so simple."""
-        carried, source = post.carried, self.target.source.headers()
-        if self.is_old or (carried.method == "tools/call" and self._is_mirrored(carried)):
+    def _head_of_call(self, body: bytes, tool: str, version: str | None) -> bytes | None:
+        """The head of a call, the same for each call of a tool. None where arguments are mirrored into it."""
+        if version is not None and self._parameters_of is not None and self._parameters_of(tool):
             return None
-        made_of = self._heads_made_of
+        source, made_of = self.target.source.headers(), self._heads_made_of
         if (
             made_of[0] is not source
             or made_of[1] is not self.target.address
@@ -299,23 +308,18 @@ class HttpLink:
         ):
             self._heads.clear()
             self._heads_made_of = (source, self.target.address, self.session_id, self._version)
-        key = (carried.method, carried.name, carried.version)
-        head = self._heads.get(key)
+        head = self._heads.get((tool, version))
         if head is None:
             try:
-                head = self.client.open_head("POST", self.target.address, self.target, post.headers)
+                headers = self.request_headers(look_at(body))
+                head = self.client.open_head("POST", self.target.address, self.target, headers)
             except WireError:
+                # Whoever sends it the long way says what is wrong.
                 return None
             if len(self._heads) >= MOST_HEADS:
                 self._heads.clear()
-            self._heads[key] = head
+            self._heads[tool, version] = head
         return head
-
-    def _is_mirrored(self, carried: Carried) -> bool:
-        """Whether arguments of the call stand in its headers."""
-        if carried.version is None or self._parameters_of is None:
-            return False
-        return bool(self._parameters_of(carried.name or ""))
 
     def request_headers(self, carried: Carried) -> dict[str, str]:
         """What a request carries beside the server's own headers."""

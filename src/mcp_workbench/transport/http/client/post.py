@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.carried import Carried
+from mcp_workbench.transport.http.carried import look_at
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
 from mcp_workbench.transport.http.client.pool import Target
 from mcp_workbench.transport.http.client.reading import error_in, read_error_text, read_events, read_whole
@@ -48,22 +48,21 @@ class Post:
         "_link",
         "_wire",
         "body",
-        "carried",
         "has_session",
         "id",
         "is_answered",
         "is_modern",
+        "method",
         "task",
     )
 
-    def __init__(self, link: HttpLink, carried: Carried, body: bytes) -> None:
-        assert carried.id is not None
-        self.id: bytes = carried.id
-        self.carried = carried
+    def __init__(self, link: HttpLink, id: bytes, method: str, body: bytes, *, is_modern: bool) -> None:
+        self.id = id
+        self.method = method
         self.body = body
-        self.is_modern = carried.version is not None
+        self.is_modern = is_modern
         # It was sent in a session, which the server may have forgotten.
-        self.has_session = link.session_id is not None and not self.is_modern and carried.method != "initialize"
+        self.has_session = link.session_id is not None and not is_modern and method != "initialize"
         # An answer has been delivered, or the request has been failed; nothing more is to be said about it.
         self.is_answered = False
         self.task: asyncio.Task[None] | None = None
@@ -76,7 +75,7 @@ class Post:
     def headers(self) -> dict[str, str]:
         """What it carries beside the server's own headers, as things stood when it was first asked for."""
         if self._headers is None:
-            self._headers = self._link.request_headers(self.carried)
+            self._headers = self._link.request_headers(look_at(self.body))
         return self._headers
 
     def cancel(self) -> None:
@@ -105,7 +104,7 @@ class Post:
         self._wire = None
         link = self._link
         is_answer = response.status == 200 and response.content_type == words.JSON and response.is_there
-        if not is_answer or self.carried.method == "initialize" or response.buffered_bytes > link.limit:
+        if not is_answer or self.method == "initialize" or response.buffered_bytes > link.limit:
             self.task = link.run_to_end(self, self._settle(response))
             return
         self.sent()
@@ -147,7 +146,7 @@ class Post:
     async def _on_response(self, response: Response, target: Target) -> None:
         self.sent()
         try:
-            if self.carried.method == "initialize" and response.status < 300:
+            if self.method == "initialize" and response.status < 300:
                 self._link.session_id = response.headers.get(words.SESSION_ID)
             if response.status >= 300:
                 await self._on_refused(response, target)
@@ -237,7 +236,7 @@ class Post:
     # Refusals
 
     async def _on_refused(self, response: Response, target: Target) -> None:
-        link, status, method = self._link, response.status, self.carried.method
+        link, status, method = self._link, response.status, self.method
         text = await read_error_text(response)
         if status == 404 and self.has_session:
             link.forgotten()
@@ -279,7 +278,7 @@ class Post:
 
     async def _nothing(self, what: str) -> None:
         message = f"{self._link.target.address.origin} {what}"
-        if self.carried.method == "server/discover":
+        if self.method == "server/discover":
             self._link.deliver(error_response(self.id, INTERNAL_ERROR, message))
             return
         raise DownstreamError(message, hint="check `url`: is it the address of an MCP server?")

@@ -24,6 +24,7 @@ MOST_HEAD_BYTES: Final = 128 * 1024
 MOST_INFLATED: Final = 1024 * 1024
 # Beyond this, head and body are written one after the other: joining them would copy a large body once more.
 JOIN_BELOW: Final = 128 * 1024
+END_OF_HEAD: Final = b"\r\n\r\n"
 # Headers up to this length are remembered as they are written.
 LONGEST_KEPT: Final = 512
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -179,6 +180,9 @@ class Wire(asyncio.Protocol):
         "_is_between",
         "_is_kept",
         "_is_whole",
+        "_known_head",
+        "_known_headers",
+        "_known_size",
         "_listener",
         "_parser",
         "_response",
@@ -207,6 +211,10 @@ class Wire(asyncio.Protocol):
         # The response is whole, and the server lets us use the connection again.
         self._is_whole = False
         self._is_kept = False
+        # How the last response began that came in one piece, and how long it was.
+        self._known_head = b""
+        self._known_headers: dict[str, str] = {}
+        self._known_size = 0
 
     async def request(self, head: bytes, body: bytes) -> Response:
         """Send a request; return its response as soon as the head of it is there. Raises `WireError`."""
@@ -313,6 +321,8 @@ class Wire(asyncio.Protocol):
             # Nobody asked: a server that says good-bye, or one that answers twice. Not to be used again.
             self.close()
             return
+        if self._response is None and not self._head_bytes and self._take_known(data):
+            return
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -324,8 +334,30 @@ class Wire(asyncio.Protocol):
             if self._head_bytes > MOST_HEAD_BYTES:
                 self._fail(NotHttp("its headers do not end"))
         elif self._listener is not None:
+            self._learn(data, self._response)
             listener, self._listener = self._listener, None
             listener.on_response(self._response)
+
+    def _take_known(self, data: bytes) -> bool:
+        """A whole response that begins like the one before, byte for byte, is not taken apart again."""
+        end = len(self._known_head)
+        listener = self._listener
+        if not end or listener is None or len(data) != self._known_size or not data.startswith(self._known_head):
+            return False
+        self._is_whole = self._is_kept = True
+        self._listener = None
+        self._response = response = Response(self, 200, self._known_headers)
+        response.feed(data[end:])
+        response.end()
+        listener.on_response(response)
+        return True
+
+    def _learn(self, data: bytes, response: Response) -> None:
+        """Keep the head of a response, where all of it came with what was read, and nothing else did."""
+        end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+        is_plain = self._is_kept and response.status == 200 and response.is_there and response.declared_bytes
+        if is_plain and not self._head_bytes and response.declared_bytes == len(data) - end and _is_plain(response):
+            self._known_head, self._known_headers, self._known_size = data[:end], response.headers, len(data)
 
     def _end(self) -> None:
         """The end of the connection: of a response too, where that is how the server says so."""
@@ -425,6 +457,11 @@ def _line(name: str, value: str) -> str:
     if not _NAME.fullmatch(name) or _UNWRITABLE.search(value):
         raise Unwritable(f"header `{name}` has characters that no header can have")
     return f"{name}: {value}\r\n"
+
+
+def _is_plain(response: Response) -> bool:
+    """Whether the body is what stands behind the head, byte for byte."""
+    return "content-encoding" not in response.headers and "transfer-encoding" not in response.headers
 
 
 def _inflater(encoding: str) -> Callable[[bytes], list[bytes]] | None:

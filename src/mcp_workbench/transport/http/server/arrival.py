@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET, UnsetType
+
+from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.server.limits import SMALL_BODY
 
@@ -28,7 +31,17 @@ _SINGLE: Final = frozenset(
 class Arrival:
     """A request that is arriving."""
 
-    __slots__ = ("_declared_bytes", "headers", "method", "parameters", "path", "principal", "refusal", "repeated")
+    __slots__ = (
+        "_declared_bytes",
+        "_named",
+        "headers",
+        "method",
+        "parameters",
+        "path",
+        "principal",
+        "refusal",
+        "repeated",
+    )
 
     def __init__(self, method: str = "", path: str = "") -> None:
         self.method = method
@@ -41,6 +54,7 @@ class Arrival:
         self.principal = ""
         self.refusal: Refusal | None = None
         self._declared_bytes: int | None = -1
+        self._named: str | UnsetType | None = UNSET
 
     def add_again(self, name: str, value: bytes) -> None:
         """A header that was there already."""
@@ -72,6 +86,14 @@ class Arrival:
     def is_plain(self) -> bool:
         """Whether nothing about its transfer is out of the ordinary."""
         return not self.expects_continue and "transfer-encoding" not in self.headers and self.repeated is None
+
+    @property
+    def named(self) -> str | None:
+        """What `Mcp-Name` stands for; None where it is missing or its encoding is broken."""
+        if self._named is UNSET:
+            given = self.headers.get(words.NAME)
+            self._named = None if given is None else header_values.decode(given)
+        return self._named
 
     @property
     def is_large(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import Carried
 from mcp_workbench.transport.http.parameters import HeaderParameters, find_mismatch
@@ -44,8 +43,7 @@ def mismatch(arrival: Arrival, carried: Carried, parameters_of: ParametersOf | N
     name = carried.name
     if name is None:
         return None
-    given = headers.get(words.NAME)
-    if given is None or header_values.decode(given) != name:
+    if arrival.named != name:
         return _differs(arrival, words.NAME, f"`{words.NAMED_BY[method]}`")
     if method != "tools/call" or parameters_of is None:
         return None

@@ -1,0 +1,51 @@
+"""Which parameters of tools are mirrored into headers, read from their definitions once.
+
+Every call over HTTP asks, in both directions, and hardly any tool has such parameters. Owns what was read; refuses to
+know where definitions come from and when they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import DecodeError, Raw
+from msgspec.json import decode
+
+from mcp_workbench.transport.http.parameters import ANNOTATION, HeaderParameters, InvalidAnnotation, read_annotations
+
+_WORD = f'"{ANNOTATION}"'.encode()
+
+
+class Mirrored:
+    """Remembered for as long as `state` stays the same."""
+
+    __slots__ = ("_definition_of", "_known", "_known_for", "_state")
+
+    def __init__(self, definition_of: Callable[[str], Raw | None], state: Callable[[], object]) -> None:
+        self._definition_of = definition_of
+        self._state = state
+        self._known: dict[str, HeaderParameters | None] = {}
+        self._known_for: object = None
+
+    def __call__(self, tool: str) -> HeaderParameters | None:
+        """None for a tool that has none, that is not known, or whose definition cannot be used over HTTP."""
+        state = self._state()
+        if state is not self._known_for and state != self._known_for:
+            self._known.clear()
+        self._known_for = state
+        if tool not in self._known:
+            definition = self._definition_of(tool)
+            if definition is None:
+                # Names that nobody knows are not kept: clients may send any number of them.
+                return None
+            self._known[tool] = _read(definition)
+        return self._known[tool]
+
+
+def _read(definition: Raw) -> HeaderParameters | None:
+    if _WORD not in bytes(definition):
+        return None
+    try:
+        return read_annotations(decode(definition)["inputSchema"])
+    except (InvalidAnnotation, DecodeError, KeyError):
+        return None
