@@ -245,3 +245,83 @@ def test_no_bytes_whatsoever_hang_or_break_us(junk: bytes, after_head: bool) -> 
 
     with asyncio.Runner() as runner:
         runner.run(run())
+
+
+# ── responses that begin like the one before ──
+
+
+async def answers_to(*raws: bytes | list[bytes]) -> list[tuple[int, bytes]]:
+    """What comes of these responses, one after the other on one connection where it lasts; in pieces where listed."""
+    waiting = list(raws)
+
+    async def handler(request: Request, reply: Reply) -> None:
+        raw = waiting.pop(0)
+        for piece in [raw] if isinstance(raw, bytes) else raw:
+            await reply.raw(piece)
+            await asyncio.sleep(0)
+
+    client = HttpClient("x")
+    found = []
+    try:
+        async with scripted_http(handler) as server:
+            target = Target.of(server.url, FixedHeaders({}))
+            for _ in raws:
+                response = await client.request("POST", target, {}, b"{}")
+                found.append((response.status, await body_of(response)))
+    finally:
+        await client.close()
+    return found
+
+
+HELLO = OK + b"Content-Type: application/json\r\nContent-Length: 5\r\n\r\n"
+
+
+async def test_a_head_like_the_one_before_brings_its_own_body() -> None:
+    found = await answers_to(HELLO + b"hello", HELLO + b"world", HELLO + b"again")
+    assert found == [(200, b"hello"), (200, b"world"), (200, b"again")]
+
+
+async def test_after_a_known_head_any_other_response_is_read_as_it_is() -> None:
+    longer = HELLO.replace(b"5", b"7")
+    refused = HELLO.replace(b"200 OK", b"404 No")
+    chunked = OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nchunk\r\n0\r\n\r\n"
+    found = await answers_to(
+        HELLO + b"hello",
+        longer + b"1234567",
+        refused + b"sorry",
+        chunked,
+        [HELLO, b"piece"],
+        [HELLO[:20], HELLO[20:] + b"se", b"cnd"],
+        HELLO + b"hello",
+    )
+    bodies = [b"hello", b"1234567", b"sorry", b"chunk", b"piece", b"secnd", b"hello"]
+    assert found == [(404 if body == b"sorry" else 200, body) for body in bodies]
+
+
+async def test_what_follows_a_known_response_is_not_taken_for_the_next_one() -> None:
+    smuggled = HELLO + b"hello" + HELLO + b"wrong"
+    assert await answers_to(HELLO + b"hello", smuggled, HELLO + b"right") == [
+        (200, b"hello"),
+        (200, b"hello"),
+        (200, b"right"),
+    ]
+
+
+async def test_a_known_head_of_a_compressed_body_is_not_kept() -> None:
+    packed = [zlib.compress(text) for text in (b"hello", b"world")]
+    head = OK + b"Content-Encoding: deflate\r\nContent-Length: %d\r\n\r\n"
+    found = await answers_to(*(head % len(each) + each for each in packed))
+    assert found == [(200, b"hello"), (200, b"world")]
+
+
+@settings(max_examples=30, deadline=None)
+@given(cuts=st.lists(st.lists(st.integers(1, 70), max_size=3), min_size=4, max_size=4))
+def test_however_responses_are_cut_the_bodies_are_the_same(cuts: list[list[int]]) -> None:
+    bodies = [b"one..", b"two..", b"three", b"four."]
+
+    def pieces(raw: bytes, places: list[int]) -> list[bytes]:
+        at = sorted({place for place in places if place < len(raw)})
+        return [raw[start:end] for start, end in zip([0, *at], [*at, len(raw)], strict=True)]
+
+    raws = [pieces(HELLO + body, places) for body, places in zip(bodies, cuts, strict=True)]
+    assert [body for _, body in asyncio.run(answers_to(*raws))] == bodies

@@ -1,0 +1,159 @@
+"""Calls, of which the sender says what they are: the same on the wire, with less work on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from mcp_workbench.transport.http.client.headers import FixedHeaders
+from mcp_workbench.transport.http.client.link import HttpLink
+from mcp_workbench.transport.http.client.post import Post
+from mcp_workbench.transport.http.parameters import HeaderParameters
+from tests.transport.http.client.talk import STAMP, Talk, talking
+from tests.transport.http.listening import PATIENCE, Reply, Request, scripted_http
+
+
+async def modern_server(request: Request, reply: Reply) -> None:
+    """Answers in one piece, as servers do."""
+    body = json.dumps({"jsonrpc": "2.0", "id": json.loads(request.body)["id"], "result": {"ok": True}}).encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    await reply.raw(head + body)
+
+
+def call_of(talk: Talk, id: int, tool: str, *, modern: bool = True) -> None:
+    meta = {"_meta": STAMP} if modern else {}
+    message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": {}, **meta}}
+    talk.link.send_call(json.dumps(message).encode(), id, tool, "2026-07-28" if modern else None)
+
+
+async def test_calls_carry_the_same_headers_whichever_way_they_are_sent() -> None:
+    async with scripted_http(modern_server) as server, talking(server.url) as talk:
+        await talk.ask("tools/call", {"name": "add", "arguments": {}}, modern=True)
+        for id in (101, 102, 103):
+            call_of(talk, id, "add" if id < 103 else "größer")
+            await talk.answer(id)
+        first, *others = [request.headers for request in server.requests]
+        assert others[0] == others[1] and {**first, "content-length": ""} == {**others[0], "content-length": ""}
+        assert others[2]["mcp-name"] != "add" and others[2]["mcp-name"].startswith("=?base64?")
+        assert server.connections == 1
+
+
+async def test_a_call_on_a_free_connection_needs_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Post] = []
+    run_to_end = HttpLink.run_to_end
+
+    def counting(link: HttpLink, post: Post, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        started.append(post)
+        return run_to_end(link, post, work)
+
+    monkeypatch.setattr(HttpLink, "run_to_end", counting)
+    async with scripted_http(modern_server) as server, talking(server.url) as talk:
+        for id in range(1, 6):
+            call_of(talk, id, "add", modern=id % 2 == 0)
+            await talk.answer(id)
+        assert len(server.requests) == 5
+        assert len(started) == 1, "the first one had to open the connection"
+
+
+async def test_headers_that_change_are_in_the_next_call() -> None:
+    class Changing(FixedHeaders):
+        token = 0
+
+        def headers(self) -> dict[str, str]:
+            Changing.token += 1
+            return {"authorization": f"Bearer {Changing.token}"}
+
+    async with scripted_http(modern_server) as server, talking(server.url, source=Changing({})) as talk:
+        for id in (1, 2, 3):
+            call_of(talk, id, "add")
+            await talk.answer(id)
+        assert len({request.headers["authorization"] for request in server.requests}) == 3
+
+
+async def test_arguments_that_are_mirrored_are_in_the_headers_of_each_call() -> None:
+    known: dict[str, HeaderParameters] = {"ship": {("region",): "Region"}}
+    async with scripted_http(modern_server) as server, talking(server.url, parameters_of=known.get) as talk:
+        for id, region in enumerate(("north", "south"), 1):
+            params = {"name": "ship", "arguments": {"region": region}, "_meta": STAMP}
+            message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+            talk.link.send_call(json.dumps(message).encode(), id, "ship", "2026-07-28")
+            await talk.answer(id)
+        assert [request.headers["mcp-param-region"] for request in server.requests] == ["north", "south"]
+
+
+async def test_a_call_that_is_cancelled_closes_its_connection_and_no_other() -> None:
+    gone = asyncio.Event()
+
+    async def handler(request: Request, reply: Reply) -> None:
+        if b'"stuck"' in request.body:
+            await reply.wait_gone()
+            gone.set()
+        else:
+            await modern_server(request, reply)
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        for id in (1, 2):
+            call_of(talk, id, "add")
+        for id in (1, 2):
+            await talk.answer(id)
+        call_of(talk, 3, "stuck")
+        call_of(talk, 4, "add")
+        await talk.answer(4)
+        talk.notify("notifications/cancelled", {"requestId": 3})
+        async with asyncio.timeout(PATIENCE):
+            await gone.wait()
+        call_of(talk, 5, "add")
+        await talk.answer(5)
+        assert not talk.failures and server.connections == 2
+
+
+async def test_a_call_fails_when_its_connection_breaks_without_an_answer() -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        if b'"doomed"' in request.body:
+            reply.hang_up()
+        else:
+            await modern_server(request, reply)
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        call_of(talk, 1, "add")
+        await talk.answer(1)
+        call_of(talk, 2, "doomed")
+        assert "not known" in (await talk.failure(2)).message
+        call_of(talk, 3, "add")
+        await talk.answer(3)
+        assert len(server.requests) == 3, "nothing was sent twice"
+
+
+async def test_what_is_not_an_answer_in_one_piece_goes_the_long_way() -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        id = json.loads(request.body)["id"]
+        answer = json.dumps({"jsonrpc": "2.0", "id": id, "result": {"n": id}}).encode()
+        if id == 2:
+            await reply.begin_events()
+            await reply.chunk(b"data: " + answer + b"\n\n")
+            await reply.end()
+        elif id == 3:
+            await reply.head(200, {"content-type": "application/json", "content-length": str(len(answer))})
+            await reply.raw(answer[:5])
+            await reply.raw(answer[5:])
+        elif id == 4:
+            await reply.send(500, b"oh")
+        elif id == 5:
+            await reply.send(200, b'{"jsonrpc":"2.0","id":99,"result":{}}')
+        else:
+            await reply.send(200, answer)
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        for id in (1, 2, 3):
+            call_of(talk, id, "add")
+            assert (await talk.answer(id))["result"] == {"n": id}
+        call_of(talk, 4, "add")
+        assert "500" in (await talk.failure(4)).message
+        call_of(talk, 5, "add")
+        assert "not an answer" in (await talk.failure(5)).message
+        call_of(talk, 6, "add")
+        await talk.answer(6)

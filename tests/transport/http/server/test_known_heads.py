@@ -1,0 +1,173 @@
+"""Heads that have been here before: looked up instead of taken apart, and never anything else than what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_workbench.transport.http.server.admission import BearerToken
+from mcp_workbench.transport.http.server.arrival import Arrival
+from mcp_workbench.transport.http.server.connection import Connections
+from mcp_workbench.transport.http.server.known_heads import END_OF_HEAD, LONGEST_HEAD, MOST_HEADS, KnownHeads
+from tests.transport.http.server.echoing import House, echoing
+from tests.transport.http.server.raw_client import legacy, modern, modern_headers, written
+
+
+def echo(id: int, **headers: Any) -> bytes:
+    return written("POST", "/mcp", modern("echo", {"n": id}, id=id), **{**modern_headers("echo"), **headers})
+
+
+def connections(house: House) -> Connections:
+    return house.server._connections
+
+
+async def test_a_head_that_came_before_serves_another_body() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        for id in range(1, 5):
+            await connection.send(echo(id))
+            answer = (await connection.response()).json
+            assert (answer["id"], answer["result"]["echo"]["n"]) == (id, id)
+        assert len(connections(house).heads) == 1
+        other = await house.client.connect()
+        await other.send(echo(9))
+        assert (await other.response()).json["id"] == 9, "also on another connection"
+        assert len(connections(house).heads) == 1
+
+
+@pytest.mark.parametrize("cut", [1, 40, -1, -30])
+async def test_a_known_head_may_arrive_in_pieces(cut: int) -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        await connection.send(echo(1))
+        assert (await connection.response()).json["id"] == 1
+        request = echo(2)
+        await connection.send(request[:cut])
+        # The server has read the first piece once it has answered somebody else.
+        assert (await house.client.request("GET", "/healthz")).status == 200
+        await connection.send(request[cut:])
+        assert (await connection.response()).json["id"] == 2
+
+
+async def test_requests_sent_ahead_with_a_known_head_are_answered_in_order() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        await connection.send(echo(1))
+        await connection.response()
+        await connection.send(b"".join(echo(id) for id in range(2, 7)))
+        assert [(await connection.response()).json["id"] for _ in range(2, 7)] == [2, 3, 4, 5, 6]
+
+
+async def test_a_known_head_waits_while_a_response_is_under_way() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        await connection.send(echo(1))
+        await connection.response()
+        await connection.send(written("POST", "/mcp", modern("later", id=7), **modern_headers("later")))
+        await house.under_way()
+        await connection.send(echo(2))
+        assert (await house.client.request("GET", "/healthz")).status == 200
+        house.sessions[-1].answer(b"7", {})
+        assert [(await connection.response()).json["id"] for _ in range(2)] == [7, 2]
+
+
+async def test_a_token_is_judged_each_time() -> None:
+    token = BearerToken("right")
+    async with echoing(authenticator=token) as house:
+        connection = await house.client.connect()
+        for id in (1, 2):
+            await connection.send(echo(id, authorization="Bearer right"))
+            assert (await connection.response()).status == 200
+        token._token = b"another"
+        await connection.send(echo(3, authorization="Bearer right"))
+        assert (await connection.response()).status == 401
+        await connection.send(echo(4, authorization="Bearer another"))
+        assert (await connection.response()).status == 200
+
+
+async def test_a_session_that_ended_is_not_found_by_a_known_head() -> None:
+    async with echoing() as house:
+        session = await house.client.begin_session()
+        connection = await house.client.connect()
+        for id in (1, 2):
+            assert (await connection.request(body=legacy("echo", id=id), mcp_session_id=session)).status == 200
+        await house.client.request("DELETE", mcp_session_id=session)
+        assert (await connection.request(body=legacy("echo", id=3), mcp_session_id=session)).status == 404
+
+
+async def test_headers_are_compared_with_every_body() -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 200
+        response = await connection.request(body=modern("ECHO"), **modern_headers("echo"))
+        assert (response.status, response.error["code"]) == (400, -32020)
+
+
+@pytest.mark.parametrize(
+    ("what", "request_"),
+    [
+        ("refused", echo(1, host="evil.example")),
+        ("in chunks", written("POST", "/mcp", b"", transfer_encoding="chunked", content_length=None) + b"0\r\n\r\n"),
+        ("another method", written("GET", "/healthz")),
+        ("too long", echo(1, x_padding="x" * LONGEST_HEAD)),
+        ("to be closed", echo(1, connection="close")),
+        ("HTTP/1.0", echo(1, connection="keep-alive").replace(b"HTTP/1.1", b"HTTP/1.0")),
+        ("two at once", echo(1) + echo(2)),
+        ("waits for permission", echo(1, expect="100-continue")),
+    ],
+)
+async def test_only_plain_heads_are_kept(what: str, request_: bytes) -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        await connection.send(request_)
+        await connection.response()
+        assert not len(connections(house).heads), what
+
+
+def arrival_of(length: int) -> Arrival:
+    arrival = Arrival("POST", "/mcp")
+    arrival.headers["content-length"] = str(length)
+    return arrival
+
+
+def test_their_number_is_bounded() -> None:
+    heads = KnownHeads()
+    for number in range(MOST_HEADS * 2):
+        heads.learn(b"POST /%d HTTP/1.1\r\n\r\nx" % number, arrival_of(1))
+    assert len(heads) == MOST_HEADS
+    assert heads.find(b"POST /%d HTTP/1.1\r\n\r\n" % (MOST_HEADS * 2 - 1), 1) is not None
+    assert heads.find(b"POST /0 HTTP/1.1\r\n\r\n", 1) is None
+
+
+def test_a_head_is_kept_only_where_the_parser_ended_it_too() -> None:
+    heads = KnownHeads()
+    # Lines that end with a line feed alone: the parser took everything behind the first empty line for the body.
+    heads.learn(b"POST / HTTP/1.1\nhost: x\n\nbody" + END_OF_HEAD, arrival_of(4 + len(END_OF_HEAD)))
+    heads.learn(END_OF_HEAD + b"POST / HTTP/1.1", arrival_of(15))
+    assert not len(heads)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cuts=st.lists(st.integers(1, 1200), max_size=6))
+def test_however_a_stream_of_requests_is_cut_the_answers_are_the_same(cuts: list[int]) -> None:
+    stream = b"".join(echo(id) for id in (1, 2, 3, 4))
+    places = sorted({cut for cut in cuts if cut < len(stream)})
+    pieces = [stream[start:end] for start, end in zip([0, *places], [*places, len(stream)], strict=True)]
+
+    async def run() -> list[int]:
+        async with echoing() as house:
+            first = await house.client.connect()
+            await first.send(echo(0))
+            await first.response()
+            connection = await house.client.connect()
+            for piece in pieces:
+                await connection.send(piece)
+                await asyncio.sleep(0)
+            return [json.loads((await connection.response()).body)["id"] for _ in range(4)]
+
+    assert asyncio.run(run()) == [1, 2, 3, 4]
