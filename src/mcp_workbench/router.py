@@ -213,6 +213,20 @@ class Router:
         else:
             call.task = self.start_task(self._forward_when_ready(call, decision, connection))
 
+    def send_after_listing(self, call: RoutedCall) -> None:
+        """The same request once more, when the server has said anew what it offers: its headers depend on that."""
+        assert call.decision is not None
+        call.task = self._start_for(call, self._list_and_send(call, call.decision))
+
+    async def _list_and_send(self, call: RoutedCall, decision: Forward) -> None:
+        connection = self.connection(decision.entry, call)
+        try:
+            await connection.list_anew()
+        except WorkbenchError as error:
+            call.on_failure(error)
+            return
+        self._send(call, decision, connection)
+
     def connection(self, entry: ServerEntry, call: RoutedCall) -> Connection:
         """The connection that this call uses."""
         connection = self._pool.connection(entry, call.view.principal, call.capabilities)

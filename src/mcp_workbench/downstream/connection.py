@@ -129,6 +129,14 @@ class Connection:
             self._list_again()
         await asyncio.shield(self._listed)
 
+    async def list_anew(self) -> None:
+        """Return when the server has said once more what it offers. Raises `DownstreamError`."""
+        await self.ensure_ready()
+        if self._listed.done():
+            self._listed = self._quiet_future()
+            self._list_again()
+        await asyncio.shield(self._listed)
+
     def start_in_background(self) -> None:
         """Start the server without waiting for it. Should that fail, the next use says so."""
         self._start()

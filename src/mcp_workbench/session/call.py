@@ -34,9 +34,10 @@ from mcp_workbench.transport.link import SESSION_FORGOTTEN
 if TYPE_CHECKING:
     from mcp_workbench.session.session import Session
 
+HEADER_MISMATCH: Final = -32020
 # Codes that a client acts upon by itself: URL elicitation required, header mismatch, missing client capability,
 # unsupported protocol version. Shown to a model instead, they would be of no use to anybody.
-CODES_FOR_CLIENTS: Final = frozenset({URL_ELICITATION_REQUIRED, -32020, MISSING_CLIENT_CAPABILITY, -32022})
+CODES_FOR_CLIENTS: Final = frozenset({URL_ELICITATION_REQUIRED, HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, -32022})
 # The requests that the specification lets a server answer with `input_required`.
 ANSWERS_INPUT_REQUIRED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 # Modern clients have no use for it: they are told with the result of their retry.
@@ -133,6 +134,10 @@ class ClientCall(RoutedCall):
 
         Where an agent is to read it, it becomes a result, unless the client itself acts upon that code.
         """
+        if self._can_mend_headers(error):
+            self.was_resent = True
+            self.session.router.send_after_listing(self)
+            return
         if self.decision is not None and self.decision.shows_errors:
             read = read_error(error)
             if read.code not in CODES_FOR_CLIENTS:
@@ -141,6 +146,13 @@ class ClientCall(RoutedCall):
         if self.from_modern and self._must_open_url(error):
             return
         self.emit(b"error", error_across_eras(error, self.method, to_modern=self.from_modern))
+
+    def _can_mend_headers(self, error: Raw) -> bool:
+        """Whether headers that we wrote were refused: the tool wants others by now, and nothing was done yet."""
+        decision = self.decision
+        if self.was_resent or decision is None or decision.entry.config.url is None or self.method != "tools/call":
+            return False
+        return read_error(error).code == HEADER_MISMATCH
 
     def on_failure(self, error: WorkbenchError) -> None:
         """No answer will come from the server."""
