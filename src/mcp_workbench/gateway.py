@@ -209,7 +209,7 @@ class Gateway:
         return not self.pool.is_closing, self.status()
 
     def status(self) -> bytes:
-        """How we are doing, and every server that has been used, as JSON."""
+        """How we are doing, and every server, as JSON."""
         from mcp_workbench.downstream.status import status_of
 
         now = asyncio.get_running_loop().time()
@@ -222,7 +222,7 @@ class Gateway:
                 "uptimeSeconds": round(now - self._started_at, 3),
                 "parkedCalls": len(self.parking),
                 "tasks": len(asyncio.all_tasks()),
-                "servers": status_of(self.pool.connections(), now),
+                "servers": status_of(self.catalog.entries(), self.pool.connections(), now),
             }
         )
 

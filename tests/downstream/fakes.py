@@ -69,6 +69,7 @@ class House:
         self.catalog = Catalog(WorkbenchConfig(path="config", toolboxes={"box": box}), ManifestStore(lambda: None))
         self.entry = self.catalog.toolboxes["box"]["server"]
         self.links: list[FakeLink] = []
+        self.link_type: type[FakeLink] = FakeLink
         self.tasks: list[asyncio.Task[None]] = []
         self.answers: dict[str, Any] = {"initialize": INITIALIZED, "tools/list": TOOLS}
         self.may_stop = asyncio.Event()
@@ -79,7 +80,7 @@ class House:
     async def _open(self, connection: Connection, receiver: Receiver) -> FakeLink:
         if self.before_opening is not None:
             await self.before_opening()
-        link = FakeLink(self, receiver)
+        link = self.link_type(self, receiver)
         self.links.append(link)
         return link
 

@@ -27,7 +27,7 @@ async def test_a_crash_loop_is_given_up_costs_nothing_and_ends_when_the_cause_is
         texts = [await stage.failure("bad", "count") for _ in range(MOST_CRASHES + 3)]
         assert all(f"exited with status {status}" in text and "no licence" in text for text in texts)
         assert ["given up after 5 failures" in text for text in texts] == [False] * MOST_CRASHES + [True] * 3
-        assert "hint: mend the cause, then call open_toolbox with `box`" in texts[-1]
+        assert "or open the toolbox `box` to try at once" in texts[-1]
         found = await stage.server_status()
         assert (found["state"], found["starts"], found["failures"]) == ("failed", MOST_CRASHES, MOST_CRASHES)
         assert f"status {status}" in found["lastError"]

@@ -179,7 +179,7 @@ async def test_foreign_hosts_and_origins_are_refused_in_every_spelling_before_an
             assert status == 403, (origin, status, answer)
             wire.close()
         servers = (await stage.status())["servers"]
-        assert [server["server"] for server in servers] == ["good"]
+        assert [server["server"] for server in servers if server["starts"]] == ["good"]
 
 
 TYPES: list[tuple[dict[str, str], int]] = [

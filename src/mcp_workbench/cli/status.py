@@ -15,8 +15,8 @@ from mcp_workbench.run import run as run_loop
 
 ABOUT = """
 Shows every workbench of yours that is running and has started a server: its process, configuration and face, and for
-each server its state, how long it has been up, how often it was started and failed, calls under way, and the last
-error. Over HTTP the same is at /readyz, and clients read it as the resource workbench://status.
+each server its state, how long it has been up, how often it was started and failed, calls under way, the bytes of
+messages in both directions, and the last error. Over HTTP the same is at /readyz, and clients read it as the resource workbench://status.
 """
 
 EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
@@ -60,7 +60,9 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
     for server in servers:
         if server["lastError"]:
             name = f"{server['toolbox']}/{server['server']}"
-            screen.line(f"{name}: {server['lastError'].splitlines()[0]}", indent=2)
+            ago = server.get("lastErrorSecondsAgo")
+            when = "" if ago is None else f" ({_duration(ago)} ago)"
+            screen.line(f"{name}: {server['lastError'].splitlines()[0]}{when}", indent=2)
 
 
 def _row(server: dict[str, Any]) -> list[Part]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Raw
 
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, decode_object, error_response
-from mcp_workbench.transport.link import Link
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
@@ -66,17 +65,17 @@ class Asking:
     def __len__(self) -> int:
         return len(self._open) + len(self._held)
 
-    def on_request(self, link: Link, id: bytes, method: str, params: Raw | None) -> None:
+    def on_request(self, id: bytes, method: str, params: Raw | None) -> None:
         """The server asks something."""
         if len(self) >= MOST_QUESTIONS:
-            link.send(error_response(id, INTERNAL_ERROR, f"{MOST_QUESTIONS} requests wait for an answer"))
+            self._traffic.send(error_response(id, INTERNAL_ERROR, f"{MOST_QUESTIONS} requests wait for an answer"))
         elif self._ask(id, method, params):
             return
         elif self._may_be_asked_later(method):
             timer = self._traffic.loop.call_later(self.held_seconds, self._refuse_held, id)
             self._held[id] = _Held(method, None if params is None else Raw(bytes(params)), timer)
         else:
-            link.send(_refusal(id, method))
+            self._traffic.send(_refusal(id, method))
 
     def on_call(self, exchange: ForwardedExchange) -> None:
         """A call has been sent: what could not be asked without one may belong to it."""

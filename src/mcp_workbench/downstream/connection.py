@@ -67,6 +67,7 @@ class Connection:
         self.state = State.CONFIGURED if entry.offer is None else State.KNOWN
         self.policy = RestartPolicy()
         self.last_error: DownstreamError | None = None
+        self.last_error_at = 0.0
         self.failed_at = float("-inf")
         # Blacks out secrets in what is told of the server.
         self.conceal: Callable[[str], str] = str
@@ -78,6 +79,8 @@ class Connection:
         self._start_task = start_task
         self._loop = asyncio.get_running_loop()
         self.traffic = Traffic(self.label, identity, self)
+        # What was counted in the server's earlier lives.
+        self._counted_before = (0, 0, 0, 0)
         self.watch = Watch(start_task, entry.config.timeout)
         # Until when the server must not be stopped for being idle: it works on something that outlives a call.
         self.held_until = 0.0
@@ -100,6 +103,16 @@ class Connection:
     def label(self) -> str:
         """`toolbox/server`, as errors and logs name it."""
         return f"{self.entry.toolbox}/{self.config.name}"
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Over all lives of the server: bytes of messages received and sent, lines of noise, answers to nothing."""
+        before, now = self._counted_before, self.traffic
+        return (
+            before[0] + now.bytes_received,
+            before[1] + now.bytes_sent,
+            before[2] + now.noise,
+            before[3] + now.pending.unmatched,
+        )
 
     # ── for those who use it ──
 
@@ -178,7 +191,9 @@ class Connection:
             raise DownstreamError(
                 f"{self.last_error.message}\n"
                 f"(given up after {self.policy.recent(now)} failures within {CRASH_WINDOW:.0f} s)",
-                hint=f"mend the cause, then call open_toolbox with `{self.entry.toolbox}` to try again",
+                # Not every face has `open_toolbox`; time passes in all of them.
+                hint=f"mend the cause, then call again in {self.policy.rest(now):.0f} s, or open the toolbox "
+                f"`{self.entry.toolbox}` to try at once",
             )
         delay = self.policy.delay(now)
         if delay:
@@ -264,6 +279,7 @@ class Connection:
         traffic = Traffic(self.label, self.identity, self)
         traffic.audience = self.traffic.audience
         traffic.conceal = self.conceal
+        self._counted_before = self.counts()
         self.traffic = traffic
         self._link = link = await self._open_link(self, traffic)
         links.append(link)
@@ -302,6 +318,7 @@ class Connection:
                 return
             reason = error.message if isinstance(error, WorkbenchError) else "no answer in time"
             failure = self._quoting(f"its tools cannot be listed: {reason}", None)
+            self._remember(failure)
             log.warning("[%s] %s", self.label, failure.message)
             if not self._listed.done():
                 self._listed.set_exception(failure)
@@ -357,8 +374,7 @@ class Connection:
         if self.state not in (State.STARTING, State.READY):
             return
         now = self._loop.time()
-        error.message = self.conceal(error.message)
-        self.last_error = error
+        self._remember(error)
         self.failed_at = now
         self.policy.crashed(now)
         self._move(Event.CRASH)
@@ -368,6 +384,11 @@ class Connection:
         log.warning("[%s] %s", self.label, error.message)
         self._end_waits(error)
         self._wake.set()
+
+    def _remember(self, error: DownstreamError) -> None:
+        error.message = self.conceal(error.message)
+        self.last_error = error
+        self.last_error_at = self._loop.time()
 
     def _end_waits(self, error: DownstreamError) -> None:
         self.watch.end()

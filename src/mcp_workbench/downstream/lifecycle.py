@@ -108,6 +108,10 @@ class RestartPolicy:
         """Whether the next use must not start it."""
         return self.recent(now) >= MOST_CRASHES
 
+    def rest(self, now: float) -> float:
+        """Seconds until a server that was given up may be started again by whoever uses it."""
+        return max(1.0, self._crashes[0] + CRASH_WINDOW - now) if self._crashes else 0.0
+
     def delay(self, now: float) -> float:
         """Seconds until the next start is allowed, from now."""
         recent = self.recent(now)

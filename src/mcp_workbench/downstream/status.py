@@ -1,16 +1,25 @@
-"""How servers are doing, told truthfully: for `/readyz`, `mcp-workbench status` and the resource `workbench://status`."""
+"""How servers are doing, told truthfully: for `/readyz`, `mcp-workbench status` and the resource `workbench://status`.
+
+Owns what is told, and that every configured server is: one that nobody has used yet is a fact too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.lifecycle import State
 
 
-def status_of(connections: Iterable[Connection], now: float) -> list[dict[str, object]]:
-    """One entry for each connection there is, in the order they were made."""
-    return [_status(connection, now) for connection in connections]
+def status_of(entries: Iterable[ServerEntry], connections: Iterable[Connection], now: float) -> list[dict[str, object]]:
+    """One for each connection there is, in the order they were made, then the servers that have none."""
+    reached = list(connections)
+    used = {id(connection.entry) for connection in reached}
+    return [
+        *(_status(connection, now) for connection in reached),
+        *(_unused(entry) for entry in entries if id(entry) not in used),
+    ]
 
 
 def _status(connection: Connection, now: float) -> dict[str, object]:
@@ -18,19 +27,47 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
     is_up = connection.state is State.READY
     profile = traffic.profile if is_up else None
     error = connection.last_error
+    received, sent, noise, unmatched = connection.counts()
     return {
         "toolbox": connection.entry.toolbox,
         "server": connection.config.name,
         "state": connection.state.value,
         "protocol": None if profile is None else profile.version,
-        "tools": None if connection.entry.offer is None else len(connection.entry.tools),
+        "tools": _tools(connection.entry),
         "uptimeSeconds": round(now - connection.started_at, 3) if is_up else None,
         "starts": connection.starts,
         "failures": connection.policy.total,
         "lastError": None if error is None else error.message,
+        # Whether an error is of now or of last week is what one wants to know first.
+        "lastErrorSecondsAgo": None if error is None else round(now - connection.last_error_at, 3),
         "callsInFlight": traffic.call_count,
-        "bytesReceived": traffic.bytes_received,
-        "bytesSent": traffic.bytes_sent,
-        "noiseLines": traffic.noise,
-        "unmatchedAnswers": traffic.pending.unmatched,
+        "bytesReceived": received,
+        "bytesSent": sent,
+        "noiseLines": noise,
+        "unmatchedAnswers": unmatched,
     }
+
+
+def _unused(entry: ServerEntry) -> dict[str, object]:
+    state = State.CONFIGURED if entry.offer is None else State.KNOWN
+    return {
+        "toolbox": entry.toolbox,
+        "server": entry.config.name,
+        "state": state.value,
+        "protocol": None,
+        "tools": _tools(entry),
+        "uptimeSeconds": None,
+        "starts": 0,
+        "failures": 0,
+        "lastError": None,
+        "lastErrorSecondsAgo": None,
+        "callsInFlight": 0,
+        "bytesReceived": 0,
+        "bytesSent": 0,
+        "noiseLines": 0,
+        "unmatchedAnswers": 0,
+    }
+
+
+def _tools(entry: ServerEntry) -> int | None:
+    return None if entry.offer is None else len(entry.tools)

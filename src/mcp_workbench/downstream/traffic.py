@@ -217,7 +217,7 @@ class Traffic:
             raise self._end or DownstreamError("the server is not running")
         exchange = AwaitedExchange()
         id = self.pending.add(exchange, self.loop.time(), float("inf"), float("inf"))
-        self._link.send(messages.request(id, method, params))
+        self.send(messages.request(id, method, params))
         try:
             return await exchange.future
         finally:
@@ -237,7 +237,7 @@ class Traffic:
         """A request of our own whose answer does not matter."""
         if self._link is not None:
             id = self.pending.add(Exchange(), self.loop.time(), BACKGROUND_TIMEOUT, BACKGROUND_TIMEOUT)
-            self._link.send(messages.request(id, method, params))
+            self.send(messages.request(id, method, params))
             self._sweep_soon()
 
     async def ask_as_era(self, method: str, members: bytes = b"") -> Raw:
@@ -250,8 +250,7 @@ class Traffic:
 
     def tell(self, method: str, params: bytes | None = None) -> None:
         """A notification to the server."""
-        if self._link is not None:
-            self._link.send(messages.notification(method, params))
+        self.send(messages.notification(method, params))
 
     def cancel(self, exchange: Exchange, params: dict[str, Raw]) -> None:
         """The client gave a request up: tell the server, drop the answer."""
@@ -266,6 +265,7 @@ class Traffic:
     def send(self, message: bytes) -> None:
         """A message to the server, if it is still there."""
         if self._link is not None:
+            self.bytes_sent += len(message)
             self._link.send(message)
 
     def _send_cancel(self, id: int, reason: str) -> None:
@@ -304,6 +304,7 @@ class Traffic:
 
     def on_oversized(self, remains: Oversized) -> None:
         """A line was longer than the limit."""
+        self.bytes_received += remains.size
         id = messages.find_id(remains.head) or messages.find_id(remains.tail)
         is_answer = id is not None and messages.looks_like_answer(remains.head)
         exchange = self.pending.take(id) if is_answer and id is not None else None
@@ -392,13 +393,12 @@ class Traffic:
         self.asking.on_cancelled(id, params)
 
     def _on_request(self, id: bytes, method: str, params: Raw | None) -> None:
-        link = self._link
-        if link is None:
+        if self._link is None:
             return
         if method == "ping":
-            link.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
+            self.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
         else:
-            self.asking.on_request(link, id, method, params)
+            self.asking.on_request(id, method, params)
 
     def calls_youngest_first(self) -> Iterator[ForwardedExchange]:
         """The requests of clients that are under way."""

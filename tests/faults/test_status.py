@@ -1,0 +1,84 @@
+"""How servers are doing is told truthfully, in all three places, also in the middle of faults.
+
+`mcp-workbench status`, `/readyz` and the resource `workbench://status` say the same of each server: its state, for how
+long it has been up, how often it was started and failed, its last error, calls under way, bytes in both directions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from tests.faults.http_wire import Wire, written
+from tests.faults.stage import Faults, Stage, bad_entry
+from tests.support.client import Json
+
+# Of these each place may give another number: time passes, and asking is traffic too.
+MOVING = ("uptimeSeconds", "lastErrorSecondsAgo", "tasks")
+
+
+async def by_command(faults: Faults) -> Json:
+    """`mcp-workbench status --json`, as another process of the same user sees it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mcp_workbench", "status", "--json"),
+        env=faults.environment(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    shown, _ = await process.communicate()
+    (found,) = json.loads(shown)
+    return dict(found)
+
+
+async def by_address(stage: Stage) -> Json:
+    wire = await Wire.open(stage.port)
+    status, answer = await wire.ask(written(b"", verb="GET", path="/readyz"))
+    wire.close()
+    assert status == 200
+    return dict(json.loads(answer))
+
+
+def lasting(found: Any) -> Any:
+    if isinstance(found, list):
+        return [lasting(each) for each in found]
+    if isinstance(found, dict):
+        return {key: lasting(value) for key, value in found.items() if key not in MOVING}
+    return found
+
+
+async def test_the_three_places_agree_and_are_right_while_things_go_wrong(faults: Faults) -> None:
+    servers = {"bad": bad_entry(), "unused": bad_entry(name="unused")}
+    async with faults.serving_http(servers, era="modern") as stage:
+        assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
+        hanging = await stage.start("bad", "hang")
+        while (await stage.server_status())["callsInFlight"] != 1:
+            await asyncio.sleep(0.01)
+        told = await stage.status()
+        assert lasting(await by_command(faults)) == lasting(await by_address(stage)) == lasting(told)
+        up = await stage.server_status()
+        assert (up["state"], up["starts"], up["failures"], up["lastError"]) == ("ready", 1, 0, None)
+        assert up["uptimeSeconds"] > 0 and up["bytesSent"] > 100 and up["bytesReceived"] > 100
+        unused = await stage.server_status("unused")
+        assert (unused["state"], unused["starts"], unused["bytesSent"]) == ("configured", 0, 0)
+
+        assert "status 3" in await stage.failure("bad", "crash")
+        assert "status 3" in (await hanging.result())["content"][0]["text"]
+        down = await stage.server_status()
+        assert (down["state"], down["failures"], down["callsInFlight"]) == ("backoff", 1, 0)
+        assert down["lastError"].startswith("the server exited with status 3")
+        assert down["uptimeSeconds"] is None
+
+        assert await stage.value("bad", "echo", {"n": 2}) == {"n": 2}
+        again = await stage.server_status()
+        assert (again["state"], again["starts"], again["failures"]) == ("ready", 2, 1)
+        assert again["lastError"] == down["lastError"], "what happened is not forgotten"
+        assert again["bytesSent"] > down["bytesSent"] and again["bytesReceived"] > down["bytesReceived"]
+
+
+async def test_a_server_that_cannot_be_started_is_told_as_it_is(faults: Faults) -> None:
+    async with faults.serving({"lost": {"command": "/does/not/exist"}}) as stage:
+        assert "does not exist" in await stage.failure("lost", "echo")
+        lost = await stage.server_status("lost")
+        assert (lost["state"], lost["starts"], lost["failures"], lost["tools"]) == ("backoff", 1, 1, None)
+        assert lost["lastError"].startswith("command `/does/not/exist` does not exist")
