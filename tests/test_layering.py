@@ -21,6 +21,7 @@ MOST_LINES = 500
 DOORS: dict[str, tuple[set[str], str]] = {
     "errors": (set(), "everybody raises them, so they know nobody"),
     "nearest": (set(), "a function of words"),
+    "printable": (set(), "a function of text"),
     "run": (set(), "chooses the event loop; what runs on it is the caller's"),
     "economy": (
         {"errors", "nearest"},
@@ -29,7 +30,7 @@ DOORS: dict[str, tuple[set[str], str]] = {
     "config": ({"errors", "nearest"}, "what the user wrote, and nothing that runs"),
     "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
     "observe": (
-        {"errors", "config", "jsonrpc"},
+        {"errors", "config", "jsonrpc", "printable"},
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
     ),
     "transport": ({"errors", "jsonrpc"}, "how messages travel, not what they mean; callers hand it values"),
@@ -75,8 +76,8 @@ DOORS: dict[str, tuple[set[str], str]] = {
     "demo": (set(), "servers that run as processes of their own, as foreign as anybody's"),
     "cli": (
         {
-            *("errors", "nearest", "config", "jsonrpc", "observe", "transport", "protocol", "catalog", "guard"),
-            *("downstream", "face", "router", "session", "economy", "run", "gateway", "serving", "demo"),
+            *("errors", "nearest", "printable", "config", "jsonrpc", "observe", "transport", "protocol", "catalog"),
+            *("guard", "downstream", "face", "router", "session", "economy", "run", "gateway", "serving", "demo"),
         },
         "commands for people: at the very front, nobody imports it",
     ),
@@ -84,7 +85,7 @@ DOORS: dict[str, tuple[set[str], str]] = {
 }
 
 # Rooms that decide, or that hold what was said, and leave doing to others.
-WITHOUT_IO = ("config", "catalog", "economy", "face", "guard", "errors", "nearest")
+WITHOUT_IO = ("config", "catalog", "economy", "face", "guard", "errors", "nearest", "printable")
 IO_MODULES = {"aiohttp", "asyncio", "multiprocessing", "select", "selectors", "socket", "ssl", "subprocess", "uvloop"}
 
 # Names that say nothing about what a module owns.

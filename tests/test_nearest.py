@@ -53,6 +53,17 @@ def test_the_right_one_of_ten_thousand_is_found() -> None:
     assert nearest("create_pul_request", names)[0] == "create_pull_request"
 
 
+@pytest.mark.parametrize("written", ["tool_04711_rad", "tool_4711_read", "tool_04711_reads", "tool_40711_read"])
+def test_one_slip_among_ten_thousand_names_of_one_pattern_is_found(written: str) -> None:
+    names = [f"tool_{number:05}_{verb}" for number in range(3_333) for verb in ("read", "red", "raed")]
+    assert "tool_04711_read" in nearest(written, [*names, "tool_04711_read"])
+
+
+@given(st.text("ab_c", min_size=2, max_size=8), st.text("ab_c", min_size=1, max_size=8))
+def test_one_slip_is_what_a_distance_of_one_is(left: str, right: str) -> None:
+    assert module._is_one_slip(left, right) == (module._distance(left, right, 1) is not None)
+
+
 def test_only_a_handful_of_candidates_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[tuple[int, int]] = []
     distance = module._distance

@@ -5,7 +5,8 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.cli.screen import Screen, visible
+from mcp_workbench.cli.screen import Screen
+from mcp_workbench.printable import visible
 
 
 def shown(draw: object) -> str:
@@ -43,6 +44,11 @@ def test_data_in_a_pipe_is_not_touched_and_on_a_terminal_cannot_control_it() -> 
     terminal = Terminal()
     Screen(terminal).text("\x1b[31mred")
     assert terminal.getvalue() == "\\x1b[31mred\n"
+
+
+def test_what_people_read_cannot_control_a_terminal_even_through_a_pipe() -> None:
+    assert shown(lambda screen: screen.line("\x1b[2Jgone", indent=2)) == "  \\x1b[2Jgone\n"
+    assert shown(lambda screen: screen.table(["", ""], [["a\x07", ("b\x9b31m", "bad")]])) == "a\\x07  b\\x9b31m\n"
 
 
 @given(st.text())

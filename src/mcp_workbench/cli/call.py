@@ -17,13 +17,14 @@ from mcp_workbench.cli.complain import FAILED, complain, remark
 from mcp_workbench.cli.engine import Engine, LogMessage, Progress
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.results import Binary, Reading, asks_the_user
-from mcp_workbench.cli.screen import stderr, stdout, visible
+from mcp_workbench.cli.screen import stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, NO_CACHE, configuration, log_for
 from mcp_workbench.cli.tool_schema import arguments_schema
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject
 from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.printable import visible
 
 ARGUMENTS = Flag("json", "OBJECT", "all arguments as one JSON object; - reads it from stdin")
 RAW = Flag("raw", None, "print the whole result as JSON")
@@ -143,9 +144,8 @@ def _print_raw(raw: bytes) -> None:
 
 
 def _say_failed(where: str, text: str) -> int:
-    shown = visible(text) if sys.stderr.isatty() else text
     # What the workbench itself says carries the name already, and its own hint.
-    message, _, hint = shown.partition("\nhint: ") if shown.startswith(f"[{where}]") else (f"[{where}] {shown}", "", "")
+    message, _, hint = text.partition("\nhint: ") if text.startswith(f"[{where}]") else (f"[{where}] {text}", "", "")
     return complain(message, hint or (_CLIENTS_ONLY if asks_the_user(text) else None), status=FAILED)
 
 
@@ -155,7 +155,7 @@ def _say_error(where: str, error: ErrorObject, redactor: Redactor) -> int:
         text += f"\ndata: {bytes(error.data).decode(errors='replace')}"
     hint = _CLIENTS_ONLY if error.code in (-32042, -32021) else None
     text = redactor.text(text)
-    return complain(visible(text) if sys.stderr.isatty() else text, hint, status=FAILED)
+    return complain(text, hint, status=FAILED)
 
 
 def _save(target: Path, reading: Reading) -> None:
@@ -179,7 +179,7 @@ def _write(path: Path, data: bytes, what: Binary | str) -> None:
 def _report(message: LogMessage) -> None:
     if message.level in _LOUD_LEVELS:
         said = message.data if isinstance(message.data, str) else repr(message.data)
-        remark("warning", f"the server says: {visible(said)}")
+        remark("warning", f"the server says: {said}")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """How every command says that something went wrong: on stderr, `error: …`, a blank line, `hint: …`.
 
-Owns that form. Lean by intent: `serve` uses it too.
+Owns that form. What it is given may quote a server, so control characters are written out. Lean by intent: `serve` uses
+it too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from typing import Final
+
+from mcp_workbench.printable import visible
 
 # Exit statuses; docs/cli.md explains them.
 FAILED: Final = 1
@@ -20,16 +23,16 @@ _COLOURS: Final = {"error": "1;31", "warning": "1;33", "hint": "1;36", "note": "
 
 def complain(message: str, hint: str | None = None, *, status: int = USAGE) -> int:
     """Say what is wrong and what to do about it; the exit status."""
-    text = f"{_label('error')} {message}"
+    text = f"{_label('error')} {visible(message)}"
     if hint:
-        text += f"\n\n{_label('hint')} {hint}"
+        text += f"\n\n{_label('hint')} {visible(hint)}"
     print(text, file=sys.stderr)
     return status
 
 
 def remark(label: str, message: str) -> None:
     """A `warning`, `note` or `hint` that does not end anything."""
-    print(f"{_label(label)} {message}", file=sys.stderr)
+    print(f"{_label(label)} {visible(message)}", file=sys.stderr)
 
 
 def _label(word: str) -> str:

@@ -1,8 +1,8 @@
 """Output for people: with colours and wrapped on a terminal, plain and whole in a pipe.
 
 Owns the look. `rich` is imported for a terminal only. Refuses to know what is shown: it gets text with the names of a
-few styles. What servers say is never taken as markup, and on a terminal its control characters are made visible: an
-escape sequence in a tool's description must not be able to repaint the screen.
+few styles. What servers say is never taken as markup, and control characters in it are written out, in a pipe too: what
+is piped is often shown by the next program. Only `text` and `json`, which are data, leave them to a pipe as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TextIO
+
+from mcp_workbench.printable import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -50,7 +52,7 @@ class Screen:
         """One line or paragraph. On a terminal it is wrapped within its indentation, unless it is to be copied."""
         if not self.is_terminal:
             margin = " " * indent
-            text = "".join(part if isinstance(part, str) else part[0] for part in parts)
+            text = visible("".join(part if isinstance(part, str) else part[0] for part in parts))
             self._stream.write("".join(f"{margin}{one}".rstrip(" ") + "\n" for one in text.split("\n")))
             return
         from rich.padding import Padding
@@ -71,7 +73,7 @@ class Screen:
         if self.is_terminal:
             self._rich_table(header, rows, indent, right)
             return
-        cells = [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in rows]
+        cells = [[visible(cell if isinstance(cell, str) else cell[0]) for cell in row] for row in rows]
         if any(header):
             cells.insert(0, [title.upper() for title in header])
         widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
@@ -124,16 +126,6 @@ def _assembled(parts: Sequence[Part]) -> Text:
 
     pairs = [(part, "") if isinstance(part, str) else (part[0], _RICH_STYLES[part[1]]) for part in parts]
     return Text.assemble(*((visible(text), style) for text, style in pairs))
-
-
-def visible(text: str) -> str:
-    """The text with control characters, other than line breaks and tabs, written out."""
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\t" or letter == "\xa0" else ascii(letter)[1:-1]
-        for letter in text.replace("\r\n", "\n")
-    )
 
 
 def stdout() -> Screen:

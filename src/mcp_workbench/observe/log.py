@@ -11,6 +11,7 @@ import time
 from typing import Literal
 
 from mcp_workbench.config.redact import Redactor
+from mcp_workbench.printable import visible
 
 Format = Literal["text", "json"]
 
@@ -26,7 +27,7 @@ class _TextFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._redactor.text(super().format(record))
+        return visible(self._redactor.text(super().format(record)))
 
 
 class _JsonFormatter(logging.Formatter):
