@@ -71,9 +71,7 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
             session = sessions[link] = gateway.make_session(link, principal, partial(gone, link))
             return session
 
-        server = await start(
-            options, make_session, gateway.start_task, readiness=gateway.readiness, parameters_of=gateway.parameters_of
-        )
+        server = await start(options, make_session, readiness=gateway.readiness, parameters_of=gateway.parameters_of)
         try:
             started(server.url)
             await ending.begun.wait()

@@ -225,3 +225,23 @@ def test_debugging_shows_the_log(config: Path) -> None:
     status, shown, log = call(config, "lab", "calculator", "evaluate", "expression=1+1", "--debug")
     assert (status, shown) == (0, "1+1 = 2\n")
     assert "[lab/calculator] ready after" in log
+
+
+def test_a_tool_is_named_in_three_words_or_as_one_path(config: Path) -> None:
+    expected = Done(0, "6 * 7 = 42\n", "")
+    assert call(config, "lab/calculator/evaluate", "expression=6 * 7") == expected
+    assert call(config, "lab/calculator/evaluate", "--json", '{"expression": "6 * 7"}') == expected
+
+
+def test_a_path_that_leads_nowhere_is_told_like_wrong_words(config: Path) -> None:
+    assert call(config, "lab/calculater/evaluate").stderr.startswith(
+        "error: server `calculater` does not exist in toolbox `lab`; did you mean `calculator`?"
+    )
+    assert call(config, "lab/calculator").stderr.startswith("error: `lab/calculator` is not a path of a tool")
+    assert call(config, "lab", "calculator").stderr.startswith("error: TOOL missing")
+
+
+def test_names_with_slashes_of_their_own_are_found_in_a_path(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"my/box": {"a/b": demo("calculator")}})
+    assert call(config, "my/box/a/b/evaluate", "expression=1+1") == Done(0, "1+1 = 2\n", "")
+    assert call(config, "my/box", "a/b", "evaluate", "expression=1+1") == Done(0, "1+1 = 2\n", "")

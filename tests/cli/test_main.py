@@ -139,3 +139,41 @@ def test_serving_on_a_terminal_says_that_a_client_is_waited_for(tmp_path: Path) 
     )
     assert status == 0
     assert "Traceback" not in shown
+
+
+def test_options_of_serve_are_judged_before_the_configuration_is_read(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    assert run("serve", "--face", "flatt", "--config", broken).stderr.startswith(
+        "error: --face is proxy, flat or dynamic, not `flatt`"
+    )
+    assert run("serve", "--log-format", "xml", "--config", broken).stderr.startswith("error: --log-format")
+
+
+def test_an_option_that_has_no_effect_is_said_to_have_none(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
+    proxy = run("serve", config, "--separator", "__", "--no-prefix", "--token", "t")
+    assert [line for line in proxy.stderr.splitlines() if line.startswith("warning:")] == [
+        "warning: --separator has no effect in face proxy; it is for --face flat",
+        "warning: --no-prefix has no effect in face proxy; it is for --face flat",
+        "warning: --token has no effect without --http",
+    ]
+    assert "warning:" not in run("serve", config, "--face", "flat", "--separator", "__").stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(b" \n", "the token is empty"), (b"\xff\xfe", "cannot be read: not UTF-8"), (None, "No such file")],
+)
+def test_a_token_file_that_holds_no_token_is_refused(content: bytes | None, complaint: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    done = run("serve", config, "--http", "127.0.0.1:0", "--token-file", file)
+    assert done.status == 2 and complaint in done.stderr
+
+
+def test_a_token_comes_from_one_place() -> None:
+    done = run("serve", "--http", "--token", "a", "--token-file", "b")
+    assert done.status == 2 and "--token and --token-file were both given" in done.stderr

@@ -106,7 +106,7 @@ SERVERS = [
     ('{"command": "x", "toolFilters": [1]}', ".toolFilters[0]", "found a number `1`"),
     ('{"command": "x", "timeout": 0}', ".timeout", "leave the key out"),
     ('{"command": "x", "timeout": -1}', ".timeout", "above 0"),
-    ('{"command": "x", "timeout": "30"}', ".timeout", "found `30`, expected seconds"),
+    ('{"command": "x", "timeout": "30"}', ".timeout", "found the string `30`, expected seconds"),
     ('{"command": "x", "timeout": true}', ".timeout", "found `true`, expected seconds"),
     ('{"command": "x", "timeout": null}', ".timeout", "found null, expected seconds"),
     ('{"command": "x", "timeout": 120000}', ".timeout", "the unit is seconds: 120000 ms is written 120"),

@@ -108,6 +108,7 @@ def test_syntax_and_meaning_are_told_together_in_the_order_of_the_file() -> None
   "faces": "flat"
 }"""
     assert str(problems_of(text)).splitlines() == [
+        "workbench-config.json: 6 problems",
         "workbench-config.json:3:5: $.toolboxes.dev: found no `description`, expected one",
         "  hint: say in a sentence what the toolbox is for: the agent chooses by it",
         "workbench-config.json:5:44: $.toolboxes.dev.mcpServers.fs.timeout: found `NaN`, expected a value that JSON "

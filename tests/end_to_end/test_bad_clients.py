@@ -39,6 +39,8 @@ async def test_what_cannot_be_read_gets_an_error_with_as_much_of_an_id_as_there_
         (b'{"jsonrpc":"2.0","id":true,"method":"ping"}\n', -32600, None),
         (b'{"jsonrpc":"2.0"}\n', -32600, None),
         (b"{}\n", -32600, None),
+        (b'{"jsonrpc":"2.0","id":5}\n', -32600, 5),
+        (b'{"jsonrpc":"2.0","id":null}\n', -32600, None),
         (b'{"jsonrpc":"2.0","id":81,"method":"ping","params":[]}\n', -32602, 81),
         (b'{"jsonrpc":"2.0","id":82,"method":"ping","params":5}\n', -32602, 82),
         (b'{"jsonrpc":"2.0","id":83,"method":"tools/list","params":{"_meta":5}}\n', -32602, 83),

@@ -36,6 +36,7 @@ Calls a tool and prints the text that it answers. The server is started for it a
 Arguments are key=value; the tool's input schema says whether a value is text, a number, true or false, or JSON.
 key:=json gives a value as JSON, whatever the schema says. A key that takes a list may be given several times.
 
+    mcp-workbench call desk/clock/now zone=Europe/Vienna
     mcp-workbench call desk clock now zone=Europe/Vienna
     mcp-workbench call desk notes add_note title=Train text='leaves at nine' tags=travel tags=today
     mcp-workbench call desk notes add_note --json '{"title": "Train", "text": "leaves at nine"}'
@@ -54,11 +55,14 @@ _LOUD_LEVELS: Final = ("warning", "error", "critical", "alert", "emergency")
 
 def run(parsed: Parsed) -> int:
     """Call a tool; the exit status."""
-    toolbox, server, tool, *words = parsed.positionals
-    given = _given_json(parsed, words)
+    if not _may_be_path(parsed.positionals):
+        # Before the configuration is looked for: what was typed last is looked at first.
+        _refuse_too_few(parsed.positionals)
     config = configuration(parsed)
     log_for(parsed, config)
     engine = Engine(config, use_cache=not parsed.has("no-cache"))
+    toolbox, server, tool, words = _named(parsed.positionals, engine)
+    given = _given_json(parsed, words)
     engine.server(toolbox, server)
     where = f"{toolbox}/{server}/{tool}"
 
@@ -88,12 +92,32 @@ def run(parsed: Parsed) -> int:
 
 
 COMMAND = Command(
-    "call [OPTIONS] TOOLBOX SERVER TOOL [key=value ...]",
+    "call [OPTIONS] TOOLBOX/SERVER/TOOL [key=value ...]",
     ABOUT,
     (CONFIG, ARGUMENTS, RAW, OUTPUT, NO_CACHE, DEBUG),
     run,
-    names=["TOOLBOX", "SERVER", "TOOL"],
+    names=["TOOLBOX/SERVER/TOOL"],
 )
+
+
+def _named(positionals: list[str], engine: Engine) -> tuple[str, str, str, list[str]]:
+    """The tool that is meant, in three words or as one path, and the words after it."""
+    first, *rest = positionals
+    if _may_be_path(positionals) and first not in engine.toolboxes:
+        return *engine.path(first), rest
+    _refuse_too_few(positionals)
+    toolbox, server, tool, *words = positionals
+    return toolbox, server, tool, words
+
+
+def _may_be_path(positionals: list[str]) -> bool:
+    return "/" in positionals[0] and (len(positionals) == 1 or "=" in positionals[1])
+
+
+def _refuse_too_few(positionals: list[str]) -> None:
+    missing = ("TOOLBOX", "SERVER", "TOOL")[len(positionals) :]
+    if missing:
+        raise UsageError(f"{' and '.join(missing)} missing", hint=f"mcp-workbench {COMMAND.usage}")
 
 
 def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:

@@ -7,7 +7,7 @@ fill; `call` speaks MCP to a session as any client does, so that a shell gets wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final, TypeVar
 
 from msgspec import Raw, Struct, UnsetType
@@ -78,6 +78,28 @@ class Engine:
             except (WorkbenchError, UsageError, OSError) as error:
                 failure = error
         raise failure
+
+    @property
+    def toolboxes(self) -> Collection[str]:
+        """The names of all toolboxes."""
+        return self._gateway.catalog.toolboxes.keys()
+
+    def path(self, path: str) -> tuple[str, str, str]:
+        """Toolbox, server and tool of a `toolbox/server/tool`, whichever of the names hold a slash themselves."""
+        entries = self._gateway.catalog.entries()
+        found = [entry for entry in entries if path.startswith(f"{entry.toolbox}/{entry.name}/")]
+        for entry in found:
+            entry.recall()
+        tools = [(entry, path.removeprefix(f"{entry.toolbox}/{entry.name}/")) for entry in found]
+        tools.sort(key=lambda pair: pair[1] not in pair[0].tools)
+        if tools and tools[0][1]:
+            entry, tool = tools[0]
+            return entry.toolbox, entry.name, tool
+        toolbox, _, rest = path.partition("/")
+        server, _, tool = rest.partition("/")
+        if not tool:
+            raise UsageError(f"`{path}` is not a path of a tool", hint="write toolbox/server/tool")
+        return toolbox, server, tool
 
     def toolbox(self, name: str) -> dict[str, ServerEntry]:
         """The servers of a toolbox. Raises `UsageError` with the nearest names."""

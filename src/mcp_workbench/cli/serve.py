@@ -13,8 +13,8 @@ from mcp_workbench.cli.flags import Flag, Parsed, UsageError, parse
 from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mcp_workbench.config.model import FaceName
-    from mcp_workbench.gateway import Gateway
+    from mcp_workbench.config.model import FaceName, WorkbenchConfig
+    from mcp_workbench.gateway import Gateway, Options
 
 FLAGS = (
     Flag("config", "FILE", "the configuration file"),
@@ -29,6 +29,7 @@ FLAGS = (
         optional_value=True,
     ),
     Flag("token", "TOKEN", "over HTTP: the bearer token that clients must show (default: WORKBENCH_TOKEN)"),
+    Flag("token-file", "FILE", "over HTTP: a file with that token, which no process list shows"),
     Flag("allow-host", "NAME", "over HTTP: another name that clients reach us by", repeats=True),
     Flag("allow-origin", "ORIGIN", "over HTTP: a web page's origin that may use us", repeats=True),
     Flag("no-cache", None, "do not remember what servers offer, and ask them each time"),
@@ -38,6 +39,9 @@ FLAGS = (
     Flag("log-file", "FILE", "log there instead of stderr"),
     Flag("log-format", "FORMAT", "text or json (default: text)"),
 )
+
+# Anything longer is another file.
+_LONGEST_TOKEN = 64 * 1024
 
 USAGE = """\
 Usage: mcp-workbench [serve] [OPTIONS] [CONFIG]
@@ -64,6 +68,11 @@ def run(arguments: Sequence[str]) -> int:
     from mcp_workbench.config.locate import locate
 
     try:
+        # Before the file is read: what was typed last is looked at first.
+        options = _options(parsed)
+    except UsageError as error:
+        return complain(str(error), error.hint)
+    try:
         path = locate(parsed.value("config"), parsed.positional(0), os.environ)
         config = load(path, os.environ)
     except ConfigError as error:
@@ -73,42 +82,46 @@ def run(arguments: Sequence[str]) -> int:
             f"`{config.path}` is being served by the workbench that started this one",
             "one of its servers is the workbench itself; remove that server",
         )
-    return _serve(parsed, config)
+    return _serve(parsed, config, options)
 
 
-def _serve(parsed: Parsed, config: object) -> int:
-    from mcp_workbench.config.model import WorkbenchConfig
+def _options(parsed: Parsed) -> Options:
+    """What the command line says of how we present ourselves. Raises `UsageError`."""
+    from mcp_workbench.gateway import Options
+
+    log_format = parsed.value("log-format") or "text"
+    if log_format not in ("text", "json"):
+        raise UsageError(f"--log-format is text or json, not `{log_format}`")
+    if parsed.has("token") and parsed.has("token-file"):
+        raise UsageError("--token and --token-file were both given", hint="keep the file")
+    return Options(
+        name=parsed.value("name") or "mcp-workbench",
+        version=parsed.value("version") or __version__,
+        use_cache=not parsed.has("no-cache"),
+        face=_face(parsed.value("face")),
+        separator=_separator(parsed.value("separator")),
+        prefix=not parsed.has("no-prefix"),
+        list_timeout=_seconds(parsed.value("list-timeout"), 5.0),
+    )
+
+
+def _serve(parsed: Parsed, config: WorkbenchConfig, options: Options) -> int:
     from mcp_workbench.config.redact import Redactor
-    from mcp_workbench.gateway import Gateway, Options
+    from mcp_workbench.gateway import Gateway
     from mcp_workbench.observe.log import set_up
     from mcp_workbench.run import run as run_loop
 
-    assert isinstance(config, WorkbenchConfig)
-    log_format = parsed.value("log-format") or "text"
-    if log_format not in ("text", "json"):
-        return complain(f"--log-format is text or json, not `{log_format}`")
     try:
         set_up(
             debug=parsed.has("debug"),
             file=parsed.value("log-file"),
-            format="json" if log_format == "json" else "text",
+            format="json" if parsed.value("log-format") == "json" else "text",
             redactor=Redactor(config.secrets),
         )
     except OSError as error:
         return complain(f"log file `{parsed.value('log-file')}` cannot be opened: {error.strerror}")
-    try:
-        options = Options(
-            name=parsed.value("name") or "mcp-workbench",
-            version=parsed.value("version") or __version__,
-            use_cache=not parsed.has("no-cache"),
-            face=_face(parsed.value("face")),
-            separator=_separator(parsed.value("separator")),
-            prefix=not parsed.has("no-prefix"),
-            list_timeout=_seconds(parsed.value("list-timeout"), 5.0),
-        )
-    except UsageError as error:
-        return complain(str(error))
     gateway = Gateway(config, options)
+    _say_what_has_no_effect(parsed, gateway.face.name)
     if parsed.has("http"):
         return _serve_http(parsed, gateway)
     from mcp_workbench.serving import serve_stdio
@@ -127,9 +140,10 @@ def _serve_http(parsed: Parsed, gateway: Gateway) -> int:
     from mcp_workbench.transport.http.server.listening import parse_address
     from mcp_workbench.transport.http.server.serving import HttpOptions
 
-    token = parsed.value("token") if parsed.has("token") else os.environ.get("WORKBENCH_TOKEN")
-    if token is not None and not token.strip():
-        return complain("the token is empty", "leave out --token and WORKBENCH_TOKEN to serve without one, on loopback")
+    try:
+        token = _token(parsed)
+    except UsageError as error:
+        return complain(str(error), error.hint)
     try:
         host, port = parse_address(parsed.value("http") or "")
         options = HttpOptions(
@@ -144,6 +158,34 @@ def _serve_http(parsed: Parsed, gateway: Gateway) -> int:
     except ConfigError as error:
         return complain(error.message, error.hint)
     return 0
+
+
+def _say_what_has_no_effect(parsed: Parsed, face: str) -> None:
+    """An option that is ignored in silence looks like one that does not work."""
+    for name in ("separator", "no-prefix", "list-timeout") if face != "flat" else ():
+        if parsed.has(name):
+            remark("warning", f"--{name} has no effect in face {face}; it is for --face flat")
+    for name in ("token", "token-file", "allow-host", "allow-origin") if not parsed.has("http") else ():
+        if parsed.has(name):
+            remark("warning", f"--{name} has no effect without --http")
+
+
+def _token(parsed: Parsed) -> str | None:
+    """The token that clients must show, None for none. Raises `UsageError`."""
+    path = parsed.value("token-file")
+    if path is not None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                token: str | None = file.read(_LONGEST_TOKEN).strip()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise UsageError(f"token file `{path}` cannot be read: {reason}") from None
+    else:
+        token = parsed.value("token") if parsed.has("token") else os.environ.get("WORKBENCH_TOKEN")
+    if token is not None and not token.strip():
+        hint = "leave out --token, --token-file and WORKBENCH_TOKEN to serve without one, on loopback"
+        raise UsageError("the token is empty", hint=hint)
+    return token
 
 
 def _face(value: str | None) -> FaceName | None:

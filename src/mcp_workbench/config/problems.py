@@ -50,12 +50,17 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class ConfigProblems(ConfigError):
-    """Everything that is wrong with one file. `str(error)` is one block for each problem, in the order of the file."""
+    """Everything that is wrong with one file. `str(error)` is one block for each problem, in the order of the file.
+
+    Where there are several, a line before them says how many.
+    """
 
     def __init__(self, path: str, problems: Sequence[Problem]) -> None:
         self.path = path
         self.problems = list(problems)
-        blocks = [problem.render(path) for problem in self.problems[:_MOST_RENDERED]]
+        # One problem speaks for itself; of several one wants to know how many there are before reading them.
+        blocks = [f"{path}: {len(self.problems):,} problems"] if len(self.problems) > 1 else []
+        blocks += [problem.render(path) for problem in self.problems[:_MOST_RENDERED]]
         if len(self.problems) > _MOST_RENDERED:
             blocks.append(f"{path}: and {len(self.problems) - _MOST_RENDERED:,} more problems")
         super().__init__("\n".join(blocks))
@@ -106,6 +111,10 @@ def kind_of(value: object) -> str:
             return "something else"
 
 
+def _reads_as_another_kind(text: str) -> bool:
+    return text in ("true", "false", "null") or text.removeprefix("-").replace(".", "", 1).isdecimal()
+
+
 def described(value: object) -> str:
     """The sort of value and, where it is short and plain, the value itself."""
     match value:
@@ -114,6 +123,7 @@ def described(value: object) -> str:
         case bool():
             return f"`{str(value).lower()}`"
         case str():
-            return quote(value)
+            # A number in quotes looks like the number that it should have been, or should not.
+            return f"the string {quote(value)}" if _reads_as_another_kind(value) else quote(value)
         case _:
             return f"{kind_of(value)} {quote(str(value))}"

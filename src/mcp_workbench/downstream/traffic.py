@@ -38,6 +38,8 @@ BACKGROUND_TIMEOUT: Final = 30.0
 CALL: Final = b'"tools/call"'
 # Noise on stdout is logged for the first lines, then counted.
 LOGGED_NOISE: Final = 3
+# A server that is sent one of these and sends it back is a program like `cat`.
+ONLY_CLIENTS_SEND: Final = ("server/discover", "initialize")
 LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 
 
@@ -395,10 +397,21 @@ class Traffic:
     def _on_request(self, id: bytes, method: str, params: Raw | None) -> None:
         if self._link is None:
             return
-        if method == "ping":
+        if self.profile is None and method in ONLY_CLIENTS_SEND:
+            self._on_echo()
+        elif method == "ping":
             self.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
         else:
             self.asking.on_request(id, method, params)
+
+    def _on_echo(self) -> None:
+        """Answering its questions would go on for ever, and end in an error that makes no sense."""
+        error = DownstreamError(
+            "the server repeats what it is sent: it is not an MCP server",
+            hint="check `command` and `args`: is this the program that speaks MCP?",
+        )
+        for exchange in self.pending.drain():
+            exchange.on_failure(error)
 
     def calls_youngest_first(self) -> Iterator[ForwardedExchange]:
         """The requests of clients that are under way."""

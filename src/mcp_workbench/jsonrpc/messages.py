@@ -45,11 +45,15 @@ class ErrorObject(Struct, gc=False):
 
 
 class Malformed(Exception):
-    """A line that is not a JSON-RPC message. `id` is what could be made out of its id, as JSON, if anything."""
+    """A line that is not a JSON-RPC message. `id` is what could be made out of its id, as JSON, if anything.
 
-    def __init__(self, reason: str, id: bytes | None = None) -> None:
+    `code` is what JSON-RPC calls the mistake.
+    """
+
+    def __init__(self, reason: str, id: bytes | None = None, *, code: int = PARSE_ERROR) -> None:
         super().__init__(reason)
         self.id = id
+        self.code = code
 
 
 _decode_envelope: Final = Decoder(Envelope).decode

@@ -358,6 +358,11 @@ class Session:
             return
         question = self.questions.take(message.id)
         if question is None:
+            if message.result is UNSET and message.error is UNSET:
+                # A request that lost its method: whoever waits for its answer would wait for ever.
+                id = bytes(message.id) if messages.is_valid_id(bytes(message.id)) else None
+                text = "not a JSON-RPC message: neither method, result nor error"
+                self._link.send(messages.error_response(id, INVALID_REQUEST, text))
             return
         if not isinstance(message.error, UnsetType):
             question.on_error(message.error)

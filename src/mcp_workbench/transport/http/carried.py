@@ -106,10 +106,13 @@ def _version_of(stamp: bytes) -> str | None:
 
 
 def look_at(message: bytes) -> Carried:
-    """Look at a message. Raises `Malformed` for anything that is not a JSON object."""
+    """Look at a message. Raises `Malformed` for anything that is not a message."""
     found = messages.read(message)
     id = None if isinstance(found.id, UnsetType) else bytes(found.id)
     if isinstance(found.method, UnsetType):
+        if found.result is UNSET and found.error is UNSET:
+            known = id if id is not None and messages.is_valid_id(id) else None
+            raise messages.Malformed("neither method, result nor error", known, code=messages.INVALID_REQUEST)
         return Carried("result" if isinstance(found.error, UnsetType) else "error", id, "", None)
     params = None if isinstance(found.params, UnsetType) else found.params
     return Carried("notification" if id is None else "request", id, found.method, params)

@@ -285,6 +285,22 @@ async def test_a_stream_that_cannot_be_resumed_fails(monkeypatch: pytest.MonkeyP
         assert [request.method for request in server.requests] == ["POST", "GET", "GET"]
 
 
+@pytest.mark.parametrize("status", [400, 404, 405, 410])
+async def test_a_server_that_says_that_it_does_not_resume_is_asked_once(status: int) -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        if request.method == "GET":
+            await reply.send(status)
+            return
+        await reply.begin_events()
+        await reply.chunk(b"id: e1\nretry: 1\ndata:\n\n")
+        reply.hang_up()
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        error = await talk.failure(talk.request("tools/call", {"name": "x"}))
+        assert "could not be resumed" in error.message
+        assert [request.method for request in server.requests] == ["POST", "GET"]
+
+
 async def test_a_modern_stream_is_never_resumed() -> None:
     async def handler(request: Request, reply: Reply) -> None:
         await reply.begin_events()

@@ -177,13 +177,25 @@ async def test_the_era_has_post_only(method: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "code"),
-    [(b"{", -32700), (b"", -32700), (b'"text"', -32700), (b"\xff\xfe", -32700), (b'{"id":null,"method":"x"}', -32600)],
+    [
+        (b"{", -32700),
+        (b"", -32700),
+        (b'"text"', -32700),
+        (b"\xff\xfe", -32700),
+        (b'{"id":null,"method":"x"}', -32600),
+    ],
 )
 async def test_bodies_that_are_no_message_are_refused(body: bytes, code: int) -> None:
     async with echoing() as house:
         response = await house.client.request(body=body, mcp_protocol_version="2026-07-28")
         assert (response.status, response.error["code"]) == (400, code)
         assert response.json["id"] is None
+
+
+async def test_a_request_that_lost_its_method_is_refused_under_its_id() -> None:
+    async with echoing() as house:
+        response = await house.client.request(body=b'{"jsonrpc":"2.0","id":5}', mcp_protocol_version="2026-07-28")
+        assert (response.status, response.error["code"], response.json["id"]) == (400, -32600, 5)
 
 
 async def test_line_breaks_in_a_body_do_not_reach_the_session() -> None:

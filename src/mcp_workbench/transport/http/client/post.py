@@ -32,6 +32,8 @@ MOST_RESUME_SECONDS: Final = 30.0
 MOST_RESUMES: Final = 5
 # Statuses of a POST after which the specification lets us look for the old HTTP+SSE transport.
 _LOOK_FOR_OLD: Final = (400, 404, 405)
+# Refusals of a resumed stream that may be lifted.
+_LATER: Final = (408, 425, 429)
 # With these only somebody who signs in, waits, or mends a proxy gets on: no reason to ask in another way.
 _SAME_FOR_ALL: Final = (401, 407, 429)
 NOT_AN_ANSWER: Final = "answered with something that is not an answer to the request"
@@ -212,7 +214,8 @@ class Post:
                 log.debug("%s: not resumed: %s", self._link.target.address.origin, error)
                 continue
             try:
-                if response.status == 404 and self._link.session_id is not None:
+                if 400 <= response.status < 500 and response.status not in _LATER:
+                    # It does not resume streams, or knows neither session nor event any more: it will say so for ever.
                     break
                 if response.status != 200 or response.content_type != words.EVENT_STREAM:
                     continue

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Malformed
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, Malformed
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import Carried, is_batch, look_at, single_line, split_batch
 from mcp_workbench.transport.http.server.admission import Admission, Refusal, check_post
@@ -167,7 +167,7 @@ class Endpoint:
         try:
             carried = look_at(body)
         except Malformed as error:
-            _complain(outlet, error.id, PARSE_ERROR, f"cannot be read: {error}")
+            _complain(outlet, error.id, error.code, f"cannot be read: {error}")
             return
         if carried.kind == "request":
             if not messages.is_valid_id(carried.id or b"null"):
@@ -217,7 +217,7 @@ class Endpoint:
         try:
             posted = [(each, look_at(each)) for each in split_batch(body)]
         except Malformed as error:
-            _complain(outlet, None, PARSE_ERROR, f"cannot be read: {error}")
+            _complain(outlet, None, error.code, f"cannot be read: {error}")
             return
         ids = [carried.id for _, carried in posted if carried.kind == "request"]
         if not posted or len(posted) > MOST_IN_BATCH:

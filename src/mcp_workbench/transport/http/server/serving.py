@@ -126,7 +126,6 @@ class HttpServer:
 async def serve_http(
     options: HttpOptions,
     make_session: MakeSession,
-    start_task: object = None,
     *,
     readiness: Readiness | None = None,
     parameters_of: ParametersOf | None = None,
