@@ -136,9 +136,12 @@ STATUSES: list[tuple[Json, str, str]] = [
 ]
 
 
-async def test_whatever_a_server_answers_a_call_with_is_one_clear_error_and_it_recovers(faults: Faults) -> None:
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_whatever_a_server_answers_a_call_with_is_one_clear_error_and_it_recovers(
+    faults: Faults, era: str
+) -> None:
     async with remote(faults) as there:
-        async with playing(faults, there, timeout=5) as stage:
+        async with playing(faults, there, timeout=5, protocol=era) as stage:
             for fault, words, hint in STATUSES:
                 there.does(on=CALL, **fault)
                 # No time to answer, no error: the deadline would be another fault's words.

@@ -11,6 +11,7 @@ import os
 import resource
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -180,14 +181,33 @@ def test_a_log_file_that_cannot_be_opened_is_one_clear_line(faults: Faults) -> N
 # Home, temporary folder, standard streams
 
 
-async def test_without_home_and_with_nothing_but_a_path_we_work(faults: Faults) -> None:
+@pytest.mark.parametrize("home", [None, "", "/does/not/exist", "/dev/null", "relative"])
+async def test_without_home_and_with_nothing_but_a_path_we_work(faults: Faults, home: str | None) -> None:
     config = faults.write_config({"bad": bad_entry()})
     environment = {"PATH": os.environ["PATH"], "TMPDIR": str(faults.temporary)}
+    if home is not None:
+        environment["HOME"] = home
     spawned = RawClient.spawn(workbench_command(config), env=environment, cwd=faults.temporary)
     async with spawned as client:
         await client.initialize()
         assert (await client.use_tool("box", "bad", "count"))["structuredContent"] == {"count": 1}
     faults.nothing_left_on_disk()
+
+
+def test_without_home_and_without_a_configuration_it_is_one_clear_line(faults: Faults) -> None:
+    command = [sys.executable, "-m", "mcp_workbench", "serve"]
+    environment = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        cwd=faults.folder,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: there is no configuration") and "Traceback" not in done.stderr
 
 
 async def test_without_a_folder_for_temporary_files_we_work(faults: Faults) -> None:

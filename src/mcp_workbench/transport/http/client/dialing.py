@@ -149,7 +149,12 @@ async def _connect(host: str, port: int) -> socket.socket:
     found = await _look_up(host, port)
     failure: Exception | None = None
     for number, (family, kind, protocol, _, address) in enumerate(found):
-        raw = socket.socket(family, kind, protocol)
+        try:
+            raw = socket.socket(family, kind, protocol)
+        except OSError as error:
+            # No descriptors left, or no such family on this machine.
+            failure = error
+            continue
         try:
             raw.setblocking(False)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,58 @@
+"""No descriptors left while serving HTTP, and for servers at an address: whoever is connected goes on, others are told."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+
+from tests.faults.http_wire import Wire, written
+from tests.faults.stage import Faults
+from tests.faults.test_network_servers import remote
+from tests.faults.vitals import descriptors_by_kind, processor_seconds
+
+# An accept that is tried again and again without a pause would burn all of what passes meanwhile.
+MOST_PROCESSOR_SECONDS = 1.0
+
+
+async def test_new_connections_are_turned_away_while_nothing_can_be_opened_and_are_served_afterwards(
+    faults: Faults,
+) -> None:
+    async with faults.serving_http({}) as stage:
+        for is_warm in (False, True):
+            _, hard = resource.prlimit(stage.pid, resource.RLIMIT_NOFILE)
+            used = sum(descriptors_by_kind(stage.pid).values())
+            resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (used, hard))
+            before = processor_seconds(stage.pid)
+            # The event loop keeps one descriptor in reserve, with which it turns people away.
+            wires = [await Wire.open(stage.port) for _ in range(20)]
+            await asyncio.gather(*(wire.closed() for wire in wires[1:]))
+            # Those who are connected are served meanwhile.
+            await stage.others_work()
+            assert processor_seconds(stage.pid) - before < MOST_PROCESSOR_SECONDS
+            resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (hard, hard))
+            for wire in wires:
+                wire.abort()
+            for _ in range(20):
+                wire = await Wire.open(stage.port)
+                assert await wire.ask(written(b"", verb="GET", path="/healthz")) == (200, b"ok\n")
+                wire.close()
+            if not is_warm:
+                # The reserve stays.
+                await stage.remember()
+        assert "Traceback" not in stage.process.stderr
+
+
+async def test_a_server_at_an_address_is_said_not_to_be_reached_and_works_once_there_is_room(faults: Faults) -> None:
+    async with remote(faults) as there, faults.serving({"remote": there.entry()}) as stage:
+        assert await stage.value("remote", "count") == {"count": 1}
+        await stage.process.wait_for(lambda: "without a call" in stage.process.stderr, "the end of the idle connection")
+        await stage.remember()
+        _, hard = resource.prlimit(stage.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (3, hard))
+        text = await stage.failure("remote", "count")
+        assert text.startswith("[box/remote/count] no more files can be opened"), text
+        assert "ulimit -n" in text
+        await stage.others_work()
+        resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        assert await stage.value("remote", "count") == {"count": 2}
+        assert "Traceback" not in stage.process.stderr
