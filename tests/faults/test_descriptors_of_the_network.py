@@ -6,8 +6,8 @@ import asyncio
 import resource
 
 from tests.faults.http_wire import Wire, written
+from tests.faults.remote import remote
 from tests.faults.stage import Faults
-from tests.faults.test_network_servers import remote
 from tests.faults.vitals import descriptors_by_kind, processor_seconds
 
 # An accept that is tried again and again without a pause would burn all of what passes meanwhile.

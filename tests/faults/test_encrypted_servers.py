@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.remote import Remote, remote
 from tests.faults.stage import Faults, error_text
-from tests.faults.test_network_servers import Remote, remote
 from tests.transport.http.tunnels import Proxy, Serve, listening, make_certificate, pump
 
 
