@@ -1,0 +1,119 @@
+"""docs/reliability.md says what is so: every limit has its value, every bound of the rooms that move messages is there,
+every text exists, and every test that it names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from mcp_workbench.transport.http.server.limits import Limits
+from tests.cli.messages import error_texts
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "reliability.md"
+PACKAGE = ROOT / "src" / "mcp_workbench"
+
+UNITS = {"": 1.0, "s": 1.0, "ms": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "%": 0.01}
+LIMIT = re.compile(r"^\| [^|]+ \| ([0-9][0-9,.]*) ?(s|ms|KiB|MiB|%)? \| [^|]+ \| `([\w.]+)` \|$", re.MULTILINE)
+FAULT = re.compile(r"^\| (\d+) \| (.+?) \| (.+) \| (.+) \|$", re.MULTILINE)
+
+# Where messages are moved and held: each bound there is one that somebody may run into.
+ROOMS = ("downstream", "session", "serving", "transport")
+BOUND = re.compile(r"^((?:MOST|LARGEST)_[A-Z_]+|[A-Z_]+_(?:SECONDS|TIMEOUT|GRACE))(?:: Final)? = ", re.MULTILINE)
+# Bounds of how something is done: nobody can notice them.
+INNER = {
+    "transport.pipes.MOST_BUFFERS": "what one system call takes",
+    "transport.http.client.wire.MOST_INFLATED": "a piece; all of them together are a message",
+    "transport.http.client.failures.MOST_QUOTED": "the length of a quotation",
+    "transport.http.client.reading.END_SECONDS": "whether a connection is worth keeping",
+    "transport.http.client.link.LISTEN_FIRST_SECONDS": "the order of two requests",
+    "transport.http.server.admission.MOST_KNOWN_HOSTS": "a memory of what was compared before",
+    "transport.http.sse.MOST_RETRY_DIGITS": "a number that is read",
+}
+
+
+class Named(NamedTuple):
+    """A limit as the document has it."""
+
+    constant: str
+    value: float
+
+
+@cache
+def text() -> str:
+    return DOCUMENT.read_text(encoding="utf-8")
+
+
+@cache
+def limits() -> tuple[Named, ...]:
+    return tuple(
+        Named(name, float(number.replace(",", "")) * UNITS[unit]) for number, unit, name in LIMIT.findall(text())
+    )
+
+
+def in_the_code(name: str) -> float:
+    """The value of `module.CONSTANT`, or of `module.Class.field` as a new object has it."""
+    module, _, constant = name.rpartition(".")
+    if module.endswith(".Limits"):
+        return float(getattr(Limits(), constant))
+    return float(getattr(import_module(f"mcp_workbench.{module}"), constant))
+
+
+def bounds() -> Iterator[str]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if parts[0] in ROOMS:
+            yield from (".".join((*parts, name)) for name in BOUND.findall(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.requirement("project.documentation")
+@pytest.mark.parametrize("limit", limits(), ids=lambda limit: limit.constant)
+def test_a_limit_is_as_large_as_it_is_said_to_be(limit: Named) -> None:
+    assert in_the_code(limit.constant) == pytest.approx(limit.value)
+
+
+def test_every_bound_that_somebody_may_run_into_is_told() -> None:
+    told = [limit.constant for limit in limits()]
+    assert len(told) == len(set(told)) > 60
+    fields = [f"transport.http.server.limits.Limits.{field}" for field in Limits.__struct_fields__]
+    missing = [name for name in (*bounds(), *fields) if name not in told and name not in INNER]
+    assert not missing, "docs/reliability.md lacks\n" + "\n".join(missing)
+
+
+def test_the_bounds_that_are_left_out_exist() -> None:
+    assert set(INNER) <= set(bounds())
+
+
+def test_every_row_of_a_table_of_limits_is_understood() -> None:
+    chapter = text().partition("## The limits")[2].partition("\n## ")[0]
+    rows = [line for line in chapter.splitlines() if line.startswith("| ") and not line.startswith("| limit |")]
+    assert len(rows) == len(limits())
+
+
+def test_there_is_a_row_for_each_of_the_twenty_faults() -> None:
+    assert [int(number) for number, *_ in FAULT.findall(text())] == list(range(1, 21))
+
+
+def test_the_texts_that_one_sees_are_texts_of_ours() -> None:
+    quoted = re.findall(r"“([^”]+)”", text())
+    ours = error_texts()
+    assert len(quoted) > 30
+    assert not [each for each in quoted if each not in ours]
+
+
+def test_every_test_that_is_named_exists_and_every_fault_has_one() -> None:
+    links = re.findall(r"\]\((\.\./[^)#]+)\)", text())
+    assert not [link for link in links if not (DOCUMENT.parent / link).exists()]
+    for number, _, _, tests in FAULT.findall(text()):
+        assert "../tests/faults/test_" in tests, f"row {number}"
+
+
+def test_every_file_of_the_fault_suite_is_named() -> None:
+    suite = {path.name for path in (ROOT / "tests" / "faults").glob("test_*.py")}
+    assert not {name for name in suite if f"tests/faults/{name}" not in text()}
