@@ -24,6 +24,8 @@ from mcp_workbench.cli.flags import parse
 from mcp_workbench.cli.serve import FLAGS
 from mcp_workbench.config.load import parse as parse_config
 from mcp_workbench.face.identifier import ToolIdentifier, read_use_tool
+from mcp_workbench.transport.http.server.endpoint import MCP_PATH
+from mcp_workbench.transport.http.server.listening import DEFAULT_HOST, DEFAULT_PORT
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -95,7 +97,9 @@ def test_what_clients_are_told_to_start_is_a_command_line_of_ours() -> None:
     for example in examples("json"):
         value = json.loads(example.text)
         entry = {**value.get("mcpServers", {}), **value.get("servers", {})}.get("workbench")
-        if entry is not None:
+        if entry is not None and "url" in entry:
+            assert entry["url"] == f"http://{DEFAULT_HOST}:{DEFAULT_PORT}{MCP_PATH}"
+        elif entry is not None:
             words = [entry["command"], *entry["args"]]
             started.append(words[words.index("mcp-workbench") + 1 :])
     assert started
