@@ -1,0 +1,53 @@
+"""What people see of the workbenches that are running."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from mcp_workbench.cli import status
+from mcp_workbench.cli.screen import Screen
+from tests.cli.shell import Done, run
+
+SERVER = {
+    "toolbox": "box",
+    "server": "good",
+    "state": "ready",
+    "tools": 3,
+    "uptimeSeconds": 75.2,
+    "starts": 2,
+    "failures": 1,
+    "lastError": "the server exited with status 3\nlast lines of its stderr:\n  \x1b[31mred",
+    "lastErrorSecondsAgo": 3700.0,
+    "callsInFlight": 4,
+    "bytesReceived": 5 * 1024 * 1024,
+    "bytesSent": 900,
+}
+UNUSED = {**SERVER, "server": "other", "state": "configured", "tools": None, "uptimeSeconds": None, "lastError": None}
+
+
+def test_where_none_is_running_that_is_said(tmp_path: Path) -> None:
+    done = run("status", env={"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert done == Done(0, "No workbench is running that has started a server.\n", "")
+    assert run("status", "--json", env={"XDG_RUNTIME_DIR": str(tmp_path)}).stdout == "[]\n"
+
+
+def test_every_server_has_a_line_and_its_last_error_says_when() -> None:
+    stream = io.StringIO()
+    found = {"pid": 7, "face": "proxy", "uptimeSeconds": 80.0, "config": "/c.json", "servers": [SERVER, UNUSED]}
+    status._show(Screen(stream), found)
+    first, header, good, other, error = stream.getvalue().splitlines()
+    assert first == "process 7, face proxy, up 1 min 20 s: /c.json"
+    assert header.split() == "TOOLBOX/SERVER STATE UP TOOLS UNDER WAY STARTS FAILURES RECEIVED SENT".split()
+    assert good.split() == "box/good ready 1 min 15 s 3 4 2 1 5 MiB 900 B".split()
+    assert other.split()[:2] == ["box/other", "configured"]
+    assert error == "  box/good: the server exited with status 3 (1 h 1 min ago)"
+
+
+def test_a_workbench_of_another_version_is_shown_as_far_as_it_says_things() -> None:
+    assert status._read(b"not json") is None
+    assert status._read(b'{"pid": 1}') is None
+    older = {key: value for key, value in SERVER.items() if key != "lastErrorSecondsAgo"}
+    stream = io.StringIO()
+    status._show(Screen(stream), {"pid": 7, "face": "flat", "uptimeSeconds": 1, "config": "c", "servers": [older]})
+    assert stream.getvalue().endswith("box/good: the server exited with status 3\n")
