@@ -20,7 +20,7 @@ import pytest
 from tests.faults.families import KINDS
 from tests.faults.stage import BAD_SERVER, Faults, Stage, bad_entry
 from tests.support.client import Json
-from tests.support.processes import alive, describe, eventually
+from tests.support.processes import alive, command_line, describe, eventually
 
 # The promises, and what a busy machine may add to them before a test fails.
 CLOSING, KILLED = 5.0, 2.0
@@ -106,36 +106,21 @@ async def test_no_kill_of_ours_reaches_somebody_else(faults: Faults) -> None:
         await stranger.wait()
 
 
-async def test_a_daemon_that_shed_its_environment_ends_with_its_server_and_with_us(faults: Faults) -> None:
-    """It bears no mark, so nobody can tell whose it is. But it came to us, and at our end everything goes."""
-    async with faults.serving({"bad": bad_entry()}) as stage:
+@pytest.mark.parametrize("end", ["idle", "EOF", "SIGTERM", "SIGKILL"])
+async def test_a_daemon_that_left_its_group_and_shed_its_environment_ends_too(faults: Faults, end: str) -> None:
+    """With its server when that is stopped, with us, and after our SIGKILL: it still bears the brand of its server."""
+    settings: dict[str, Any] = {"idleTimeout": 2} if end == "idle" else {}
+    async with faults.serving({"bad": bad_entry(**settings)}) as stage:
         path = faults.path("unmarked")
-        await _start_unmarked(stage, path)
+        await stage.value("bad", "family", {"folder": str(path), "unmarked": True})
         daemon = int(path.read_text())
-        stage.is_over = True
-        stage.process.close_stdin()
-        await gone({"daemon": daemon}, CLOSING)
-
-
-async def test_a_daemon_that_shed_its_environment_outlives_our_sigkill(faults: Faults) -> None:
-    """As it is, not as it should be: the guardian finds what leaves its group by the mark in its environment alone.
-
-    A process that leaves its group, and clears its environment, and meets our SIGKILL is found by nobody.
-    """
-    async with faults.serving({"bad": bad_entry()}) as stage:
-        path = faults.path("unmarked")
-        await _start_unmarked(stage, path)
-        daemon = int(path.read_text())
-        server = (await stage.value("bad", "pid"))["pid"]
-        stage.is_over = True
-        stage.status_at_end = -signal.SIGKILL
-        os.kill(stage.pid, signal.SIGKILL)
-        await gone({"server": server}, KILLED)
-    survived = alive(daemon)
-    os.kill(daemon, signal.SIGKILL)
-    await eventually(lambda: not alive(daemon), what="the end of the daemon")
-    assert survived, "it does not any more: say so in docs/reliability.md"
-
-
-async def _start_unmarked(stage: Stage, path: Path) -> None:
-    await stage.value("bad", "family", {"folder": str(path), "unmarked": True})
+        await eventually(lambda: command_line(daemon) == "sleep 600", what="its clean environment")
+        assert b"MCP_WORKBENCH" not in Path(f"/proc/{daemon}/environ").read_bytes()
+        if end != "idle":
+            stage.is_over = True
+            stage.status_at_end = -signal.SIGKILL if end == "SIGKILL" else 0
+            if end == "EOF":
+                stage.process.close_stdin()
+            else:
+                os.kill(stage.pid, getattr(signal, end))
+        await gone({"daemon": daemon}, KILLED if end == "SIGKILL" else CLOSING)

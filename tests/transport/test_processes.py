@@ -88,6 +88,36 @@ def test_strays_are_told_apart_by_their_mark(table: ProcessTable) -> None:
             process.wait()
 
 
+def test_strays_without_an_environment_are_told_apart_by_their_brand(table: ProcessTable) -> None:
+    mine, other = table.mark(), table.mark()
+    table.prepare()
+    (guardian,) = guardians()
+    with table.branding(mine):
+        stray = subprocess.Popen(["sh", "-c", "sleep 600; true"], env={}, executable="/bin/sh", start_new_session=True)
+    stranger = subprocess.Popen(["sleep", "600"], env={}, executable="/bin/sleep", start_new_session=True)
+    try:
+        wait_until(lambda: table.strays(mine) == [stray.pid], what="the brand in the limits")
+        assert table.strays(other) == [] and table.is_clear_of(other)
+        assert not table.is_clear_of(mine)
+        (below,) = [pid for pid in wait_for_children(stray.pid) if pid != stray.pid]
+        assert limit_of(below) == limit_of(stray.pid) != limit_of(stranger.pid) == limit_of(os.getpid())
+        assert limit_of(guardian) not in (limit_of(stray.pid), limit_of(os.getpid()))
+    finally:
+        for process in (stray, stranger):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def wait_for_children(pid: int) -> set[int]:
+    wait_until(lambda: bool(descendants(pid)))
+    return descendants(pid)
+
+
+def limit_of(pid: int) -> str:
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    return next(line for line in limits.splitlines() if line.startswith("Max realtime timeout"))
+
+
 def test_a_process_that_cannot_be_read_right_now_counts_as_left(table: ProcessTable) -> None:
     """In the middle of `exec` a process has no environment; it must not slip through just then."""
     mark = table.mark()

@@ -216,16 +216,17 @@ def spawn(
         # We are running, so we can be found, wherever we were installed.
         program, args = sys.executable, ("-m", "mcp_workbench", *args)
     try:
-        process = subprocess.Popen(
-            [program, *args],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            cwd=cwd,
-            bufsize=0,
-            start_new_session=True,
-        )
+        with table.branding(mark):
+            process = subprocess.Popen(
+                [program, *args],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd=cwd,
+                bufsize=0,
+                start_new_session=True,
+            )
     except (OSError, ValueError) as error:
         raise _why_not_started(command, cwd, error) from None
     table.add(process.pid)

@@ -4,9 +4,9 @@ Servers hide behind `npx`, `uvx` and `sh`, and some fork helpers that leave thei
 
 - each server leads a process group of its own, which is ended as a whole;
 - on Linux we are a *child subreaper*: what is orphaned below us becomes our child, where it can be found, told apart
-  by a mark in its environment, and ended;
-- a small *guardian* process outlives us by a second if we die without warning, and ends all groups and all marked
-  processes. Parent-death signals would reach direct children only.
+  by a mark in its environment or by a brand (`brands.py`), and ended;
+- a small *guardian* process outlives us by a second if we die without warning, and ends all groups and everything that
+  is marked or branded. Parent-death signals would reach direct children only.
 
 Owns the guardian, the marks and the reaping. Refuses to know what a server is.
 """
@@ -21,12 +21,13 @@ import sys
 import time
 from typing import Final
 
+from mcp_workbench.transport.brands import IS_LINUX, Brand
+
 # The configurations that the workbenches above a process serve: one that is among them would start itself for ever.
 WITHIN: Final = "MCP_WORKBENCH_WITHIN"
 MARK: Final = "MCP_WORKBENCH_PROCESS"
 # How long a killed process may take to be gone.
 STRAYS_SECONDS: Final = 1.0
-IS_LINUX: Final = sys.platform.startswith("linux")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 # Generations of processes that are looked for at the very end.
 DEEPEST_FAMILY: Final = 20
@@ -35,6 +36,7 @@ DEEPEST_FAMILY: Final = 20
 # ends, which happens when we are gone, however we went.
 _GUARDIAN: Final = """
 trap '' INT TERM HUP QUIT PIPE
+mark=$0 brand=$1
 groups=' '
 while read -r sign group; do
   case $sign in
@@ -45,8 +47,8 @@ done
 end() {
   for group in $groups; do kill -s "$1" -- "-$group" 2>/dev/null; done
   [ -r /proc/self/environ ] || return 0
-  for found in $(grep -l -a -F "$0" /proc/[0-9]*/environ 2>/dev/null); do
-    found=${found#/proc/}; found=${found%/environ}
+  for found in $(grep -l -a -F "$mark" /proc/[0-9]*/environ; grep -l -F "$brand" /proc/[0-9]*/limits); do
+    found=${found#/proc/}; found=${found%/*}
     [ "$found" = $$ ] || kill -s "$1" "$found" 2>/dev/null
   done
 }
@@ -63,6 +65,7 @@ class ProcessTable:
 
     def __init__(self) -> None:
         self._instance = f"{os.getpid()}-{os.urandom(8).hex()}"
+        self._brand = Brand()
         self._started = 0
         self.is_prepared = False
         self._foreign: frozenset[int] = frozenset()
@@ -85,6 +88,10 @@ class ProcessTable:
         self._started += 1
         return f"{self._instance}/{self._started};"
 
+    def branding(self, mark: str) -> contextlib.AbstractContextManager[None]:
+        """While the server with this mark is started."""
+        return self._brand.given_to(_serial(mark))
+
     def add(self, group: int) -> None:
         """A server was started as the leader of this process group."""
         self._groups.add(group)
@@ -101,13 +108,17 @@ class ProcessTable:
         for pid in _children():
             if pid in self._groups or pid in self._foreign or (self._guardian and pid == self._guardian.pid):
                 continue
-            if mark is None or _has_mark(pid, mark):
+            if mark is None or self._is_marked(pid, mark):
                 found.append(pid)
         return found
 
     def is_clear_of(self, mark: str) -> bool:
         """Whether no orphan is left that bears this mark, or that may do so but cannot be read right now."""
-        return all(_has_mark(pid, mark) is False for pid in self.strays())
+        return all(self._is_marked(pid, mark) is False for pid in self.strays())
+
+    def _is_marked(self, pid: int, mark: str) -> bool | None:
+        """In either way; None: cannot be told."""
+        return self._brand.is_borne_by(pid, _serial(mark)) or _has_mark(pid, mark)
 
     def reap_strays(self) -> None:
         """Collect orphans that have ended, so that they do not stay as zombies."""
@@ -159,15 +170,17 @@ class ProcessTable:
         if sys.platform == "win32":
             return
         try:
-            self._guardian = subprocess.Popen(
-                ["/bin/sh", "-c", _GUARDIAN, f"{MARK}={self._instance}/"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                env={"PATH": os.environ.get("PATH", "/usr/bin:/bin")},
-                bufsize=0,
-            )
+            # It bears nothing by which it could be found, by itself or by the guardian of a workbench above us.
+            with self._brand.withheld():
+                self._guardian = subprocess.Popen(
+                    ["/bin/sh", "-c", _GUARDIAN, f"{MARK}={self._instance}/", self._brand.digits],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env={"PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+                    bufsize=0,
+                )
         except OSError:
             self._guardian = None
             return
@@ -198,6 +211,10 @@ def _children() -> list[int]:
             return [int(pid) for pid in file.read().split()]
     except (OSError, ValueError):
         return []
+
+
+def _serial(mark: str) -> int:
+    return int(mark.rpartition("/")[2].rstrip(";"))
 
 
 def _has_mark(pid: int, mark: str) -> bool | None:

@@ -1,0 +1,75 @@
+"""A number that a process and everything below it bear, whatever they do to their environment, files and groups.
+
+Limits are inherited by fork and by exec, and nobody touches the one on how long a real-time process may compute without
+a pause: it is unlimited everywhere, means nothing to processes that are not real-time, and has room for nineteen digits.
+Ours are twelve for a workbench and six for a server. Whoever wants to get rid of it can; nobody does so by accident, as
+daemons do that start with a clean environment.
+
+Linux only; elsewhere nobody bears anything. Owns the numbers. Refuses to know what is done to their bearers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+IS_LINUX: Final = sys.platform.startswith("linux")
+_FIRST: Final = 10**18
+_SERVERS: Final = 10**6
+
+
+class Brand:
+    """One workbench's numbers."""
+
+    def __init__(self) -> None:
+        self._instance = 1 + int.from_bytes(os.urandom(8), "big") % (10**12 - 1)
+
+    @property
+    def digits(self) -> str:
+        """What the numbers of all servers begin with, as the kernel shows them."""
+        return f" {_FIRST // _SERVERS + self._instance}"
+
+    def number(self, server: int) -> int:
+        """What one server bears."""
+        return _FIRST + self._instance * _SERVERS + server % _SERVERS
+
+    def is_borne_by(self, pid: int, server: int) -> bool:
+        """Whether this process descends from that server."""
+        try:
+            with open(f"/proc/{pid}/limits") as file:
+                return f" {self.number(server)} " in file.read()
+        except OSError:
+            return False
+
+    def given_to(self, server: int) -> contextlib.AbstractContextManager[None]:
+        """Whoever is started meanwhile bears it."""
+        return _limited(self.number(server))
+
+    @staticmethod
+    def withheld() -> contextlib.AbstractContextManager[None]:
+        """Whoever is started meanwhile bears nobody's, not even that of a workbench above us."""
+        return _limited(_FIRST)
+
+
+@contextlib.contextmanager
+def _limited(value: int) -> Iterator[None]:
+    if not IS_LINUX:
+        yield
+        return
+    # Not on the start-up path.
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_RTTIME)
+    try:
+        resource.setrlimit(resource.RLIMIT_RTTIME, (value, before[1]))
+    except (ValueError, OSError):
+        # Somebody has set a limit that we may not raise. The other marks remain.
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_RTTIME, before)
