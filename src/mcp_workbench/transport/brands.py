@@ -1,8 +1,8 @@
 """A number that a process and everything below it bear, whatever they do to their environment, files and groups.
 
-Limits are inherited by fork and by exec, and nobody touches the one on how long a real-time process may compute without
-a pause: it is unlimited everywhere, means nothing to processes that are not real-time, and has room for nineteen digits.
-Ours are twelve for a workbench and six for a server. Whoever wants to get rid of it can; nobody does so by accident, as
+Limits are inherited by fork and by exec, and nobody touches the one on how long a real-time process may compute
+without a pause: it is unlimited everywhere, means nothing to other processes, and has room for nineteen digits. Ours
+are twelve for a workbench and six for a server. Whoever wants to get rid of it can; but nobody does so by accident, as
 daemons do that start with a clean environment.
 
 Linux only; elsewhere nobody bears anything. Owns the numbers. Refuses to know what is done to their bearers.
