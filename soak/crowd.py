@@ -1,4 +1,4 @@
-"""A crowd of clients over HTTP, of both eras, that call, cancel and wait, each at its own pace.
+"""A crowd of clients that call, cancel, come and go, each at its own pace: over HTTP in both eras, and over stdio.
 
 Owns what clients do. What became of it is in `Accounts`.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from soak.accounts import Accounts
 from tests.faults.http_wire import HttpConversation
+from tests.faults.stage import use
+from tests.support.client import Call, Conversation
 
 # One call in so many is one that hangs, and is given up after a moment.
 CANCELS_ONE_IN = 20
+# After one call in so many a client over HTTP leaves, and a new one comes in its place.
+LEAVES_ONE_IN = 100
 # Longer than any server is given to answer: a call that is not over by then is lost.
 LOST_AFTER = 60.0
 # How many of them shake hands at once when they arrive.
@@ -34,68 +37,99 @@ class Crowd:
         self._accounts = accounts
         self._is_over = asyncio.Event()
         self._door = asyncio.Semaphore(ARRIVING_AT_ONCE)
+        self.arrivals = 0
 
-    async def stay(self, seconds: float) -> None:
-        """Come, call for so long, and leave when every call has its end."""
-        clients = [asyncio.create_task(self._visit(number)) for number in range(self._count)]
+    async def stay(
+        self,
+        seconds: float,
+        also: Sequence[tuple[Conversation, Sequence[str]]] = (),
+        until: asyncio.Event | None = None,
+    ) -> None:
+        """Come, call for so long or `until` it is said, and leave when every call has its end.
+
+        `also`: clients who are there already, talk over something else, and have servers of their own.
+        """
+        clients = [asyncio.create_task(self._visits(number)) for number in range(self._count)]
+        clients += [
+            asyncio.create_task(self._talk(client, servers, random.Random(-number)))
+            for number, (client, servers) in enumerate(also, 1)
+        ]
         try:
-            await asyncio.sleep(seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for((until or asyncio.Event()).wait(), seconds)
             self._is_over.set()
             await asyncio.gather(*clients)
         finally:
             for client in clients:
                 client.cancel()
 
-    async def _visit(self, number: int) -> None:
+    async def _visits(self, number: int) -> None:
         rng = random.Random(number)
-        client = HttpConversation(self._port)
-        try:
-            async with self._door:
-                if number % 2:
-                    client.stamp()
-                else:
-                    await client.initialize()
-            while not self._is_over.is_set():
-                if rng.randrange(CANCELS_ONE_IN):
-                    await self._call(client, rng.choice(self._servers))
-                else:
-                    await self._call_and_give_up(client, rng.choice(self._servers), rng)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_over.wait(), rng.uniform(0.5, 1.5) * self._pause)
-            await client.end_session()
-        finally:
-            await client.close()
+        while not self._is_over.is_set():
+            # They come one after the other, or all would call at the same moments.
+            await self._rest(rng.random() * self._pause)
+            client = HttpConversation(self._port)
+            try:
+                async with self._door:
+                    await self._arrive(client, is_modern=number % 2 == 1)
+                await self._talk(client, self._servers, rng, LEAVES_ONE_IN)
+                await client.end_session()
+            finally:
+                await client.close()
 
-    async def _call(self, client: HttpConversation, server: str) -> None:
+    async def _arrive(self, client: HttpConversation, *, is_modern: bool) -> None:
+        self.arrivals += 1
+        if is_modern:
+            client.stamp()
+        else:
+            await client.initialize()
+
+    async def _talk(
+        self, client: Conversation, servers: Sequence[str], rng: random.Random, leaves_one_in: int = 0
+    ) -> None:
+        while not self._is_over.is_set():
+            if rng.randrange(CANCELS_ONE_IN):
+                await self._call(client, rng.choice(servers))
+            else:
+                await self._call_and_give_up(client, rng.choice(servers), rng)
+            if leaves_one_in and not rng.randrange(leaves_one_in):
+                return
+            await self._rest(rng.uniform(0.5, 1.5) * self._pause)
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_over.wait(), seconds)
+
+    def _start(self, client: Conversation, server: str, tool: str, number: int) -> Awaitable[Call]:
+        params = {"name": "use_tool", "arguments": use(server, tool, {"n": number})}
+        return client.start("tools/call", params, timeout=LOST_AFTER)
+
+    async def _call(self, client: Conversation, server: str) -> None:
         number = self._accounts.start()
         began = time.monotonic()
         try:
-            call = await client.start_tool("use_tool", _use(server, "note", number))
-            async with asyncio.timeout(LOST_AFTER):
-                response = await call.response()
+            response = await (await self._start(client, server, "note", number)).response()
         except (OSError, EOFError, TimeoutError) as error:
             self._accounts.lose(number, error)
         else:
             self._accounts.judge(number, response, time.monotonic() - began)
 
-    async def _call_and_give_up(self, client: HttpConversation, server: str, rng: random.Random) -> None:
-        """A modern client disconnects, a legacy one says so; an error may have come before that."""
+    async def _call_and_give_up(self, client: Conversation, server: str, rng: random.Random) -> None:
+        """A modern client over HTTP disconnects, every other says so; an error may have come before that."""
         number = self._accounts.start()
         began = time.monotonic()
         try:
-            call = await client.start_tool("use_tool", _use(server, "hang", number))
+            call = await self._start(client, server, "hang", number)
             await asyncio.sleep(rng.uniform(0.0, 0.2))
             if call.answered:
                 self._accounts.judge(number, await call.response(), time.monotonic() - began)
                 return
-            if client.session_id is not None:
+            is_modern_over_http = isinstance(client, HttpConversation) and client.session_id is None
+            if not is_modern_over_http:
                 await client.cancel(call)
-            await client.give_up(call)
+            if isinstance(client, HttpConversation):
+                await client.give_up(call)
         except (OSError, EOFError) as error:
             self._accounts.lose(number, error)
         else:
             self._accounts.cancel(number)
-
-
-def _use(server: str, tool: str, number: int) -> dict[str, Any]:
-    return {"tool": {"toolbox": "box", "server": server, "tool": tool}, "arguments": {"n": number}}

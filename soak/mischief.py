@@ -1,4 +1,4 @@
-"""Random kills of servers, and large messages: what a run has to survive.
+"""Random kills of servers, and messages of many megabytes: what a run has to survive.
 
 Owns the mischief. Refuses to know what should come of it.
 """
@@ -6,43 +6,50 @@ Owns the mischief. Refuses to know what should come of it.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from tests.faults.http_wire import HttpConversation
-from tests.faults.stage import BAD_SERVER, use
+from soak.accounts import Accounts
+from tests.faults.stage import BAD_SERVER
 from tests.support.processes import command_line, descendants
 
-MIB = 1024 * 1024
 # A stopped server goes on after so long, unless somebody gives up on it before.
 STOPPED_SECONDS = 1.0
+STOPS_ONE_IN = 5
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
 
 
 class Killer:
-    """Kills servers of one workbench, one after the other, and now and then stops one for a moment."""
+    """Kills servers of some workbenches, one after the other, and now and then stops one for a moment."""
 
-    def __init__(self, pid: int, pause: float, seed: int = 1) -> None:
-        self._pid = pid
+    def __init__(self, workbenches: Sequence[int], pause: float, seed: int = 1) -> None:
+        self._workbenches = workbenches
         self._pause = pause
         self._rng = random.Random(seed)
         self.kills = 0
+        self.stops = 0
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
             await asyncio.sleep(self._rng.uniform(0.5, 1.5) * self._pause)
-            servers = [pid for pid in descendants(self._pid) if _may_be_killed(pid)]
+            servers = [pid for above in self._workbenches for pid in sorted(descendants(above)) if _may_be_killed(pid)]
             if not servers:
                 continue
             victim = self._rng.choice(servers)
             with suppress(ProcessLookupError):
-                if self._rng.randrange(5):
-                    os.kill(victim, self._rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV]))
+                if self._rng.randrange(STOPS_ONE_IN):
+                    os.kill(victim, self._rng.choice(SIGNALS))
                     self.kills += 1
                 else:
                     os.kill(victim, signal.SIGSTOP)
+                    self.stops += 1
                     asyncio.get_running_loop().call_later(STOPPED_SECONDS, _go_on, victim)
 
 
@@ -52,39 +59,43 @@ def _may_be_killed(pid: int) -> bool:
 
 
 def _go_on(pid: int) -> None:
+    # Nobody else may have got its number meanwhile.
     with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGCONT)
+        if _may_be_killed(pid):
+            os.kill(pid, signal.SIGCONT)
 
 
 class LargeMessages:
-    """Messages of many sizes in both directions, over and over, one at a time."""
+    """Megabytes in both directions, over and over, sent by another process: reading them would hold up the crowd."""
 
-    def __init__(self, port: int, sizes: tuple[int, ...] = (1, 16, 64), pause: float = 5.0) -> None:
-        self._port = port
-        self._sizes = sizes
-        self._pause = pause
-        self.passed = 0
-        self.refused = 0
+    def __init__(self, port: int, pause: float, accounts: Accounts) -> None:
+        self._command = [sys.executable, "-m", "soak.large", str(port), str(pause)]
+        self._accounts = accounts
+        # MiB and direction -> how many passed.
+        self.passed: Counter[tuple[int, str]] = Counter()
 
-    async def run(self) -> None:
-        """Until it is cancelled."""
-        client = HttpConversation(self._port)
-        client.stamp()
+    async def run(self, is_over: Callable[[], bool]) -> None:
+        """Until it is cancelled; whatever is under way then comes to its end first."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
+        assert process.stdin is not None and process.stdout is not None
         try:
-            while True:
-                for size in self._sizes:
-                    await self._result(client, size * MIB)
-                    await self._request(client, size * MIB)
-                    await asyncio.sleep(self._pause)
+            while line := await process.stdout.readline():
+                self._take(json.loads(line))
+        except asyncio.CancelledError:
+            process.stdin.close()
+            while line := await process.stdout.readline():
+                self._take(json.loads(line))
         finally:
-            await client.close()
+            process.stdin.close()
+            await process.wait()
+        if not is_over():
+            self._accounts.wrong.append(f"the sender of large messages ended with status {process.returncode}")
 
-    async def _result(self, client: HttpConversation, size: int) -> None:
-        answer = await client.call_tool("use_tool", use("good", "large", {"bytes": size}))
-        assert len(answer["content"][0]["text"]) > size - 1000
-        self.passed += 1
-
-    async def _request(self, client: HttpConversation, size: int) -> None:
-        answer = await client.call_tool("use_tool", use("good", "size", {"text": "x" * size}))
-        assert answer["structuredContent"]["bytes"] > size
-        self.passed += 1
+    def _take(self, told: dict[str, object]) -> None:
+        self._accounts.start()
+        if told["error"] is None:
+            self._accounts.answered += 1
+            self.passed[int(str(told["mebibytes"])), str(told["direction"])] += 1
+        else:
+            self._accounts.wrong.append(f"{told['mebibytes']} MiB as a {told['direction']}: {told['error']}")

@@ -3,7 +3,8 @@
 How it misbehaves while it starts and on whole methods is written in a file, `--faults FILE`, which is read again at
 every start and, over HTTP, with every request: so a cause can be mended without another configuration. How it
 misbehaves in a call is the matter of the tool that is called (`bad_tools`). Without either it is a healthy server of
-both eras. Run as a script: `bad_server.py [--name NAME] [--faults FILE] [--log FILE] [--notes FILE] [--http PORT_FILE]`.
+both eras. Run as a script: `bad_server.py [--name NAME] [--faults FILE] [--log FILE] [--notes FILE] [--http PORT_FILE]
+[--exit-after SECONDS]`.
 
 The file is a JSON object: `{"start": FAULT, "on": {"tools/list": FAULT}, "pages": "endless"}`, where FAULT is
 `{"exit": 3}`, `{"hang": true}`, `{"raw": "bytes as latin-1 instead of the answer, $ID is the id"}`,
@@ -153,7 +154,7 @@ def main() -> None:
     sys.set_int_max_str_digits(0)
     server = BadServer(option("--name") or "bad", option("--faults"), option("--log"), option("--notes"))
     # Nothing that a test forgets may live for ever.
-    forgotten = threading.Timer(EXIT_AFTER, lambda: os._exit(99))
+    forgotten = threading.Timer(float(option("--exit-after") or EXIT_AFTER), lambda: os._exit(99))
     forgotten.daemon = True
     forgotten.start()
     port_file = option("--http")

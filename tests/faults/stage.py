@@ -61,6 +61,12 @@ def error_text(result: Json) -> str:
     return text
 
 
+async def port_of(process: RawClient) -> int:
+    """Where a workbench that was just started over HTTP listens."""
+    await process.wait_for(lambda: "serving MCP at" in process.stderr, "address")
+    return int(process.stderr.partition("serving MCP at http://127.0.0.1:")[2].partition("/")[0])
+
+
 class Stage:
     """One workbench that is running, and the client who talks to it."""
 
@@ -257,8 +263,7 @@ class Faults:
         if impatient:
             command = [sys.executable, "-m", "tests.faults.impatient_workbench", str(config)]
         async with RawClient.spawn(command, env=self.environment()) as process:
-            await process.wait_for(lambda: "serving MCP at" in process.stderr, "address")
-            port = int(process.stderr.partition("serving MCP at http://127.0.0.1:")[2].partition("/")[0])
+            port = await port_of(process)
             client = HttpConversation(port)
             stage = Stage(client, process, self.folder)
             stage.port = port

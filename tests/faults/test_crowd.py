@@ -39,7 +39,7 @@ async def test_every_call_of_a_crowd_is_accounted_for_while_servers_are_killed(f
 
 
 async def _crowd(stage: Stage, servers: list[str], accounts: Accounts, seconds: float) -> None:
-    killer = Killer(stage.pid, pause=0.25)
+    killer = Killer([stage.pid], pause=0.25)
     killing = asyncio.create_task(killer.run())
     try:
         await Crowd(stage.port, servers, CLIENTS, 0.5, accounts).stay(seconds)

@@ -1,0 +1,108 @@
+"""What is known of a run, at any moment of it: the report can be written whenever somebody wants it.
+
+Owns the facts and the verdict. Refuses to know how they came about and how they are shown.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import mcp_workbench
+from soak.accounts import Accounts
+from soak.samples import Reading, Samples
+
+# What "flat" means: the end of the run against the time when everybody had arrived.
+MOST_DRIFT = 1.10
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How large a run is."""
+
+    minutes: float
+    clients: int
+    servers: int
+    stdio: int
+    pause: float
+    kill_pause: float
+    large_pause: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A workbench over stdio, from its first reading to its end."""
+
+    before: Reading
+    after: Reading
+
+
+@dataclass
+class Record:
+    """One run. Filled in while it goes on."""
+
+    settings: Settings
+    samples: Samples
+    accounts: Accounts = field(default_factory=Accounts)
+    machine: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    arrivals: int = 0
+    kills: int = 0
+    stops: int = 0
+    large: Counter[tuple[int, str]] = field(default_factory=Counter)
+    # Every server up, nobody calling: before the crowd came, and after it had gone.
+    before: Reading | None = None
+    after: Reading | None = None
+    stdio: list[Ended] = field(default_factory=list)
+    noted: int | None = None
+    repeated: int | None = None
+    # What must not be, beside what the accounts and the readings say.
+    problems: list[str] = field(default_factory=list)
+    is_over: bool = False
+    is_interrupted: bool = False
+
+    def verdict(self) -> list[str]:
+        """Everything that does not hold."""
+        accounts, found = self.accounts, list(self.problems)
+        found += [f"wrong: {each}" for each in accounts.wrong[:20]]
+        if self.is_over and accounts.under_way:
+            found.append(f"{accounts.under_way} calls have no end")
+        if self.repeated:
+            found.append(f"{self.repeated} calls reached a server twice")
+        if self.noted is not None and self.noted < accounts.answered - self.large.total():
+            found.append(f"{accounts.answered:,} calls were answered, but servers saw {self.noted:,}")
+        if self.samples.all:
+            early, late = self.samples.drift(lambda sample: sample.memory)
+            if late > early * MOST_DRIFT:
+                found.append(f"memory grew from {early / 1e6:.1f} to {late / 1e6:.1f} MB")
+        if self.before is not None and self.after is not None:
+            for name in ("descriptors", "tasks", "calls_in_flight"):
+                was, now = getattr(self.before, name), getattr(self.after, name)
+                if now > was:
+                    found.append(f"{name.replace('_', ' ')}: {now} when everybody had gone, {was} before they came")
+        return found
+
+
+def describe_machine() -> dict[str, str]:
+    """Where it ran: figures mean nothing without it."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "processor": f"{model}, {os.cpu_count()} cores",
+        "memory": f"{memory:.0f} GiB",
+        "system": f"{platform.system()} {platform.release().split('-')[0]}",
+        "Python": platform.python_version() + (" (debug)" if hasattr(sys, "gettotalrefcount") else ""),
+        "MCP Workbench": mcp_workbench.__version__,
+        "load before": f"{os.getloadavg()[0]:.2f}",
+    }
