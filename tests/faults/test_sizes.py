@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.faults.remote import playing, remote
 from tests.faults.stage import Faults, Stage, bad_entry, error_text, use
 from tests.faults.vitals import forget_peak, peak_bytes, processor_seconds, resident_bytes
 from tests.support.client import Json, RpcError
@@ -55,6 +56,30 @@ async def test_requests_pass_in_linear_time_and_bounded_memory(faults: Faults) -
             assert result["structuredContent"]["bytes"] > size * MIB
             assert memory <= 4 * size * MIB + stage.kept_bytes, f"{memory:,} bytes for {size} MiB"
         assert work[64] <= LINEAR * work[16] + WORK_FLOOR, work
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_over_http_results_and_requests_pass_in_linear_time_and_bounded_memory(faults: Faults, era: str) -> None:
+    async with faults.serving_http({"bad": bad_entry()}, era=era, large=True) as stage:
+        await stage.value("bad", "count")
+        await _both_ways(stage, "bad")
+
+
+async def test_to_a_network_server_results_and_requests_pass_in_linear_time_and_bounded_memory(faults: Faults) -> None:
+    async with remote(faults) as there, playing(faults, there, large=True) as stage:
+        await _both_ways(stage, "remote")
+
+
+async def _both_ways(stage: Stage, server: str) -> None:
+    work: dict[tuple[int, str], float] = {}
+    for size in SIZES:
+        for tool, arguments in (("large", {"bytes": size * MIB}), ("size", {"text": "x" * (size * MIB)})):
+            params = {"name": "use_tool", "arguments": use(server, tool, arguments)}
+            result, work[size, tool], memory = await measured(stage, "tools/call", params)
+            assert result.get("isError") is not True
+            assert memory <= 4 * size * MIB + stage.kept_bytes, f"{memory:,} bytes for {size} MiB, {tool}"
+    for tool in ("large", "size"):
+        assert work[64, tool] <= LINEAR * work[16, tool] + WORK_FLOOR, work
 
 
 async def test_the_limit_is_exact_and_one_byte_more_is_a_clear_error_for_that_call_alone(faults: Faults) -> None:

@@ -204,7 +204,7 @@ class Endpoint:
             _complain(outlet, carried.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
             exchange = Exchange(carried, outlet, self.exchanges, self._now(), self._limits)
-            exchange.start(self._make_session(exchange, arrival.principal, exchange.closed), body)
+            exchange.start(self._make_session(exchange, arrival.principal, exchange.closed), body, carried)
 
     def _serve_batch(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
         session = self._find_session(arrival)

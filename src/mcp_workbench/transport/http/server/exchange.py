@@ -30,9 +30,10 @@ class Exchange:
     """A modern request under way, and the link of the session that was made for it."""
 
     __slots__ = (
-        "_carried",
+        "_id",
         "_is_streaming",
         "_limits",
+        "_method",
         "_outlet",
         "_result",
         "_silent_since",
@@ -44,7 +45,9 @@ class Exchange:
     def __init__(self, carried: Carried, outlet: Outlet, sweep: Sweep[Exchange], now: float, limits: Limits) -> None:
         self.session: ServedSession | None = None
         self.is_over = False
-        self._carried = carried
+        # Not the whole message, which may be large: it is the session's to keep for as long as it has to.
+        self._id = carried.id
+        self._method = carried.method
         self._outlet = outlet
         self._sweep = sweep
         self._limits = limits
@@ -54,12 +57,12 @@ class Exchange:
 
     def __repr__(self) -> str:
         state = "over" if self.is_over else "streaming" if self._is_streaming else "waiting"
-        return f"<Exchange {self._carried.method} {self._carried.id!r} {state}>"
+        return f"<Exchange {self._method} {self._id!r} {state}>"
 
-    def start(self, session: ServedSession, body: bytes) -> None:
+    def start(self, session: ServedSession, body: bytes, carried: Carried) -> None:
         """Let the session have the request. The answer may be there when this returns."""
         self.session = session
-        hand_over(session, body, self._carried)
+        hand_over(session, body, carried)
         if not self.is_over:
             self._outlet.gone = self.disconnected
             self._sweep.add(self)
@@ -125,6 +128,6 @@ class Exchange:
         session, self.session = self.session, None
         if session is None:
             return
-        if cancel and self._carried.id is not None:
-            session.on_message(cancellation(self._carried.id, b"the client disconnected"))
+        if cancel and self._id is not None:
+            session.on_message(cancellation(self._id, b"the client disconnected"))
         session.on_closed(reason)
