@@ -36,6 +36,21 @@ async def test_a_failed_start_fails_everybody_who_waits_and_ends_the_server() ->
         assert house.connection.state is State.BACKOFF
 
 
+@pytest.mark.parametrize("later", range(8))
+async def test_a_server_that_dies_right_after_its_handshake_is_never_ready_with_nobody_there(later: int) -> None:
+    """Its answer and its end may come in one breath; then the one is read after the other has happened."""
+    async with House() as house:
+        house.connection.start_in_background()
+        while not house.links:
+            await turns(1)
+        await turns(later)
+        house.links[0].die()
+        await turns(10)
+        assert house.connection.state is State.BACKOFF
+        await house.connection.ensure_listed()
+        assert house.connection.starts == 2
+
+
 async def test_somebody_who_gives_up_waiting_does_not_stop_the_start() -> None:
     async with House() as house:
         waiting = asyncio.create_task(house.connection.ensure_ready())

@@ -285,6 +285,9 @@ class Connection:
         links.append(link)
         traffic.attach(link)
         traffic.profile = await meet(traffic, protocol, remembered, self.identity)
+        if traffic.ended is not None:
+            # It answered and died in one breath, before we came to read the answer.
+            raise traffic.ended
 
     async def _look_after(self) -> None:
         """Until the end: idle, or crashed."""

@@ -122,7 +122,7 @@ class Traffic:
         # What servers say in errors passes through this: they repeat the keys they were given.
         self.conceal: Callable[[str], str] = str
         # Why the link is gone, for those who come too late.
-        self._end: DownstreamError | None = None
+        self.ended: DownstreamError | None = None
         self.last_used = 0.0
         # Which client used this link last: asked when the server asks outside of any call.
         self.audience: Correspondent | None = None
@@ -159,7 +159,7 @@ class Traffic:
     def end(self, error: DownstreamError) -> None:
         """The link is gone or given up: everything under way fails now."""
         self._link = self._call_link = None
-        self._end = self._end or error
+        self.ended = self.ended or error
         self.asking.end()
         for exchange in self.pending.drain():
             exchange.on_failure(error)
@@ -216,7 +216,7 @@ class Traffic:
     async def ask(self, method: str, params: bytes) -> Raw:
         """A request of our own. Bounded by whoever awaits it."""
         if self._link is None:
-            raise self._end or DownstreamError("the server is not running")
+            raise self.ended or DownstreamError("the server is not running")
         exchange = AwaitedExchange()
         id = self.pending.add(exchange, self.loop.time(), float("inf"), float("inf"))
         self.send(messages.request(id, method, params))

@@ -1,0 +1,138 @@
+"""Whatever happens to a connection, in whatever order, its life stays in the table and everybody who waits is told.
+
+The real `Connection` and its owner tasks, with a server that lives in memory and does what Hypothesis wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mcp_workbench.downstream import lifecycle
+from mcp_workbench.downstream.lifecycle import TRANSITIONS, Event, State
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.transport.link import SESSION_FORGOTTEN
+from tests.downstream.fakes import INITIALIZED, NEVER, TOOLS, House
+
+# A handshake or a list that never comes ends after this long.
+STARTUP = 0.02
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("use"), st.booleans()),
+        st.tuples(st.just("list"), st.booleans()),
+        st.tuples(st.just("start in background"), st.none()),
+        st.tuples(st.just("give up waiting"), st.integers(0, 5)),
+        st.tuples(st.just("die"), st.integers(0, 5)),
+        st.tuples(st.just("forget"), st.integers(0, 5)),
+        st.tuples(st.just("stop"), st.none()),
+        st.tuples(st.just("list changed"), st.none()),
+        st.tuples(st.just("initialize"), st.sampled_from([INITIALIZED, NEVER, {}, {"protocolVersion": 5}])),
+        st.tuples(st.just("tools/list"), st.sampled_from([TOOLS, NEVER, {}, {"tools": 5}])),
+        st.tuples(st.just("may stop"), st.booleans()),
+        st.tuples(st.just("may open"), st.booleans()),
+        st.tuples(st.just("turns"), st.integers(1, 12)),
+        st.tuples(st.just("time"), st.none()),
+    ),
+    max_size=30,
+)
+
+
+class Life:
+    """One connection's, as far as it goes."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.waiting: list[asyncio.Task[None]] = []
+        self.moves: list[tuple[State, Event, State]] = []
+        self._may_open = True
+        house.before_opening = self._open
+        move = house.connection._move
+
+        def watched(event: Event) -> None:
+            before = house.connection.state
+            move(event)
+            self.moves.append((before, event, house.connection.state))
+
+        house.connection._move = watched  # type: ignore[method-assign]
+
+    async def _open(self) -> None:
+        await asyncio.sleep(0)
+        if not self._may_open:
+            raise DownstreamError("command `fake` does not exist")
+
+    async def step(self, what: str, detail: Any) -> None:
+        house, connection = self.house, self.house.connection
+        match what:
+            case "use":
+                self.waiting.append(asyncio.create_task(connection.ensure_ready(asked=detail)))
+            case "list":
+                self.waiting.append(asyncio.create_task(connection.ensure_listed(asked=detail)))
+            case "start in background":
+                # As the pool does: only what is not running.
+                if connection.state in (State.CONFIGURED, State.KNOWN, State.STOPPED):
+                    connection.start_in_background()
+            case "give up waiting" if self.waiting:
+                self.waiting[detail % len(self.waiting)].cancel()
+            case "die" if house.links:
+                house.links[detail % len(house.links)].die()
+            case "forget" if house.links:
+                house.links[detail % len(house.links)].die(SESSION_FORGOTTEN)
+            case "stop":
+                connection.request_stop()
+            case "list changed":
+                connection.on_list_changed()
+            case "initialize" | "tools/list":
+                house.answers[what] = detail
+            case "may stop":
+                (house.may_stop.set if detail else house.may_stop.clear)()
+            case "may open":
+                self._may_open = detail
+            case "turns":
+                for _ in range(detail):
+                    await asyncio.sleep(0)
+            case "time":
+                await asyncio.sleep(2 * STARTUP)
+
+    async def recover(self) -> None:
+        """All is well again: everybody who waited has been told, and whoever comes gets a server."""
+        self.house.answers.update({"initialize": INITIALIZED, "tools/list": TOOLS})
+        self._may_open = True
+        self.house.may_stop.set()
+        for outcome in await asyncio.gather(*self.waiting, return_exceptions=True):
+            assert outcome is None or isinstance(outcome, DownstreamError | asyncio.CancelledError), repr(outcome)
+        for _ in range(3):
+            try:
+                await self.house.connection.ensure_listed(asked=True)
+                break
+            except DownstreamError:
+                # Somebody had asked it to stop, or it was just on its way down.
+                continue
+        else:
+            raise AssertionError(f"it cannot be had again: {self.house.connection!r}")
+        assert self.house.connection.state is State.READY
+        assert [link for link in self.house.links if not link.stopping.is_set()] == self.house.links[-1:]
+
+
+async def _live(script: list[tuple[str, Any]]) -> None:
+    async with asyncio.timeout(30), House(startup_timeout=STARTUP) as house:
+        life = Life(house)
+        for what, detail in script:
+            await life.step(what, detail)
+        await life.recover()
+    for task in house.tasks:
+        assert task.cancelled() or task.exception() is None, repr(task.exception())
+    assert all(TRANSITIONS[before, event] is after for before, event, after in life.moves)
+    assert [after for _, _, after in life.moves[:-1]] == [before for before, _, _ in life.moves[1:]]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps)
+def test_no_life_leaves_the_table_and_everybody_who_waits_is_told(script: list[tuple[str, Any]]) -> None:
+    # How long crashed servers are left alone is the policy's business, which has tests of its own.
+    with patch.object(lifecycle, "FIRST_DELAY", 0.0):
+        asyncio.run(_live(script))
