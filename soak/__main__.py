@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--stdio", type=int, default=4, help="workbenches over stdio beside the one over HTTP")
     parser.add_argument("--pause", type=float, default=5.0, help="seconds between two calls of a client, about")
     parser.add_argument("--kill-pause", type=float, default=1.0, help="seconds between two kills, about")
-    parser.add_argument("--large-pause", type=float, default=10.0, help="seconds between two large messages")
+    parser.add_argument("--large-pause", type=float, default=20.0, help="seconds between two large messages")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where soak.md and soak.svg go")
     given = parser.parse_args()
     if not available():

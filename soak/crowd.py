@@ -14,10 +14,13 @@ from contextlib import suppress
 from soak.accounts import Accounts
 from tests.faults.http_wire import HttpConversation
 from tests.faults.stage import use
-from tests.support.client import Call, Conversation
+from tests.support.client import Call, Conversation, Json
 
 # One call in so many is one that hangs, and is given up after a moment.
 CANCELS_ONE_IN = 20
+# One in so many takes its server up to so many seconds, so that kills meet calls under way.
+SLOW_ONE_IN = 5
+SLOWEST = 2.0
 # After one call in so many a client over HTTP leaves, and a new one comes in its place.
 LEAVES_ONE_IN = 100
 # Longer than any server is given to answer: a call that is not over by then is lost.
@@ -89,7 +92,7 @@ class Crowd:
     ) -> None:
         while not self._is_over.is_set():
             if rng.randrange(CANCELS_ONE_IN):
-                await self._call(client, rng.choice(servers))
+                await self._call(client, rng.choice(servers), rng)
             else:
                 await self._call_and_give_up(client, rng.choice(servers), rng)
             if leaves_one_in and not rng.randrange(leaves_one_in):
@@ -100,35 +103,38 @@ class Crowd:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_over.wait(), seconds)
 
-    def _start(self, client: Conversation, server: str, tool: str, number: int) -> Awaitable[Call]:
-        params = {"name": "use_tool", "arguments": use(server, tool, {"n": number})}
+    def _start(self, client: Conversation, server: str, tool: str, arguments: Json) -> Awaitable[Call]:
+        params = {"name": "use_tool", "arguments": use(server, tool, arguments)}
         return client.start("tools/call", params, timeout=LOST_AFTER)
 
-    async def _call(self, client: Conversation, server: str) -> None:
+    async def _call(self, client: Conversation, server: str, rng: random.Random) -> None:
         number = self._accounts.start()
+        is_slow = not rng.randrange(SLOW_ONE_IN)
+        tool, more = ("note_late", {"seconds": rng.random() * SLOWEST}) if is_slow else ("note", {})
         began = time.monotonic()
         try:
-            response = await (await self._start(client, server, "note", number)).response()
+            response = await (await self._start(client, server, tool, {"n": number, **more})).response()
         except (OSError, EOFError, TimeoutError) as error:
             self._accounts.lose(number, error)
         else:
-            self._accounts.judge(number, response, time.monotonic() - began)
+            self._accounts.judge(number, response, None if is_slow else time.monotonic() - began)
 
     async def _call_and_give_up(self, client: Conversation, server: str, rng: random.Random) -> None:
         """A modern client over HTTP disconnects, every other says so; an error may have come before that."""
         number = self._accounts.start()
-        began = time.monotonic()
         try:
-            call = await self._start(client, server, "hang", number)
+            call = await self._start(client, server, "hang", {"n": number})
             await asyncio.sleep(rng.uniform(0.0, 0.2))
             if call.answered:
-                self._accounts.judge(number, await call.response(), time.monotonic() - began)
+                self._accounts.judge(number, await call.response())
                 return
             is_modern_over_http = isinstance(client, HttpConversation) and client.session_id is None
             if not is_modern_over_http:
                 await client.cancel(call)
             if isinstance(client, HttpConversation):
                 await client.give_up(call)
+                # To say so took a second connection.
+                client.rest(1)
         except (OSError, EOFError) as error:
             self._accounts.lose(number, error)
         else:

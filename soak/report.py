@@ -26,8 +26,8 @@ PICTURE = """\
 
 Read from the kernel and from `workbench://status`. The workbench holds a connection for each client over HTTP, and four
 descriptors and one task for each server. Peaks of memory are messages of 16 and 64 MiB that pass through. Latency is
-what clients see of calls that were answered: it includes the starts of servers that had been killed, and that clients,
-workbench and servers wait for each other on the same cores."""
+what clients see of calls that servers answer at once: it includes the starts of servers that had been killed, and that
+clients, workbench and servers wait for each other on the same cores."""
 AGAIN = """\
 ## Again
 

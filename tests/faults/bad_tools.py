@@ -54,6 +54,12 @@ def note(call: Call) -> None:
     call.finish({"n": call.arguments["n"]})
 
 
+def note_late(call: Call) -> None:
+    """The same, answered after so many seconds."""
+    call.server.note(call.arguments["n"])
+    threading.Timer(call.arguments["seconds"], call.finish, [{"n": call.arguments["n"]}]).start()
+
+
 def count(call: Call) -> None:
     """How often this very tool was called since the start: calls that are repeated show."""
     call.server.counted += 1
@@ -169,7 +175,25 @@ def stop(call: Call) -> None:
 TOOLS: dict[str, Callable[[Call], None]] = {
     function.__name__: function
     for function in (
-        *(echo, note, count, pid, crash, hang, deaf, late, raw, large, size, flood_stderr, flood, grow, ask, cancelled),
+        *(
+            echo,
+            note,
+            note_late,
+            count,
+            pid,
+            crash,
+            hang,
+            deaf,
+            late,
+            raw,
+            large,
+            size,
+            flood_stderr,
+            flood,
+            grow,
+            ask,
+            cancelled,
+        ),
         *(family, stop),
     )
 }

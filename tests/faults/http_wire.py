@@ -132,9 +132,9 @@ class HttpConversation(Conversation):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def rest(self) -> None:
-        """Keep no connection that is not needed."""
-        while self._idle:
+    def rest(self, kept: int = 0) -> None:
+        """Keep no connection that is not needed, or only so many."""
+        while len(self._idle) > kept:
             self._idle.pop().close()
 
     async def close(self) -> None:

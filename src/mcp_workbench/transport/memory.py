@@ -18,14 +18,15 @@ KEPT_BYTES: Final = 4 * 1024 * 1024
 # Blocks of this size and more are mapped one by one, and go back at once when they are free.
 MAPPED_FROM: Final = 2 * 1024 * 1024
 
-# A moment after a message of more than `KEPT_BYTES`; further ones may follow it.
-GIVE_BACK_AFTER: Final = 1.0
+# A moment after a message of more than `KEPT_BYTES`; further ones may follow it. And once more, for a peer that took
+# its time: what it had not read yet was still in use the first time.
+GIVE_BACK_AFTER: Final = (1.0, 10.0)
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
 _done = False
-_timer: asyncio.TimerHandle | None = None
+_timers: list[asyncio.TimerHandle | None] = [None, None]
 
 
 def keep_some() -> None:
@@ -44,9 +45,13 @@ def keep_some() -> None:
 
 def give_back_soon(loop: asyncio.AbstractEventLoop) -> None:
     """A message of more than we keep has passed. Without glibc nothing happens."""
-    global _timer
-    if _timer is None or _timer.when() <= loop.time():
-        _timer = loop.call_later(GIVE_BACK_AFTER, _give_back)
+    for number, seconds in enumerate(GIVE_BACK_AFTER):
+        timer = _timers[number]
+        if timer is not None and timer.when() > loop.time():
+            if number == 0:
+                continue
+            timer.cancel()
+        _timers[number] = loop.call_later(seconds, _give_back)
 
 
 def _give_back() -> None:
