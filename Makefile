@@ -8,6 +8,8 @@ BIN    := $(VENV)/bin
 # Passed on to pytest, for example: make test PYTEST_ARGS="-k framing -x"
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
+# For example: make soak SOAK_ARGS="--minutes 5 --clients 200 --servers 20"
+SOAK_ARGS   ?=
 # For example: make conformance CONFORMANCE_ARGS="server --only stdio-modern --keep kept"
 CONFORMANCE_ARGS ?=
 
@@ -16,7 +18,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test lint format format-check types check faults bench bench-context build constraints conformance clean
+.PHONY: help demo install dev test lint format format-check types check faults soak bench bench-context build constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and show the main job on the servers inside the package'
@@ -25,6 +27,8 @@ help:
 	@echo 'make lint         ruff check'
 	@echo 'make format       ruff format, and what ruff can mend by itself'
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
+	@echo 'make faults       the fault suite alone (it is part of make test)'
+	@echo 'make soak         an hour of 1,000 clients, 100 servers and random kills; writes docs/soak.md'
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
 	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues'
 	@echo 'make conformance  the official conformance suite through the workbench (needs npm)'
@@ -39,12 +43,14 @@ install: $(RUNTIME)
 
 dev: $(DEV)
 
-# The fault suite is being built; it runs by itself.
 test: $(DEV)
-	@$(BIN)/python -m pytest --ignore=tests/faults $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 faults: $(DEV)
 	@$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
+
+soak: $(DEV)
+	@$(BIN)/python -m soak $(SOAK_ARGS)
 
 lint: $(DEV)
 	@$(BIN)/ruff check .
@@ -81,7 +87,7 @@ constraints: $(BASE)
 
 clean:
 	rm -rf $(VENV) .cache dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests scripts soak -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BASE):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

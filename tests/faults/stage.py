@@ -218,10 +218,12 @@ class Faults:
         """The workbench's: what it leaves in temporary folders is found."""
         return {**os.environ, "TMPDIR": str(self.temporary), "XDG_RUNTIME_DIR": str(self.temporary)}
 
-    def write_config(self, servers: Mapping[str, Json], **settings: Any) -> Path:
-        """Without a budget, so that opening the toolbox shows every tool in full."""
+    def write_config(
+        self, servers: Mapping[str, Json], beside: Mapping[str, Mapping[str, Json]] | None = None, **settings: Any
+    ) -> Path:
+        """Without a budget, so that opening the toolbox shows every tool in full; `beside` are further toolboxes."""
         box = {"good": bad_entry(name="good"), **servers}
-        return write_config(self.folder, {"box": box}, **{"budget": None, **settings})
+        return write_config(self.folder, {"box": box, **(beside or {})}, **{"budget": None, **settings})
 
     @asynccontextmanager
     async def serving(

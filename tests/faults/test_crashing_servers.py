@@ -6,6 +6,7 @@ Calls in flight fail within a second and say everything; the next use starts it 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 
@@ -76,6 +77,39 @@ async def test_at_its_start_whoever_waits_is_told_and_it_works_once_mended(
         faults.write_faults({})
         assert await stage.unavailable() == {}
         assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
+
+
+async def test_while_it_is_listed_again_calls_in_flight_fail_and_what_was_known_stays(faults: Faults) -> None:
+    path = faults.write_faults({})
+    async with faults.serving({"bad": bad_entry("--faults", path, timeout=60)}) as stage:
+        await stage.open()
+        hanging = [await stage.start("bad", "hang") for _ in range(10)]
+        faults.write_faults({"on": {"tools/list": {"exit": 9, "stderr": "out of memory\n"}}})
+        changed = {"method": "notifications/tools/list_changed", "count": 100}
+        await stage.value("bad", "flood", changed)
+        async with asyncio.timeout(AT_ONCE):
+            for call in hanging:
+                text = error_text(await call.result())
+                assert text.startswith("[box/bad/hang] the server exited with status 9") and "out of memory" in text
+        await stage.others_work()
+        faults.write_faults({})
+        assert await stage.value("bad", "count") == {"count": 1}, "the next use starts it again"
+
+
+async def test_after_its_handshake_it_dies_at_once_and_the_next_use_starts_it_again(faults: Faults) -> None:
+    """Its answer and its end come in one write: it must never count as ready with nobody there."""
+    shaken = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "x", "version": "1"},
+    }
+    answer = f'{{"jsonrpc":"2.0","id":$ID,"result":{json.dumps(shaken)}}}\n'
+    path = faults.write_faults({"on": {"initialize": {"raw": answer, "exit": 5}}})
+    async with faults.serving({"bad": bad_entry("--faults", path)}) as stage:
+        assert "status 5" in await stage.failure("bad", "count")
+        assert (await stage.server_status())["state"] == "backoff"
+        faults.write_faults({})
+        assert await stage.value("bad", "count") == {"count": 1}
 
 
 async def test_a_call_that_races_with_the_crash_is_sent_at_most_once(faults: Faults) -> None:

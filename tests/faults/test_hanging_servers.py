@@ -70,6 +70,21 @@ async def test_at_its_start_it_is_unavailable_in_time_and_works_once_mended(
         assert await stage.value("bad", "echo", {"n": 1}) == {"n": 1}
 
 
+async def test_other_toolboxes_are_listed_and_used_while_one_hangs(faults: Faults) -> None:
+    path = faults.write_faults({"start": {"hang": True}})
+    bad = bad_entry("--faults", path, startupTimeout=2)
+    async with faults.serving({"bad": bad}, beside={"calm": {"other": bad_entry(name="other")}}) as stage:
+        hanging = await stage.client.start_tool("open_toolbox", {"toolbox_name": "box"})
+        waiting = await stage.start("bad", "count")
+        calm = await stage.client.call_tool("open_toolbox", {"toolbox_name": "calm"})
+        assert {tool["source_server"] for tool in calm["structuredContent"]["tools"]} == {"other"}
+        used = await stage.client.use_tool("calm", "other", "echo", {"n": 1})
+        assert used["structuredContent"] == {"n": 1}
+        assert not hanging.answered and not waiting.answered, "they were not waited for"
+        for call in (hanging, waiting):
+            assert "did not answer the handshake within 2 s" in str(await call.result())
+
+
 async def test_a_server_that_is_stopped_as_a_whole_hits_its_deadlines_and_goes_on_when_it_may(faults: Faults) -> None:
     async with faults.serving({"bad": bad_entry(timeout=0.5)}) as stage:
         pid = (await stage.value("bad", "stop"))["pid"]

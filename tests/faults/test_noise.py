@@ -198,6 +198,8 @@ async def test_only_the_first_answer_counts_and_the_rest_is_dropped_and_counted(
             f'{OK}\n{{"jsonrpc":"2.0","id":$ID,"error":{{"code":1,"message":"m"}}}}\n',
             1,
         ),
+        "two ids, of which the last counts": (LATE.replace("$ID", '$ID,"id":4711') + f"\n{OK}\n", 1),
+        "two results, of which the last counts": (OK.replace('"result"', '"result":{"content":[]},"result"') + "\n", 0),
         "progress after the end": (f"{OK}\n{progress}\n", 0),
         "progress for a stranger": (progress.replace("$ID", "4711") + f"\n{OK}\n", 0),
     }

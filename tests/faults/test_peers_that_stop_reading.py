@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 from mcp_workbench.transport.child import MOST_UNSENT_BYTES
+from mcp_workbench.transport.memory import KEPT_BYTES
 from mcp_workbench.transport.stdio import DROP_ABOVE, PAUSE_ABOVE
 from tests.faults.bad_client import MuteClient, initialize, line
 from tests.faults.stage import Faults, bad_entry, error_text, use
-from tests.faults.vitals import resident_bytes
+from tests.faults.vitals import MEMORY_RATIO, descriptors_by_kind, resident_bytes
 from tests.support.processes import eventually
 from tests.support.workbench import logged, workbench_command
 
@@ -30,7 +31,7 @@ async def test_a_client_that_reads_late_gets_everything_and_is_not_read_from_mea
         await client.read_answers(1)
         await client.write_all(large(1) + large(2))
         await client.read_answers(2)
-        before = resident_bytes(client.pid)
+        before, descriptors = resident_bytes(client.pid), descriptors_by_kind(client.pid)
         # More than the first bound, in one write, and nobody reads the answers.
         count = 3 * PAUSE_ABOVE // MIB
         await client.write_all(b"".join(large(number) for number in range(100, 100 + count)))
@@ -52,8 +53,11 @@ async def test_a_client_that_reads_late_gets_everything_and_is_not_read_from_mea
             answers += [answer["id"] for answer in await client.read_answers(1) if answer["id"] != "p"]
         assert sorted(answers) == list(range(100, 100 + count))
         await eventually(
-            lambda: resident_bytes(client.pid) < before * 1.1 + PAUSE_ABOVE, 30, "memory that has been given back"
+            lambda: resident_bytes(client.pid) < before * MEMORY_RATIO + KEPT_BYTES,
+            30,
+            "memory that has been given back",
         )
+        assert descriptors_by_kind(client.pid) == descriptors
 
 
 async def test_a_client_that_never_reads_is_given_up_at_the_second_bound(faults: Faults) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -16,12 +17,17 @@ from tests.support.processes import alive, descendants, eventually
 BUSY = 10.0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_every_one_of_a_hundred_running_calls_is_answered_and_we_end_with_0(faults: Faults, number: int) -> None:
-    async with faults.serving({"bad": bad_entry()}) as stage:
+@pytest.mark.parametrize(("number", "over"), [(signal.SIGTERM, "stdio"), (signal.SIGINT, "HTTP")])
+async def test_every_one_of_a_hundred_running_calls_is_answered_and_we_end_with_0(
+    faults: Faults, number: int, over: str
+) -> None:
+    serving = faults.serving if over == "stdio" else faults.serving_http
+    async with serving({"bad": bad_entry()}) as stage:
         await stage.value("bad", "count")
-        soon = [await stage.start("bad", "late", {"seconds": 0.7}) for _ in range(50)]
+        soon = [await stage.start("bad", "late", {"seconds": 2.0}) for _ in range(50)]
         never = [await stage.start("bad", "hang") for _ in range(50)]
+        while (await stage.server_status())["callsInFlight"] < 100:
+            await asyncio.sleep(0.01)
         began = time.monotonic()
         os.kill(stage.pid, number)
         for call in soon:
