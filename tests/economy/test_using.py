@@ -117,7 +117,8 @@ async def test_a_server_that_fails_does_not_keep_a_short_path_from_its_tool(tmp_
         ("dev/files/raed_file", "`read_file`"),
         ("dve/files/read_file", "`dev/files/read_file`"),
         ("dev/raed_file", "`dev/files/read_file`"),
-        ("read_file", "toolbox"),
+        ("read_file", "`dev/files/read_file`"),
+        ("raed_file", "`dev/files/read_file`"),
     ],
 )
 async def test_a_wrong_path_is_answered_with_the_nearest(tmp_path: Path, path: str, near: str) -> None:
@@ -126,6 +127,42 @@ async def test_a_wrong_path_is_answered_with_the_nearest(tmp_path: Path, path: s
         result = await seen.use(path)
         assert result["isError"] is True
         assert near in text_of(result)
+
+
+@pytest.mark.parametrize("wanted", ["stat", {"tool": "stat"}, {"toolbox": "", "server": None, "tool": "stat"}])
+async def test_a_bare_name_is_answered_with_the_paths_that_it_can_mean(tmp_path: Path, wanted: object) -> None:
+    every = boxes()
+    async with shelf(tmp_path, every) as seen:
+        await seen.open(query="anything")
+        result = await seen.client.call_tool("use_tool", {"tool": wanted})
+        assert result["isError"] is True
+        expected = "`stat` can mean several tools: `dev/files/stat`, `dev/git/stat`; name one of them whole"
+        assert text_of(result) == expected
+        assert text_of(await seen.open(tools=["stat"])) == expected
+        assert not any(server.calls for box in every.values() for server in box.values())
+
+
+async def test_a_bare_name_that_only_one_tool_has_is_answered_with_its_path(tmp_path: Path) -> None:
+    async with shelf(tmp_path, boxes()) as seen:
+        await seen.open(query="anything")
+        result = await seen.use("read_file", {"path": "x"})
+        assert result["isError"] is True
+        assert text_of(result) == "`read_file` is not a whole path; it can mean `dev/files/read_file`"
+
+
+async def test_a_bare_name_before_any_server_is_known_says_how_to_get_to_know_them(tmp_path: Path) -> None:
+    every = boxes()
+    async with shelf(tmp_path, every) as seen:
+        assert "open_toolbox with `query` asks them" in text_of(await seen.use("read_file"))
+        assert not any(server.starts for box in every.values() for server in box.values())
+
+
+async def test_an_object_without_its_server_is_a_short_path(tmp_path: Path) -> None:
+    every = boxes()
+    async with shelf(tmp_path, every) as seen:
+        wanted = {"toolbox": "dev", "tool": "read_file"}
+        await seen.client.call_tool("use_tool", {"tool": wanted, "arguments": {"path": "x"}})
+        assert every["dev"]["files"].calls == [("read_file", {"path": "x"})]
 
 
 # arguments

@@ -71,6 +71,9 @@ def test_no_arguments_are_an_empty_object(arguments: dict[str, Any]) -> None:
 def test_a_path_is_left_to_whoever_knows_what_exists() -> None:
     assert read({"tool": "box/srv/run", "arguments": {"n": 1}}).tool == "box/srv/run"
     assert read({"tool": "with/many/slashes/in/it"}).tool == "with/many/slashes/in/it"
+    assert read({"tool": "run"}).tool == "run"
+    assert read({"tool": {"toolbox": "box", "tool": "run"}}).tool == "box/run"
+    assert read({"tool": {"server": "srv", "tool": "run"}}).tool == "srv/run"
 
 
 @given(st.dictionaries(st.text(), values, max_size=4))
@@ -92,7 +95,6 @@ def test_arguments_mean_the_same_in_every_form(arguments: dict[str, Any]) -> Non
         ([], "object"),
         ("box", "object"),
         (5, "object"),
-        ({"tool": "run"}, "`toolbox`"),
         ({"tool": {}}, "`toolbox`"),
         ({"tool": {"toolbox": "box"}}, "`server`"),
         ({"tool": {**IDENTITY, "toolbox": 5}}, "`toolbox`"),

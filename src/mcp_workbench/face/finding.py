@@ -28,6 +28,8 @@ from mcp_workbench.jsonrpc.messages import encode
 # The part of a budget that may go to what is said of tools that do not exist, and of how many of them.
 _SHARE_OF_MISSING: Final = 4
 _MOST_MISSING: Final = 5
+# How many tools are named that a short path can mean.
+_MOST_MEANT: Final = 10
 # For a note, and the names of members.
 _NOTE: Final = 300
 
@@ -180,21 +182,26 @@ def _meant(catalog: Catalog, request: OpenRequest, path: str) -> Meant | Ambiguo
 
 def _why_not(catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | None, failures: Failures) -> str:
     match meant:
-        case Ambiguous(paths):
-            return ambiguous(path, paths)
         case Meant(entry, tool) if (entry.toolbox, entry.name) in failures:
             return f"tool `{path[:100]}` cannot be shown: its server is not available"
         case Meant(entry, tool) if tool in entry.hidden:
             return f"tool `{path[:100]}` is excluded by `toolFilters` in the configuration"
-    return no_such("tool", path, known_paths(catalog))
+    return missing(catalog, path, meant)
 
 
-def ambiguous(path: str, paths: Sequence[str]) -> str:
-    """Which tools can be meant by a short path."""
-    listed = ", ".join(f"`{each}`" for each in paths[:10])
-    return f"`{path[:100]}` can mean several tools: {listed}; name one of them whole"
-
-
-def known_paths(catalog: Catalog) -> list[str]:
-    """The paths of all tools that are known."""
-    return [path_of(entry, tool) for entry in catalog.entries() for tool in entry.tools]
+def missing(catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | None) -> str:
+    """Why a path leads to no tool: which tools a short path or a bare name can mean, else what is near."""
+    paths = meant.paths if isinstance(meant, Ambiguous) else ()
+    if not paths and "/" not in path:
+        paths = tuple(path_of(entry, path) for entry in catalog.entries() if path in entry.tools)
+    if not paths:
+        known = [path_of(entry, tool) for entry in catalog.entries() for tool in entry.tools]
+        text = no_such("tool", path, known)
+        if meant is None and any(entry.offer is None for entry in catalog.entries()):
+            text += "\nNot all servers are known yet: open_toolbox with `query` asks them"
+        return text
+    listed = ", ".join(f"`{each}`" for each in paths[:_MOST_MEANT])
+    more = f" and {len(paths) - _MOST_MEANT} more" if len(paths) > _MOST_MEANT else ""
+    if len(paths) == 1:
+        return f"`{path[:100]}` is not a whole path; it can mean {listed}"
+    return f"`{path[:100]}` can mean several tools: {listed}{more}; name one of them whole"

@@ -58,8 +58,10 @@ def read_use_tool(raw: Raw | None) -> UseTool:
             call.tool = ToolIdentifier(call.toolbox, call.server, identifier)
         elif call.toolbox and identifier and not call.server:
             call.tool = f"{call.toolbox}/{identifier}"
-        elif "/" not in identifier:
-            call = _read_tolerantly(raw)
+        elif call.server and identifier:
+            call.tool = f"{call.server}/{identifier}"
+        elif not identifier:
+            raise BadIdentifier(f"`tool` must not be empty; expected {EXAMPLE}")
     elif not (identifier.toolbox and identifier.server and identifier.tool):
         raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
     if memoryview(call.arguments)[0] != _OPENING_BRACE:
@@ -79,6 +81,9 @@ def _read_tolerantly(raw: Raw | None) -> UseTool:
     identity = given.get("tool")
     if not isinstance(identity, dict):
         identity = given
+    path = _path(identity)
+    if path is not None:
+        return UseTool(path, _read_arguments(given.get("arguments")), _tokens(given))
     missing = [field for field in ("toolbox", "server", "tool") if not isinstance(identity.get(field), str)]
     if missing:
         names = ", ".join(f"`{field}`" for field in missing)
@@ -86,8 +91,21 @@ def _read_tolerantly(raw: Raw | None) -> UseTool:
     if not (identity["toolbox"] and identity["server"] and identity["tool"]):
         raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
     identifier = ToolIdentifier(identity["toolbox"], identity["server"], identity["tool"])
+    return UseTool(identifier, _read_arguments(given.get("arguments")), _tokens(given))
+
+
+def _path(identity: dict[str, object]) -> str | None:
+    """The path of a tool whose toolbox or server is not said; None when both are, or nothing sensible is."""
+    parts = [identity.get(field) for field in ("toolbox", "server", "tool")]
+    said = [part for part in parts if part]
+    if not parts[2] or len(said) == len(parts) or not all(isinstance(part, str) for part in said):
+        return None
+    return "/".join(str(part) for part in said)
+
+
+def _tokens(given: dict[str, object]) -> int:
     tokens = given.get("max_tokens")
-    return UseTool(identifier, _read_arguments(given.get("arguments")), tokens if isinstance(tokens, int) else 0)
+    return tokens if isinstance(tokens, int) else 0
 
 
 def _read_arguments(value: object) -> Raw:

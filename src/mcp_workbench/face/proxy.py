@@ -188,11 +188,9 @@ class ProxyFace(Face):
         return any("/" in entry.toolbox or "/" in entry.name for entry in self.catalog.entries())
 
     def _no_such_path(self, path: str, meant: Ambiguous | Unheard | None) -> str:
-        from mcp_workbench.face.finding import ambiguous, known_paths
+        from mcp_workbench.face.finding import missing
 
-        if isinstance(meant, Ambiguous):
-            return ambiguous(path, meant.paths)
-        text = no_such("tool", path, known_paths(self.catalog))
+        text = missing(self.catalog, path, meant)
         if isinstance(meant, Unheard):
             servers = ", ".join(f"`{entry.toolbox}/{entry.name}`" for entry in meant.entries[:5])
             text += f"\nNot available: {servers}; open_toolbox says why"
