@@ -21,11 +21,11 @@ from mcp_workbench.economy.tool import Tool, parts
 
 LIMIT = 10
 WITH_TEXT = 3
-NEXT_IN_RANK = 20
+NEXT_IN_RANK = 25
 SIBLINGS = 15
 _SIBLINGS_OF = 3
-# Bounds against manuals and hostile definitions; nine of ten real descriptions are shorter.
-_LONGEST_TEXT = 800
+# Bounds against manuals and hostile definitions; five of six real descriptions are shorter.
+_LONGEST_TEXT = 600
 _LONGEST_SIGNATURE = 300
 _MOST_TWINS = 3
 

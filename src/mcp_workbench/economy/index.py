@@ -15,7 +15,7 @@ import heapq
 from array import array
 from collections import Counter
 from collections.abc import Container, Iterable
-from itertools import pairwise
+from itertools import compress, pairwise
 from math import sqrt
 
 import msgspec
@@ -58,6 +58,7 @@ class Index:
     """An immutable index. Build it once for a catalogue, keep its bytes, search it from anywhere."""
 
     __slots__ = (
+        "_every",
         "_frequencies",
         "_name_shares",
         "_name_starts",
@@ -79,7 +80,7 @@ class Index:
         self._numbers = {term: number for number, term in enumerate(postings.terms)}
         self._starts = array("I", postings.starts)
         # Lists of shared numbers: walking through them makes no new objects, which is what a query would spend time on.
-        numbers = list(range(len(postings.keys)))
+        self._every = numbers = list(range(len(postings.keys)))
         self._tools = list(map(numbers.__getitem__, array("I", postings.tools)))
         self._frequencies = postings.frequencies
         self._name_starts = array("I", postings.name_starts)
@@ -109,27 +110,22 @@ class Index:
         """The best `limit` tools for a need told in words, among those whose key is in `within`."""
         scores = [0.0] * len(self.keys)
         covered: dict[int, float] = {}
-        touched: set[int] = set()
         for term, weight in self._weigh(query).items():
-            self._add(self._numbers[term], weight, scores, covered, touched)
+            self._add(self._numbers[term], weight, scores, covered)
         for tool, share in covered.items():
             scores[tool] *= 1 + NAME_COVERED * share
         keys = self.keys
-        if within is not None:
-            touched = {tool for tool in touched if keys[tool] in within}
         # In order, so that of equal tools the first one wins.
-        matching = sorted(touched)
+        matching = list(compress(self._every, scores))
+        if within is not None:
+            matching = [tool for tool in matching if keys[tool] in within]
         best = heapq.nlargest(limit, matching, key=scores.__getitem__)
         return Found(tuple(Hit(keys[tool], tool, scores[tool]) for tool in best), len(matching))
 
-    def _add(
-        self, number: int, weight: float, scores: list[float], covered: dict[int, float], touched: set[int]
-    ) -> None:
+    def _add(self, number: int, weight: float, scores: list[float], covered: dict[int, float]) -> None:
         first, last = self._starts[number], self._starts[number + 1]
         factor = weight * rarity(len(scores), last - first) / STEPS
-        tools = self._tools[first:last]
-        touched.update(tools)
-        for tool, frequency in zip(tools, self._frequencies[first:last], strict=True):
+        for tool, frequency in zip(self._tools[first:last], self._frequencies[first:last], strict=True):
             scores[tool] += factor * frequency
         first, last = self._name_starts[number], self._name_starts[number + 1]
         spoken = min(weight, 1.0) / STEPS

@@ -1,8 +1,10 @@
 """Words that mean the same in the world of tools: what a caller says for what a tool is called.
 
-Owns one small table of general vocabulary: everyday verbs of programming interfaces, kinds of files with the
-programs they belong to, and the usual abbreviations. No subject matter: that is in the catalogue, and a row for it
-would fit the needs somebody happened to measure with. `bench/context` also measures without this table.
+Owns one small table of general vocabulary: everyday verbs and nouns of programming interfaces, kinds of files with the
+programs they belong to, and the usual abbreviations. Where rows come from: the words that most servers use in the names
+of their tools, with what else people call the same thing. No subject matter: that is in the catalogue, and a row for it
+would fit the needs somebody happened to measure with. `bench/context` also measures without this table; no single row
+moves more than one need into or out of the first five.
 """
 
 from __future__ import annotations
@@ -10,8 +12,25 @@ from __future__ import annotations
 from mcp_workbench.economy.terms import stem
 
 _GROUPS = """
+add append insert attach
+check verify validate test
+close quit exit
+compare diff
+compress zip archive
 create make new generate build
 delete remove erase drop
+describe explain
+extract parse scrape
+fill type enter
+install setup
+monitor watch track
+navigate open browse visit
+publish deploy release
+reply respond answer
+resize scale
+schedule plan
+split divide
+upload import
 get fetch retrieve read load obtain
 list enumerate
 show display view
@@ -68,6 +87,33 @@ javascript js
 typescript ts
 python py
 postgresql postgres pg
+audio sound
+chart graph plot diagram
+chat conversation
+code script program
+company business firm
+documentation docs manual guide
+error exception failure fault
+event appointment meeting
+group team
+history historical past
+item entry record
+label tag
+latest recent newest current
+library package module
+link url uri hyperlink
+metadata property attribute
+note memo
+overview summary
+paper article publication
+password credential secret
+place location position
+price cost fee
+rank rating score
+screenshot capture snapshot
+task todo job
+user account member
+video clip movie
 """
 
 
