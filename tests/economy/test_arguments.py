@@ -154,3 +154,21 @@ def test_only_the_first_problems_are_told() -> None:
 def test_what_json_schema_allows_is_never_stopped(schema: dict[str, Any], value: object) -> None:
     if jsonschema.Draft202012Validator(schema).is_valid(value):
         assert check(value, schema).problems == ()
+
+
+def test_what_goes_together_is_asked_for_together() -> None:
+    for keyword in ("dependentRequired", "dependencies"):
+        schema = {"type": "object", keyword: {"card": ["address"], "other": {"minProperties": 2}}}
+        assert [str(each) for each in check({"card": 1}, schema).problems] == [
+            "$: `address` is missing, which goes with `card`."
+        ]
+        assert not check({"card": 1, "address": 2}, schema).problems
+        assert not check({}, schema).problems
+
+
+def test_an_anchor_is_followed_to_its_definition() -> None:
+    node = {"$anchor": "node", "type": "object", "properties": {"next": {"$ref": "#node"}, "v": {"type": "integer"}}}
+    schema = {"type": "object", "$defs": {"n": node}, "properties": {"n": {"$ref": "#node"}}}
+    problems = check({"n": {"v": 1, "next": {"v": "a"}}}, schema).problems
+    assert [each.where for each in problems] == ["$.n.next.v"]
+    assert check({"n": 1}, {**schema, "$defs": {}}).skipped

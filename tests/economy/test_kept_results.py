@@ -136,7 +136,8 @@ async def test_a_part_of_json_is_selected(tmp_path: Path) -> None:
         assert await read_on(seen, uri, select="issues[?id == `7`].title") == '(characters 0 to 11 of 11)\n["Issue 7"]'
         assert '"Issue 499"' in await read_on(seen, uri, select="/issues/499/title")
         assert await read_on(seen, uri, select="length(issues)") == "(characters 0 to 3 of 3)\n500"
-        assert "null" in await read_on(seen, uri, select="/no/such/place")
+        nowhere = await seen.use(uri, {"select": "/no/such/place"})
+        assert text_of(nowhere) == "`select`: there is no `no` in `/`, an object with `issues`"
 
 
 async def test_structured_content_is_what_is_selected_from(tmp_path: Path) -> None:

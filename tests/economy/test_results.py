@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.economy.results import Reading, grep, lines, overview, page, reading
+from mcp_workbench.economy.results import Reading, by_line, grep, lines, overview, page, reading
 
 POEM = "\n".join(f"line {number} of Many" for number in range(1, 101))
 
@@ -17,8 +17,38 @@ def result(*content: dict[str, Any], **rest: Any) -> bytes:
 
 
 def test_structured_content_is_the_value() -> None:
-    read = reading(result({"type": "text", "text": "see"}, structuredContent={"a": 1}))
-    assert read == Reading("see", {"a": 1}, True, ())
+    read = reading(result({"type": "text", "text": "see below"}, structuredContent={"a": 1}))
+    assert read == Reading("see below", {"a": 1}, True, ())
+
+
+def test_a_value_that_its_text_only_mentions_is_read_with_it() -> None:
+    value = {"a": list(range(20))}
+    read = reading(result({"type": "text", "text": "see"}, structuredContent=value))
+    assert read.text == "see\n\n" + json.dumps(value)
+    assert f"Whole result: {len(read.text)} bytes, 3 lines." in overview(read, 500)
+
+
+def test_a_value_is_not_read_twice_where_the_text_is_the_same_with_fewer_spaces() -> None:
+    value = {"a": list(range(20))}
+    written = json.dumps(value, separators=(",", ":"))
+    assert reading(result({"type": "text", "text": written}, structuredContent=value)).text == written
+
+
+def test_json_on_one_long_line_is_read_by_line() -> None:
+    rows = [{"name": f"City {number}"} for number in range(100)]
+    text = by_line("Found:\n" + json.dumps(rows))
+    found = grep(text, "City 4|City 99", room=2_000)
+    assert found.note == "12 matching lines"
+    assert found.text.startswith('16:   "name": "City 4"\n')
+
+
+@pytest.mark.parametrize("text", ["a\nb", "[" + "x" * 500, '{"a": 1}', "[" * 100_000])
+def test_any_other_line_stays_as_it_is(text: str) -> None:
+    assert by_line(text) == text
+
+
+def test_a_line_that_is_cut_is_marked() -> None:
+    assert lines("x" * 900, 1, 1, 100).text.endswith("x…")
 
 
 def test_text_that_is_json_is_a_value_too() -> None:

@@ -29,8 +29,7 @@ DATA: dict[str, Any] = {
         ("", DATA),
         ("/items/0/title", "one"),
         ("/a b/k~0~1", "odd"),
-        ("/items/9", None),
-        ("/items/-", None),
+        ("/none", None),
         ("total", 3),
         ("@.total", 3),
         ('"a b"."k~/"', "odd"),
@@ -79,6 +78,28 @@ DATA: dict[str, Any] = {
 )
 def test_an_expression_takes_out_what_it_names(expression: str, selected: object) -> None:
     assert select(DATA, expression) == selected
+
+
+@pytest.mark.parametrize(
+    ("pointer", "told"),
+    [
+        ("/items/9", "there is no `9` in `/items`, an array of 3, counted from 0"),
+        ("/items/-", "there is no `-` in `/items`, an array of 3, counted from 0"),
+        ("/itens/0", "there is no `itens` in `/`, an object with `items`"),
+        ("/total/x", "there is no `x` in `/total`, which is of type number"),
+        ("/a b/k", "there is no `k` in `/a b`, an object with `k~/`"),
+        ("/zzz", "there is no `zzz` in `/`, an object with `items`, `total`, `none`, `zero`, `a b`, `byName`"),
+    ],
+)
+def test_a_pointer_that_leads_nowhere_is_told_what_is_there(pointer: str, told: str) -> None:
+    with pytest.raises(BadExpression) as caught:
+        select(DATA, pointer)
+    assert str(caught.value) == told
+
+
+def test_a_pointer_into_an_empty_object_says_so() -> None:
+    with pytest.raises(BadExpression, match="in `/a`, which is empty"):
+        select({"a": {}}, "/a/b")
 
 
 @pytest.mark.parametrize(

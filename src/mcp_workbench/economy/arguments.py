@@ -132,9 +132,17 @@ class _Checker:
 
     def _followed(self, reference: object) -> object:
         target = point(self._root, reference)
+        if target is None and isinstance(reference, str) and reference.startswith("#"):
+            target = self._anchored(reference[1:])
         if not isinstance(target, dict | bool):
             raise _Unusual(f"the reference `{str(reference)[:80]}` is not followed here")
         return target
+
+    def _anchored(self, name: str) -> object:
+        """The definition that calls itself `name`; anchors elsewhere are not looked for."""
+        kept = (self._root.get(place) for place in ("$defs", "definitions"))
+        every = [each for definitions in kept if isinstance(definitions, dict) for each in definitions.values()]
+        return next((each for each in every if isinstance(each, dict) and each.get("$anchor") == name), None)
 
     def _wrong_kind(self, value: object, schema: Mapping[str, object]) -> str | None:
         declared = schema.get("type")
@@ -223,6 +231,12 @@ def _missing(
         if isinstance(name, str) and name not in value:
             sent = nearest(name, unknown, limit=1)
             yield Problem(where, f"`{name}` is missing" + (f" (`{sent[0]}` was sent)" if sent else ""))
+    for keyword in ("dependentRequired", "dependencies"):  # The second is what it was called before 2019.
+        together = schema.get(keyword)
+        for name, needed in together.items() if isinstance(together, dict) else ():
+            for other in needed if name in value and isinstance(needed, list) else ():
+                if isinstance(other, str) and other not in value:
+                    yield Problem(where, f"`{other}` is missing, which goes with `{name}`")
 
 
 def _wrong_value(value: object, schema: Mapping[str, object], where: str) -> Iterator[Problem]:

@@ -71,14 +71,44 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
         return Reading(result.decode(errors="replace"), None, False)
     text = "\n".join(found for block in opened.content if (found := block.readable()) is not None)
     others = tuple(block.type for block in opened.content if block.readable() is None)
-    raw = bytes(opened.structured) or text.strip().encode()
-    if raw[:1] in (b"{", b"[") and (largest_value is None or len(raw) <= largest_value):
-        try:
-            value = msgspec.json.decode(raw)
-            return Reading(text or raw.decode(), value, True, others)
-        except (msgspec.DecodeError, RecursionError):
-            pass
-    return Reading(text, None, False, others)
+    structured = bytes(opened.structured)
+    raw = structured or text.strip().encode()
+    value: object = None
+    is_json = raw[:1] in (b"{", b"[")
+    if is_json and (largest_value is None or len(raw) <= largest_value):
+        value, is_json = _decoded(raw)
+    else:
+        is_json = False
+    if len(text.encode()) < len(structured) and not (is_json and _says(text, value)):
+        # Text that is only a word about the value, so the value is what there is to read.
+        text = f"{text}\n\n{structured.decode()}" if text else structured.decode()
+    return Reading(text, value, is_json, others)
+
+
+def _decoded(raw: bytes) -> tuple[object, bool]:
+    try:
+        return msgspec.json.decode(raw), True
+    except (msgspec.DecodeError, RecursionError):
+        return None, False
+
+
+def _says(text: str, value: object) -> bool:
+    """Whether a text is that value: written with fewer spaces, it may be shorter than the value was."""
+    return text.lstrip()[:1] in ("{", "[") and _decoded(text.encode()) == (value, True)
+
+
+def by_line(text: str) -> str:
+    """The text for those who read lines: JSON on one long line, as most servers write it, is laid out first."""
+    return "\n".join(map(_laid_out, text.split("\n")))
+
+
+def _laid_out(line: str) -> str:
+    if len(line) <= _LONGEST_LINE or line.lstrip()[:1] not in ("{", "["):
+        return line
+    try:
+        return msgspec.json.format(line.encode(), indent=1).decode()
+    except (msgspec.DecodeError, RecursionError):
+        return line
 
 
 def overview(read: Reading, room: int) -> str:
@@ -181,7 +211,8 @@ def _numbered(numbered: Iterable[tuple[int, str]], room: int) -> tuple[list[str]
         room -= len(written.encode()) + 1
         if room < 0:
             if not shown:
-                shown.append(cut(written, room + len(written.encode()) + 1))
+                left = room + len(written.encode()) + 1
+                shown.append(cut(written, left - len(ELLIPSIS.encode())) + ELLIPSIS)
             break
         shown.append(written)
     return shown, len(shown)

@@ -12,21 +12,52 @@ from typing import Any
 import msgspec
 
 from mcp_workbench.economy.expression import BadExpression, Node, parse
-from mcp_workbench.economy.references import point
+from mcp_workbench.economy.prose import clip
+from mcp_workbench.nearest import nearest
 
 __all__ = ["BadExpression", "select"]
 
 _MOST_STEPS = 500_000
 _MOST_PARTS = 2_000_000
+# For what is said of a pointer that leads nowhere.
+_LONGEST_KEY = 60
+_LONGEST_WAY = 200
+_MOST_KEYS = 8
 
 
 def select(value: object, expression: str) -> object:
-    """The part of `value` that `expression` names; None where there is nothing. Raises `BadExpression`."""
+    """The part of `value` that `expression` names. Raises `BadExpression`.
+
+    A pointer names one place, so one that leads nowhere is refused; an expression asks, and may find nothing: None."""
     if expression.startswith("/") or expression == "":
-        return point(value, "#" + expression)
+        return _pointed(value, expression)
     selected = _Evaluation().of(parse(expression), value)
     _refuse_the_boundless(selected)
     return selected
+
+
+def _pointed(value: object, pointer: str) -> object:
+    way = ""
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and key.isascii() and int(key[:9]) < len(value):
+            value = value[int(key[:9])]
+        else:
+            raise BadExpression(f"there is no `{clip(key, _LONGEST_KEY)}` in `{way or '/'}`, {_told(value, key)}")
+        way = clip(f"{way}/{step}", _LONGEST_WAY)
+    return value
+
+
+def _told(value: object, key: str) -> str:
+    """What is there instead."""
+    if isinstance(value, list):
+        return f"an array of {len(value):,}, counted from 0"
+    if not isinstance(value, dict):
+        return f"which is of type {_TYPES.get(type(value), 'unknown')}"
+    keys = nearest(key, value) or list(value)[:_MOST_KEYS]
+    return "an object with " + ", ".join(f"`{clip(each, _LONGEST_KEY)}`" for each in keys) if keys else "which is empty"
 
 
 def _refuse_the_boundless(value: object) -> None:

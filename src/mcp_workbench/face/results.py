@@ -223,7 +223,7 @@ def _contents(uri: str, block: Any) -> dict[str, object]:
 
 def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
     """Raises ValueError with what to do."""
-    from mcp_workbench.economy.results import Part, grep, lines, page, reading
+    from mcp_workbench.economy.results import Part, by_line, grep, lines, page, reading
 
     room = max(LEAST_BUDGET, tokens) * BYTES_PER_TOKEN - _AROUND_A_PIECE
     read = reading(result)
@@ -243,13 +243,13 @@ def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
             raise ValueError(f"`select`: {error}") from None
         return said(page(selected, wanted.start, room), "the same `select` with `start`: {}")
     if wanted.grep is not None:
-        found = grep(read.text, wanted.grep, room=room, first=max(1, wanted.start), around=wanted.around)
+        found = grep(by_line(read.text), wanted.grep, room=room, first=max(1, wanted.start), around=wanted.around)
         return said(found, "the same `grep` with `start`: {}")
     if wanted.lines is not None:
         first, _, last = wanted.lines.replace(":", "-").partition("-")
         if not _is_number(first) or (last.strip() and not _is_number(last)):
             raise ValueError('`lines` is a range like "10-40"')
-        return said(lines(read.text, int(first), int(last) if last.strip() else 10**9, room), '`lines`: "{}-"')
+        return said(lines(by_line(read.text), int(first), int(last) if last.strip() else 10**9, room), '`lines`: "{}-"')
     return said(page(read.text, wanted.start, room), "`start`: {}")
 
 
