@@ -141,6 +141,27 @@ async def test_a_budget_is_that_of_the_request_else_of_the_toolbox_else_of_the_f
         assert len((await seen.said(toolbox_name="three", budget=300)).encode()) <= 4 * 300
 
 
+async def test_a_budget_of_the_request_may_be_spent_whole_in_every_form(tmp_path: Path) -> None:
+    async with shelf(tmp_path, {"dev": {"all": many(60, words=150)}}) as seen:
+        forms = []
+        for budget in range(300, 27_000, 200):
+            result = await seen.open(toolbox_name="dev", budget=budget)
+            assert tokens(result) <= budget
+            text = text_of(result)
+            told = json.loads(text)["form"] if text.startswith("{") else text.partition(",")[2].partition(".")[0]
+            if told not in forms:
+                forms.append(told)
+        assert forms == [
+            " names with a sentence, arguments left out",
+            " names with arguments, types left out",
+            " signatures with first sentences",
+            " signatures with clipped descriptions",
+            " signatures with full descriptions",
+            "lean",
+            "full",
+        ]
+
+
 @pytest.mark.parametrize("budget", [0, -1, 299])
 async def test_a_budget_that_cannot_hold_an_answer_is_refused(tmp_path: Path, budget: int) -> None:
     async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:

@@ -62,30 +62,32 @@ def listing(
     limit: int | None = None,
     cursor: str | None = None,
     extras: bool = False,
+    spend: bool = False,
 ) -> Listing:
     """The tools of one toolbox, sorted by server and name, in the first form that fits `budget` tokens.
 
     `form` asks for one form: it is then shown in pages if it does not fit. `limit` is the most tools on a page.
     `budget=None` means there is none; one that is too small for a note and a name is taken for `LEAST_BUDGET`.
-    `beside` is how many bytes of it the caller needs beside JSON, and beside text."""
+    `beside` is how many bytes of it the caller needs beside JSON, and beside text. `spend` lets every form take the
+    whole budget, where the caller named it for this one listing."""
     ordered = sorted(tools, key=_place)
     most = None if budget is None else max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN
     if form is None and cursor is None and most is not None:
-        fitting = next(_attempts(ordered, most, beside, limit, extras=extras), None)
-        last_resort = max(most // _LAST_RESORT_SHARE, LEAST_BUDGET * BYTES_PER_TOKEN) - beside[1]
-        return fitting or _page(ordered, 0, Form.NAMES, last_resort, limit, extras=extras)
+        fitting = next(_attempts(ordered, most, beside, limit, extras=extras, spend=spend), None)
+        last_resort = most if spend else max(most // _LAST_RESORT_SHARE, LEAST_BUDGET * BYTES_PER_TOKEN)
+        return fitting or _page(ordered, 0, Form.NAMES, last_resort - beside[1], limit, extras=extras)
     start, form = (0, form or Form.FULL) if cursor is None else _after(ordered, cursor)
     room = None if most is None else most - beside[0 if form.is_json else 1]
     return _page(ordered, start, form, room, limit, extras=extras)
 
 
 def _attempts(
-    tools: list[Tool], budget: int, beside: tuple[int, int], limit: int | None, *, extras: bool
+    tools: list[Tool], budget: int, beside: tuple[int, int], limit: int | None, *, extras: bool, spend: bool
 ) -> Iterator[Listing]:
     """Listings of all tools, or of the first `limit`, that fit what their form may cost, longest form first."""
     wanted = tools[:limit]
     for form, share in _steps(sum(len(tool.definition) for tool in wanted), budget):
-        most = min(share, budget - beside[0 if form.is_json else 1])
+        most = min(budget if spend else share, budget - beside[0 if form.is_json else 1])
         shown = _shown_within(wanted, form, most, extras=extras)
         if shown is not None:
             cursor = _cursor(form, wanted[-1], len(wanted)) if len(wanted) < len(tools) else None

@@ -142,6 +142,7 @@ def opened(
             limit=request.limit,
             cursor=request.cursor,
             extras=request.detail == "full",
+            spend=request.budget is not UNSET,
         )
 
     made = listed(beside)
