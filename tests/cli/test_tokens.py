@@ -113,6 +113,28 @@ def test_the_page_stands_alone_and_shows_every_toolbox(tmp_path: Path) -> None:
     assert widths and all(0 <= width <= 80 for width in widths)
 
 
+def test_a_page_of_servers_that_nobody_knows_says_how_to_get_to_know_them(tmp_path: Path) -> None:
+    target = tmp_path / "cost.html"
+    run("tokens", "--html", target, config(tmp_path))
+    text = target.read_text(encoding="utf-8")
+    page = Page(text)
+    assert "mcp-workbench tokens --connect asks them" in page.said
+    assert "width:" not in text.partition("</style>")[2]
+    assert not re.search(r"<td>[\d,]+</td>", text)
+
+
+def test_pinned_tools_are_part_of_what_every_conversation_starts_with(tmp_path: Path) -> None:
+    path = config(tmp_path, pin=["desk/notes/read", "desk/clock/now"])
+    shown = run("tokens", "--connect", path).stdout
+    found = re.search(r"starts with (\d+) tokens: (\d+) for two tools, (\d+) for pinned ones, (\d+) for the ", shown)
+    assert found
+    start, two, pinned, instructions = map(int, found.groups())
+    assert start == two + pinned + instructions
+    assert pinned > 20
+    assert json.loads(run("tokens", "--json", path).stdout)["pinned"] == pinned
+    assert f"context: {start} tokens to start with" in run("check", path).stdout
+
+
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     status, _, complaints = run("tokens", "--html", tmp_path / "no" / "such" / "folder.html", config(tmp_path))
     assert status == 1

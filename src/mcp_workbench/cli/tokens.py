@@ -72,10 +72,11 @@ class ToolboxCost(Struct):
 
 
 class Report(Struct):
-    """Everything, with what each conversation pays from the start: the two tools, and the instructions."""
+    """Everything, with what each conversation pays from the start: the two tools, pinned ones, the instructions."""
 
     config: str
     two_tools: int
+    pinned: int
     instructions: int
     toolboxes: list[ToolboxCost]
 
@@ -92,7 +93,7 @@ class Report(Struct):
     @property
     def start(self) -> int:
         """What every conversation pays here."""
-        return self.two_tools + self.instructions
+        return self.two_tools + self.pinned + self.instructions
 
     @property
     def saved(self) -> float:
@@ -117,9 +118,15 @@ def measure(config: WorkbenchConfig, face: ProxyFace) -> Report:
         toolboxes.append(ToolboxCost(name, costs, cost(together), _opened(face, name), budget))
     if face.shelves.is_summary_missing:
         face.shelves.summarise()
+    return Report(config.path, *_start(face), toolboxes)
+
+
+def _start(face: ProxyFace) -> tuple[int, int, int]:
+    """What every conversation pays: for the two tools, for those that are pinned and known, for the instructions."""
     view = View(LOCAL_PRINCIPAL)
-    two_tools = sum(tokens(definition.decode()) for definition in face.two_tools)
-    return Report(config.path, two_tools, tokens(face.instructions(view)), toolboxes)
+    listed = [tokens(definition.decode()) for definition in face.tools(view)]
+    two = len(face.two_tools)
+    return sum(listed[:two]), sum(listed[two:]), tokens(face.instructions(view))
 
 
 def _opened(face: ProxyFace, toolbox: str) -> Opened:
@@ -199,8 +206,9 @@ def show(screen: Screen, report: Report) -> None:
 
 def said(report: Report) -> list[str]:
     """What it comes down to, in sentences."""
+    pinned = f"{report.pinned:,} for pinned ones, " if report.pinned else ""
     lines = [
-        f"Every conversation starts with {report.start:,} tokens: {report.two_tools:,} for two tools, "
+        f"Every conversation starts with {report.start:,} tokens: {report.two_tools:,} for two tools, {pinned}"
         f"{report.instructions:,} for the instructions."
     ]
     if report.flat:
@@ -231,7 +239,7 @@ def in_short(config: WorkbenchConfig) -> str | None:
     flat = flat_cost(face.shelves.tools(entries))
     if not flat:
         return None
-    start = sum(map(tokens, (*(each.decode() for each in face.two_tools), face.instructions(View(LOCAL_PRINCIPAL)))))
+    start = sum(_start(face))
     uncounted = f" ({unknown} server{'s' * (unknown > 1)} not counted)" if unknown else ""
     return f"{start:,} tokens to start with, {flat:,} as a flat list{uncounted}; mcp-workbench tokens tells more"
 
@@ -242,6 +250,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "config": report.config,
         "unit": "bytes / 4",
         "twoTools": report.two_tools,
+        "pinned": report.pinned,
         "instructions": report.instructions,
         "start": report.start,
         "tools": report.tools,

@@ -21,7 +21,7 @@ _STYLE = """
 body { margin: 0 auto; max-width: 66rem; padding: 2rem 1.25rem 4rem; background: var(--back); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2.5rem 0 .75rem; }
-p, figcaption { color: var(--soft); margin: .25rem 0 0; } code { font-size: .95em; }
+p, figcaption { color: var(--soft); margin: .25rem 0 0; } figcaption { margin-top: .75rem; } code { font-size: .95em; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: 1rem; margin-top: 1.5rem; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: .75rem; padding: 1rem 1.25rem; }
 .card b { display: block; font-size: 1.9rem; line-height: 1.2; font-variant-numeric: tabular-nums; }
@@ -65,19 +65,7 @@ def written(report: Report) -> str:
 <h1>What tools cost an agent</h1>
 <p><code>{escape(report.config)}</code>, in tokens (bytes / 4)</p>
 <div class="cards">{"".join(_cards(report))}</div>
-<h2>Toolboxes: the flat list, and opened here</h2>
-<figure>
-<div class="legend"><span><i class="flat"></i>all definitions, as a flat list</span>
-<span><i class="opened"></i>opened, in the form that fits its budget</span></div>
-{"".join(_bars(report.toolboxes))}
-<figcaption>A flat list is carried through every conversation; a toolbox is opened only when it is needed.</figcaption>
-</figure>
-<h2>All known tools, form by form</h2>
-<figure class="forms">
-{"".join(_form_bars(report))}
-<figcaption><code>open_toolbox</code> uses the longest form that fits the budget; <code>detail</code> asks for another.
-</figcaption>
-</figure>
+{_figures(report) if report.tools else _NOTHING}
 <h2>Every toolbox and server in every form</h2>
 <div class="scroll"><table>
 <thead><tr>{_heads()}</tr></thead>
@@ -91,18 +79,39 @@ def written(report: Report) -> str:
 """
 
 
+_NOTHING = "<p>Nothing is known of these servers yet: <code>mcp-workbench tokens --connect</code> asks them.</p>"
+
+
+def _figures(report: Report) -> str:
+    return f"""<h2>Toolboxes: the flat list, and opened here</h2>
+<figure>
+<div class="legend"><span><i class="flat"></i>all definitions, as a flat list</span>
+<span><i class="opened"></i>opened, in the form that fits its budget</span></div>
+{"".join(_bars(report.toolboxes))}
+<figcaption>A flat list is carried through every conversation; a toolbox is opened only when it is needed.</figcaption>
+</figure>
+<h2>All known tools, form by form</h2>
+<figure class="forms">
+{"".join(_form_bars(report))}
+<figcaption><code>open_toolbox</code> uses the longest form that fits the budget; <code>detail</code> asks for another.
+</figcaption>
+</figure>"""
+
+
 def _cards(report: Report) -> Iterable[str]:
     from mcp_workbench.cli.tokens import percent
 
     def card(number: str, text: str, kind: str = "") -> str:
         return f'<div class="card {kind}"><b>{number}</b><span>{text}</span></div>'
 
-    yield card(f"{report.flat:,}", f"tokens for {report.tools:,} tools as a flat list")
+    if report.tools:
+        yield card(f"{report.flat:,}", f"tokens for {report.tools:,} tool{'s' * (report.tools > 1)} as a flat list")
     yield card(f"{report.start:,}", "tokens that a conversation starts with here")
     if report.saved:
         yield card(percent(report.saved), "less to start with", "good")
     if report.unknown:
-        yield card(f"{len(report.unknown)}", "servers that nobody knows yet, not counted")
+        count = len(report.unknown)
+        yield card(f"{count}", f"server{'s' * (count > 1)} that nobody knows yet, not counted")
 
 
 def _bars(toolboxes: list[ToolboxCost]) -> Iterable[str]:
@@ -146,12 +155,13 @@ def _heads() -> str:
 def _rows(report: Report) -> Iterable[str]:
     from mcp_workbench.cli.tokens import FORMS
 
+    unknown = '<td class="none">?</td>' + "<td></td>" * (len(FORMS) + 2)
     for box in report.toolboxes:
         numbers = [box.cost.tools, box.cost.flat, *(box.cost.forms[form] for form in FORMS), box.opened.tokens]
-        yield f'<tr class="box"><td>{escape(box.name)}</td>{_numbers(numbers)}</tr>\n'
+        known = any(server.cost for server in box.servers)
+        yield f'<tr class="box"><td>{escape(box.name)}</td>{_numbers(numbers) if known else unknown}</tr>\n'
         for server in box.servers:
             if server.cost is None:
-                unknown = '<td class="none">?</td>' + "<td></td>" * (len(FORMS) + 2)
                 yield f"<tr><td>{escape(server.name)}</td>{unknown}</tr>\n"
             else:
                 numbers = [server.cost.tools, server.cost.flat, *(server.cost.forms[form] for form in FORMS)]
