@@ -2,21 +2,18 @@
 
 Owns the file formats. Refuses to measure anything. Files: `*_tools.jsonl.gz` with one tool a line (`id`, `server`,
 `name`, `description`, `inputSchema`), `livemcp_queries.jsonl` with one need a line (`set`, `text`, `gold`), and
-`tokenizer/`, the ranks of o200k_base under the name that tiktoken gives them.
+`tokenizer/`, whose one file has the ranks of o200k_base.
 """
 
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from bench.context.tokenizer import Tokenizer
 from mcp_workbench.economy.index import Entry
 from mcp_workbench.economy.ladder import tokens
 from mcp_workbench.economy.tool import Tool
@@ -74,12 +71,8 @@ def needs(folder: Path, name: str) -> list[Need]:
 
 
 def counter(folder: Path) -> tuple[str, Count]:
-    """How tokens are counted: by the tokenizer in the folder where tiktoken is installed, else four bytes each.
-
-    tiktoken would download ranks that it does not find; a benchmark has no business on the network."""
-    ranks = folder / "tokenizer"
-    if not ranks.is_dir() or find_spec("tiktoken") is None:
-        return "bytes/4", tokens
-    os.environ["TIKTOKEN_CACHE_DIR"] = str(ranks)
-    encoding: Any = import_module("tiktoken").get_encoding("o200k_base")
-    return "o200k_base", lambda text: len(encoding.encode(text, disallowed_special=()))
+    """How tokens are counted: by the ranks in the folder, else four bytes each."""
+    ranks = sorted((folder / "tokenizer").glob("*"))
+    if not ranks:
+        return "bytes / 4: the folder has no tokenizer", tokens
+    return "o200k_base", Tokenizer.read(ranks[0]).count

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
 
 from bench.context.__main__ import BEGIN, END, Row, main, with_section
-from bench.context.data import Listed, Need, catalogue, needs
+from bench.context.data import Listed, Need, catalogue, counter, needs
 from bench.context.finding import reach, share
 from bench.context.opening import open_each
 from mcp_workbench.economy.index import Index
@@ -87,6 +88,24 @@ def test_the_command_writes_its_section(folder: Path, capsys: pytest.CaptureFixt
     main([str(folder), "--write", str(target)])
     assert "right tool in front of the agent" in capsys.readouterr().out
     assert "| step needs: first of 3 | 50.0 % |" in target.read_text()
+
+
+RANKS = ["a", "b", "c", " ", "ab", " a", " ab", "abc"]
+
+
+def test_tokens_are_put_together_by_rank_and_not_across_words(folder: Path) -> None:
+    (folder / "tokenizer").mkdir()
+    lines = [f"{b64encode(token.encode()).decode()} {rank}" for rank, token in enumerate(RANKS)]
+    (folder / "tokenizer" / "ranks").write_text("\n".join(lines))
+    name, count = counter(folder)
+    assert name == "o200k_base"
+    assert [count(text) for text in ("", "abc", "ab ab", "ab  ab", "bca", "ba")] == [0, 1, 2, 3, 3, 2]
+
+
+def test_a_folder_without_a_tokenizer_is_counted_in_bytes(folder: Path) -> None:
+    name, count = counter(folder)
+    assert name.startswith("bytes / 4")
+    assert count("12345678") == 2
 
 
 def test_a_folder_without_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,8 @@ _STYLE = """
 body { margin: 0 auto; max-width: 66rem; padding: 2rem 1.25rem 4rem; background: var(--back); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2.5rem 0 .75rem; }
-p, figcaption { color: var(--soft); margin: .25rem 0 0; } figcaption { margin-top: .75rem; } code { font-size: .95em; }
+p, figcaption { color: var(--soft); margin: .25rem 0 0; }
+figcaption { margin-top: .75rem; } .cards + p { margin-top: 1.25rem; } code { font-size: .95em; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: 1rem; margin-top: 1.5rem; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: .75rem; padding: 1rem 1.25rem; }
 .card b { display: block; font-size: 1.9rem; line-height: 1.2; font-variant-numeric: tabular-nums; }
