@@ -28,7 +28,6 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
         ({"id": 1, "result": {}}, "result", b"1"),
         ({"id": 1, "error": {}}, "error", b"1"),
         ({"id": None, "error": {}}, "error", b"null"),
-        ({}, "result", None),
     ],
 )
 def test_the_kind_is_seen_in_any_order(message: dict[str, Any], kind: str, id: bytes | None) -> None:
@@ -38,6 +37,13 @@ def test_the_kind_is_seen_in_any_order(message: dict[str, Any], kind: str, id: b
             carried = look_at(data)
             assert (carried.kind, carried.id) == (kind, id)
             assert heading(data) == (kind, id)
+
+
+@pytest.mark.parametrize(("text", "id"), [(b"{}", None), (b'{"id":7}', b"7"), (b'{"id":null,"params":{}}', None)])
+def test_what_is_neither_request_nor_answer_is_no_message(text: bytes, id: bytes | None) -> None:
+    with pytest.raises(Malformed) as caught:
+        look_at(text)
+    assert (caught.value.code, caught.value.id) == (messages.INVALID_REQUEST, id)
 
 
 def test_the_house_writes_what_is_recognised_without_reading_it_all() -> None:

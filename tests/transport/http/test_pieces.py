@@ -65,6 +65,9 @@ class Mirror:
     def admit(self, arrival: Arrival) -> Refusal | None:
         return Refusal(403, "no") if arrival.path == "/refused" else None
 
+    def is_still_admitted(self, arrival: Arrival) -> bool:
+        return True
+
     def serve(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
         told = {
             "method": arrival.method,
