@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.end_to_end.harness import Workbench, error_text, open_toolbox
 from tests.support.workbench import scripted_entry
 
 SECRET = "hunter2-is-my-very-secret-token"
 
 
+@pytest.mark.requirement("cli.serve")
 async def test_what_servers_write_on_stderr_is_in_the_log_when_it_is_asked_for(workbench: Workbench) -> None:
     box = {"server": scripted_entry("--stderr", "hello from the server")}
     for flags, shown in (((), False), (("--debug",), True)):
@@ -23,6 +26,7 @@ async def test_what_servers_write_on_stderr_is_in_the_log_when_it_is_asked_for(w
         assert ("[box/server] stderr: a line" in client.stderr) == shown
 
 
+@pytest.mark.requirement("cli.serve")
 async def test_a_log_file_takes_everything_as_text_or_as_json_lines(workbench: Workbench) -> None:
     box = {"server": scripted_entry()}
     for format in ("text", "json"):
@@ -40,6 +44,7 @@ async def test_a_log_file_takes_everything_as_text_or_as_json_lines(workbench: W
             assert any(entry["level"] == "warning" and "last words" in entry["message"] for entry in entries)
 
 
+@pytest.mark.requirement("config.secrets")
 async def test_secrets_of_the_configuration_are_neither_logged_nor_quoted(workbench: Workbench) -> None:
     """The server prints what it was given, as careless servers do; nobody else should read it."""
     box = {"server": scripted_entry("--stderr", f"starting with {SECRET}", env={"API_TOKEN": SECRET})}

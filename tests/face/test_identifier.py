@@ -88,6 +88,7 @@ def test_arguments_mean_the_same_in_every_form(arguments: dict[str, Any]) -> Non
         assert json.loads(bytes(call.arguments)) == arguments
 
 
+@pytest.mark.requirement("proxy.identity")
 @pytest.mark.parametrize(
     ("given", "named"),
     [

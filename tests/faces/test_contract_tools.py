@@ -67,7 +67,7 @@ async def test_a_result_is_the_same_as_without_us(bench: Bench, face: str, era: 
                 assert through == direct
 
 
-@pytest.mark.requirement("faithful.definitions")
+@pytest.mark.requirement("faithful.definitions", "extensions.apps")
 @every_face
 @every_client
 @every_server

@@ -128,6 +128,7 @@ def _as_nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
+@pytest.mark.requirement("errors.config")
 def test_no_server_is_started_for_a_file_that_is_half_right(tmp_path: Path) -> None:
     path, trace = tmp_path / "config.json", tmp_path / "started"
     good = {"command": "/bin/sh", "args": ["-c", f"touch {trace}"]}

@@ -36,6 +36,7 @@ NOISE = {
 }
 
 
+@pytest.mark.requirement("servers.noise")
 @pytest.mark.parametrize("era", ERAS)
 async def test_noise_is_skipped_counted_and_logged_at_a_limited_rate(faults: Faults, era: str) -> None:
     async with faults.serving({"bad": bad_entry()}, era=era) as stage:

@@ -11,6 +11,8 @@ import json
 import sys
 from typing import Any
 
+import pytest
+
 from tests.faults.http_wire import Wire, written
 from tests.faults.stage import Faults, Stage, bad_entry
 from tests.support.client import Json
@@ -47,6 +49,7 @@ def lasting(found: Any) -> Any:
     return found
 
 
+@pytest.mark.requirement("status.truth")
 async def test_the_three_places_agree_and_are_right_while_things_go_wrong(faults: Faults) -> None:
     servers = {"bad": bad_entry(), "unused": bad_entry(name="unused")}
     async with faults.serving_http(servers, era="modern") as stage:

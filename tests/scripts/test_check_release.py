@@ -79,6 +79,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path / "checkout")
 
 
+@pytest.mark.requirement("project.release")
 def test_an_annotated_tag_on_the_tip_of_main_may_be_released(checkout: Checkout) -> None:
     checkout.tag("v0.2.0")
     assert checkout.check("v0.2.0") == (0, "v0.2.0 may be released.\n")
@@ -99,6 +100,7 @@ def test_a_tag_that_does_not_exist_is_refused(checkout: Checkout) -> None:
     assert checkout.check("v0.2.0") == (1, "refused: there is no tag `v0.2.0`\n")
 
 
+@pytest.mark.requirement("project.release")
 def test_a_lightweight_tag_is_refused(checkout: Checkout) -> None:
     checkout.git("tag", "v0.2.0")
     status, said = checkout.check("v0.2.0")
@@ -132,6 +134,7 @@ def test_a_tag_on_a_feature_branch_is_refused(checkout: Checkout) -> None:
     assert "merge, then tag" in said
 
 
+@pytest.mark.requirement("project.release")
 def test_a_tag_that_main_has_left_behind_is_refused(checkout: Checkout) -> None:
     checkout.tag("v0.2.0")
     checkout.commit("fix: one more thing")
