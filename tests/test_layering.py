@@ -33,7 +33,10 @@ DOORS: dict[str, tuple[set[str], str]] = {
         {"errors", "config", "jsonrpc", "printable"},
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
     ),
-    "transport": ({"errors", "jsonrpc"}, "how messages travel, not what they mean; callers hand it values"),
+    "transport": (
+        {"errors", "jsonrpc", "printable"},
+        "how messages travel, not what they mean; callers hand it values, and last words are quoted plain",
+    ),
     "protocol": ({"errors", "jsonrpc"}, "the two eras of MCP, whoever is behind and however it is reached"),
     "catalog": (
         {"errors", "nearest", "config", "jsonrpc", "protocol", "economy"},

@@ -79,6 +79,17 @@ async def test_the_three_places_agree_and_are_right_while_things_go_wrong(faults
         assert again["bytesSent"] > down["bytesSent"] and again["bytesReceived"] > down["bytesReceived"]
 
 
+async def test_who_waits_for_a_server_to_start_is_counted(faults: Faults) -> None:
+    async with faults.serving({"slow": {"command": "sleep", "args": ["600"], "startupTimeout": 2}}) as stage:
+        calls = [await stage.start("slow", "echo") for _ in range(3)]
+        while (found := await stage.server_status("slow"))["waitingForStart"] != 3:
+            await asyncio.sleep(0.01)
+        assert (found["state"], found["callsInFlight"]) == ("starting", 0)
+        for call in calls:
+            assert "did not answer the handshake" in (await call.result())["content"][0]["text"]
+        assert (await stage.server_status("slow"))["waitingForStart"] == 0
+
+
 async def test_a_server_that_cannot_be_started_is_told_as_it_is(faults: Faults) -> None:
     async with faults.serving({"lost": {"command": "/does/not/exist"}}) as stage:
         assert "does not exist" in await stage.failure("lost", "echo")

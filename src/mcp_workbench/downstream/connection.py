@@ -72,6 +72,8 @@ class Connection:
         # Blacks out secrets in what is told of the server.
         self.conceal: Callable[[str], str] = str
         self.starts = 0
+        # How many wait for it to start.
+        self.waiting = 0
         self.started_at = 0.0
         self.start_seconds = 0.0
         self._catalog = catalog
@@ -121,6 +123,15 @@ class Connection:
 
         `asked`: somebody asked for this very server, so one that was given up gets another chance.
         """
+        if self.state is State.READY:
+            return
+        self.waiting += 1
+        try:
+            await self._become_ready(asked)
+        finally:
+            self.waiting -= 1
+
+    async def _become_ready(self, asked: bool) -> None:
         while self.state is not State.READY:
             if self.state is State.STARTING:
                 await asyncio.shield(self._ready)

@@ -40,6 +40,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "lastError": None if error is None else error.message,
         # Whether an error is of now or of last week is what one wants to know first.
         "lastErrorSecondsAgo": None if error is None else round(now - connection.last_error_at, 3),
+        "waitingForStart": connection.waiting,
         "callsInFlight": traffic.call_count,
         "bytesReceived": received,
         "bytesSent": sent,
@@ -61,6 +62,7 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
         "failures": 0,
         "lastError": None,
         "lastErrorSecondsAgo": None,
+        "waitingForStart": 0,
         "callsInFlight": 0,
         "bytesReceived": 0,
         "bytesSent": 0,

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from mcp_workbench.printable import plain
+
 MOST_LINES: Final = 100
 LONGEST_LINE: Final = 1000
 
@@ -47,7 +49,8 @@ class StderrRing:
         lines = [*self._lines]
         if self._rest.strip():
             lines.append(_text(self._rest))
-        return [self.conceal(line) for line in lines[max(0, len(lines) - count) :]]
+        # Made plain first: a secret with a colour in the middle would not be recognised.
+        return [self.conceal(plain(line)) for line in lines[max(0, len(lines) - count) :]]
 
     def _add(self, line: bytes) -> None:
         text = _text(line)
