@@ -121,7 +121,7 @@ async def test_a_crash_loop_is_given_up_after_five_failures_until_somebody_asks(
         assert len(workbench.starts()) == 5
         assert all("cannot live" in text for text in texts)
         assert [("given up" in text) for text in texts] == [False] * 5 + [True] * 2
-        assert "open_toolbox" in texts[-1]
+        assert "open the toolbox `box`" in texts[-1]
         assert list(unavailable(await open_toolbox(client, "box"))) == ["server"]
         assert len(workbench.starts()) == 6
         needed.touch()

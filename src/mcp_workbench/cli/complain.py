@@ -10,8 +10,6 @@ import os
 import sys
 from typing import Final
 
-from mcp_workbench.printable import visible
-
 # Exit statuses; docs/cli.md explains them.
 FAILED: Final = 1
 USAGE: Final = 2
@@ -23,16 +21,23 @@ _COLOURS: Final = {"error": "1;31", "warning": "1;33", "hint": "1;36", "note": "
 
 def complain(message: str, hint: str | None = None, *, status: int = USAGE) -> int:
     """Say what is wrong and what to do about it; the exit status."""
-    text = f"{_label('error')} {visible(message)}"
+    text = f"{_label('error')} {_visible(message)}"
     if hint:
-        text += f"\n\n{_label('hint')} {visible(hint)}"
+        text += f"\n\n{_label('hint')} {_visible(hint)}"
     print(text, file=sys.stderr)
     return status
 
 
 def remark(label: str, message: str) -> None:
     """A `warning`, `note` or `hint` that does not end anything."""
-    print(f"{_label(label)} {visible(message)}", file=sys.stderr)
+    print(f"{_label(label)} {_visible(message)}", file=sys.stderr)
+
+
+def _visible(text: str) -> str:
+    # Imported when something is said: a start that goes well says nothing.
+    from mcp_workbench.printable import visible
+
+    return visible(text)
 
 
 def _label(word: str) -> str:

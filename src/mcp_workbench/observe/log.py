@@ -11,7 +11,6 @@ import time
 from typing import Literal
 
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.printable import visible
 
 Format = Literal["text", "json"]
 
@@ -27,7 +26,13 @@ class _TextFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible(self._redactor.text(super().format(record)))
+        line = self._redactor.text(super().format(record))
+        if line.isprintable():
+            return line
+        # Imported with the first line that needs it: a start that goes well does not.
+        from mcp_workbench.printable import visible
+
+        return visible(line)
 
 
 class _JsonFormatter(logging.Formatter):

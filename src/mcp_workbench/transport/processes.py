@@ -19,15 +19,18 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
-from mcp_workbench.transport.brands import IS_LINUX, Brand
+if TYPE_CHECKING:
+    from mcp_workbench.transport.brands import Brand
 
 # The configurations that the workbenches above a process serve: one that is among them would start itself for ever.
 WITHIN: Final = "MCP_WORKBENCH_WITHIN"
 MARK: Final = "MCP_WORKBENCH_PROCESS"
 # How long a killed process may take to be gone.
 STRAYS_SECONDS: Final = 1.0
+IS_LINUX: Final = sys.platform.startswith("linux")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 # Generations of processes that are looked for at the very end.
 DEEPEST_FAMILY: Final = 20
@@ -65,12 +68,18 @@ class ProcessTable:
 
     def __init__(self) -> None:
         self._instance = f"{os.getpid()}-{os.urandom(8).hex()}"
-        self._brand = Brand()
         self._started = 0
         self.is_prepared = False
         self._foreign: frozenset[int] = frozenset()
         self._guardian: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
+
+    @cached_property
+    def _brand(self) -> Brand:
+        # Imported with the first server: starting up does not need it.
+        from mcp_workbench.transport.brands import Brand
+
+        return Brand()
 
     def prepare(self) -> None:
         """Done once, before the first server starts: nothing of this belongs on the start-up path."""
