@@ -13,38 +13,46 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.downstream.lifecycle import MOST_CRASHES
-from tests.faults.stage import Faults, bad_entry, error_text
+from tests.faults.stage import Faults, Stage, bad_entry, error_text
 from tests.faults.vitals import processor_seconds
 from tests.support.client import Json
 
 
-@pytest.mark.parametrize("status", [0, 1])
-async def test_a_crash_loop_is_given_up_costs_nothing_and_ends_when_the_cause_is_mended(
-    faults: Faults, status: int
-) -> None:
-    path = faults.write_faults({"start": {"exit": status, "stderr": "no licence\n"}})
-    async with faults.serving({"bad": bad_entry("--faults", path)}) as stage:
-        texts = [await stage.failure("bad", "count") for _ in range(MOST_CRASHES + 3)]
-        assert all(f"exited with status {status}" in text and "no licence" in text for text in texts)
-        assert ["given up after 5 failures" in text for text in texts] == [False] * MOST_CRASHES + [True] * 3
-        assert "or open the toolbox `box` to try at once" in texts[-1]
-        found = await stage.server_status()
-        assert (found["state"], found["starts"], found["failures"]) == ("failed", MOST_CRASHES, MOST_CRASHES)
-        assert f"status {status}" in found["lastError"]
-        # A hundred calls to a server that was given up start nothing and take next to nothing.
+async def test_a_crash_loop_is_given_up_costs_nothing_and_ends_when_the_cause_is_mended(faults: Faults) -> None:
+    """Also one that exits with 0, which is no more useful."""
+    servers = {}
+    for status in (0, 1):
+        path = faults.write_faults({"start": {"exit": status, "stderr": "no licence\n"}}, f"faults-{status}")
+        servers[f"exits {status}"] = bad_entry("--faults", path, name=f"exits-{status}")
+    async with faults.serving(servers) as stage:
+        await asyncio.gather(*(_given_up(stage, f"exits {status}", status) for status in (0, 1)))
+        # A hundred calls to servers that were given up start nothing and take next to nothing.
         began = processor_seconds(stage.pid)
-        for call in [await stage.start("bad", "count") for _ in range(100)]:
+        for call in [await stage.start(server, "count") for server in servers for _ in range(50)]:
             assert "given up" in error_text(await call.result())
         assert processor_seconds(stage.pid) - began < 1.0
-        assert (await stage.server_status())["starts"] == MOST_CRASHES
+        for server in servers:
+            assert (await stage.server_status(server))["starts"] == MOST_CRASHES
         began = processor_seconds(stage.pid)
         await asyncio.sleep(1)
         assert processor_seconds(stage.pid) - began < 0.1, "nobody tries in the background"
         await stage.others_work()
-        faults.write_faults({})
+        for status in (0, 1):
+            faults.write_faults({}, f"faults-{status}")
         assert await stage.unavailable() == {}
-        assert await stage.value("bad", "count") == {"count": 1}
-        assert (await stage.server_status())["state"] == "ready"
+        for server in servers:
+            assert await stage.value(server, "count") == {"count": 1}
+            assert (await stage.server_status(server))["state"] == "ready"
+
+
+async def _given_up(stage: Stage, server: str, status: int) -> None:
+    texts = [await stage.failure(server, "count") for _ in range(MOST_CRASHES + 3)]
+    assert all(f"exited with status {status}" in text and "no licence" in text for text in texts)
+    assert ["given up after 5 failures" in text for text in texts] == [False] * MOST_CRASHES + [True] * 3
+    assert "or open the toolbox `box` to try at once" in texts[-1]
+    found = await stage.server_status(server)
+    assert (found["state"], found["starts"], found["failures"]) == ("failed", MOST_CRASHES, MOST_CRASHES)
+    assert f"status {status}" in found["lastError"]
 
 
 def _nothing(path: Path) -> str:

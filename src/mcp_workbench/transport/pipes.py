@@ -145,10 +145,12 @@ class PipeReader:
                 keep_some()
         else:
             self._in_a_row += len(data)
+            if self._in_a_row > KEPT_BYTES:
+                # Now, and again with the next megabytes: which read is the last of a message cannot be told.
+                give_back_soon(self._loop)
+                self._in_a_row = 0
             if len(data) < SMALL_READ:
                 self._size = SMALL_READ
-                if self._in_a_row > KEPT_BYTES:
-                    give_back_soon(self._loop)
                 self._in_a_row = 0
         self._batch.run(self._on_data, data)
 
