@@ -320,3 +320,23 @@ async def test_an_error_while_handling_data_does_not_hold_back_later_writes() ->
     reader.close()
     os.close(write_end)
     await pipe.close()
+
+
+async def test_what_a_large_message_took_is_given_back_however_its_last_read_was_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A message that ends with a full read is not followed by a small one until its peer says something again."""
+    asked: list[int] = []
+    pipe = Pipe(reading=False)
+    monkeypatch.setattr(pipes, "give_back_soon", lambda loop: asked.append(len(pipe.received)))
+    pipes.widen(pipe.read_end)
+    os.set_blocking(pipe.write_end, False)
+    reader = pipe.start_reading()
+    sent = 0
+    while sent < 2 * pipes.KEPT_BYTES:
+        # As many bytes as one read takes, so that no read is small.
+        sent += os.write(pipe.write_end, b"x" * (LARGE_READ if reader._size == LARGE_READ else SMALL_READ))
+        await pipe.wait_received(sent)
+    assert asked
+    assert sent - asked[-1] <= pipes.KEPT_BYTES + LARGE_READ
+    await pipe.close()
