@@ -11,6 +11,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.transport import pipes
+from mcp_workbench.transport.memory import KEPT_BYTES
 from mcp_workbench.transport.pipes import LARGE_READ, MOST_BUFFERS, SMALL_READ, Batch, PipeReader, PipeWriter
 from tests.support.processes import open_descriptors
 
@@ -333,10 +334,10 @@ async def test_what_a_large_message_took_is_given_back_however_its_last_read_was
     os.set_blocking(pipe.write_end, False)
     reader = pipe.start_reading()
     sent = 0
-    while sent < 2 * pipes.KEPT_BYTES:
+    while sent < 2 * KEPT_BYTES:
         # As many bytes as one read takes, so that no read is small.
         sent += os.write(pipe.write_end, b"x" * (LARGE_READ if reader._size == LARGE_READ else SMALL_READ))
         await pipe.wait_received(sent)
     assert asked
-    assert sent - asked[-1] <= pipes.KEPT_BYTES + LARGE_READ
+    assert sent - asked[-1] <= KEPT_BYTES + LARGE_READ
     await pipe.close()
