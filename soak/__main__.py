@@ -62,9 +62,10 @@ async def _run(record: Record, folder: Path, docs: Path) -> None:
 
     def asked_to_end() -> None:
         run.end()
-        # The next one ends us as it ends everybody.
+        # The next one ends us at once; the report is written even then.
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+            signal.signal(number, signal.default_int_handler)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked_to_end)
