@@ -53,7 +53,7 @@ def introduced(boxes: Sequence[Box], room: int) -> str:
 def _attempts(boxes: Sequence[Box]) -> Iterable[str]:
     for longest, words in ((400, 8), (160, 8)):
         yield "Toolboxes:\n" + "\n".join(_line(box, longest, words) + _served(box) for box in boxes)
-    for longest, words in ((160, 8), (100, 6), (60, 5), (40, 3), (0, 4)):
+    for longest, words in ((160, 8), (100, 6), (60, 5), (40, 3), (0, 4), (0, 3), (0, 2), (0, 0)):
         yield "Toolboxes:\n" + "\n".join(_line(box, longest, words) for box in boxes)
     yield "Toolboxes: " + ", ".join(f"{box.name}{_counted(box)}" for box in boxes)
     yield names(boxes)
