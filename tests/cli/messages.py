@@ -50,13 +50,14 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "_complain": (3, "message", "{}"),
 }
 # Functions that return a text.
-MAKERS = ("describe_exit", "_unknown", "_thorough")
+MAKERS = ("describe_exit", "_unknown", "_thorough", "missing")
 
 # Texts that are put together from parts; a test of its own brings each of them out.
 COMPOSED = (
     "… `…` does not exist…; did you mean …?",
     "… `…` does not exist…; there are …",
     "… `…` does not exist…; there are none",
+    "Not all servers are known yet: open_toolbox with `query` asks them",
 )
 
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.face.finding import missing
 from mcp_workbench.face.wording import no_such
 from tests.cli.messages import COMPOSED, error_texts, spelled
 
@@ -44,6 +48,13 @@ def test_every_documented_text_exists() -> None:
 def test_texts_that_are_put_together_read_as_documented(name: str, known: list[str], expected: str) -> None:
     pattern = re.escape(expected).replace("…", ".*")
     assert re.fullmatch(pattern, no_such("toolbox", name, known, " here"))
+
+
+def test_a_tool_that_may_be_on_a_server_that_nobody_knows_is_said_to_be_missing_for_now() -> None:
+    server = ServerConfig(name="server", command="x")
+    box = ToolboxConfig(name="box", description="A box.", servers={"server": server})
+    catalog = Catalog(WorkbenchConfig(path="config", toolboxes={"box": box}), ManifestStore(lambda: None))
+    assert missing(catalog, "box/other/tool", None).splitlines()[-1] == COMPOSED[-1]
 
 
 def test_texts_are_found_however_they_are_written() -> None:
