@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcp_workbench.transport.http.parameters import HeaderParameters
 from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.statuses import STATUS_OF_CODE
 from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import legacy, modern, modern_headers, written
@@ -73,13 +76,18 @@ async def test_a_disconnect_cancels() -> None:
         house.last.answer(b"9", {})
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        *((-32700, 400), (-32600, 400), (-32602, 400), (-32020, 400), (-32021, 400), (-32022, 400), (-32601, 404)),
-        *((-32603, 200), (-32002, 200), (7, 200)),
-    ],
-)
+def documented_statuses() -> list[tuple[int, int]]:
+    document = (Path(__file__).parents[4] / "docs" / "eras.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(-\d+)` \| (\d{3}) \|", document, flags=re.MULTILINE)
+    return [(int(code), int(status)) for code, status in rows]
+
+
+def test_every_code_with_a_status_of_its_own_is_documented() -> None:
+    told = dict(documented_statuses())
+    assert {code: told.get(code) for code in STATUS_OF_CODE} == STATUS_OF_CODE
+
+
+@pytest.mark.parametrize(("code", "status"), [*documented_statuses(), (-32002, 200), (7, 200)])
 async def test_the_status_follows_the_code_of_the_error(code: int, status: int) -> None:
     async with echoing() as house:
         body = modern("refuse", {"error": {"code": code, "message": "no"}})
