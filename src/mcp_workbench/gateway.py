@@ -126,7 +126,8 @@ class Gateway:
                 self._beacon.put_out()
             if self._http is not None:
                 await self._http.close()
-            self.processes.kill_strays()
+            # There should be nothing left but strays; if there is, it does not stay.
+            self.processes.kill_all()
             self.processes.close()
         if failure is not None:
             raise failure

@@ -141,19 +141,19 @@ class Router:
                     self._send(call, decision, connection)
                 else:
                     call.entry, call.decision = decision.entry, decision
-                    call.task = self._start_for(call, self._forward_when_ready(call, decision, connection))
+                    call.task = self.start_for(call, self._forward_when_ready(call, decision, connection))
             case Answer():
                 call.finish_result(decision.result)
             case Reject():
                 call.finish_error(decision.code, decision.message, decision.data)
             case Open():
-                call.task = self._start_for(call, self._open(call, decision))
+                call.task = self.start_for(call, self._open(call, decision))
             case Learn():
                 assert params is not None
                 call.entry, call.item = decision.entry, decision.item
-                call.task = self._start_for(call, self._learn_and_call(call, decision, params))
+                call.task = self.start_for(call, self._learn_and_call(call, decision, params))
 
-    def _start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""
         task = self.start_task(self._ending_in_an_answer(call, work))
         # A call that is given up before the first step of its task leaves `work` behind.
@@ -211,12 +211,12 @@ class Router:
         if connection.state is State.READY:
             self._send(call, decision, connection)
         else:
-            call.task = self.start_task(self._forward_when_ready(call, decision, connection))
+            call.task = self.start_for(call, self._forward_when_ready(call, decision, connection))
 
     def send_after_listing(self, call: RoutedCall) -> None:
         """The same request once more, when the server has said anew what it offers: its headers depend on that."""
         assert call.decision is not None
-        call.task = self._start_for(call, self._list_and_send(call, call.decision))
+        call.task = self.start_for(call, self._list_and_send(call, call.decision))
 
     async def _list_and_send(self, call: RoutedCall, decision: Forward) -> None:
         connection = self.connection(decision.entry, call)
@@ -338,7 +338,7 @@ class Router:
         if not unheard:
             answer()
             return
-        call.task = self.start_task(self._list_when_known(call, unheard, answer))
+        call.task = self.start_for(call, self._list_when_known(call, unheard, answer))
 
     async def _list_when_known(self, call: RoutedCall, unheard: list[ServerEntry], answer: Callable[[], None]) -> None:
         for entry in unheard:

@@ -51,6 +51,23 @@ async def test_a_server_that_dies_right_after_its_handshake_is_never_ready_with_
         assert house.connection.starts == 2
 
 
+async def test_the_end_waits_for_what_a_crashed_life_still_clears_up() -> None:
+    async with House() as house:
+        await house.connection.ensure_ready()
+        house.may_stop.clear()
+        house.links[0].die()
+        house.connection.policy.forgive()
+        await house.connection.ensure_ready(asked=True)
+        assert len(house.links) == 2
+        house.connection.retire(DownstreamError("the end"))
+        ending = asyncio.create_task(house.connection.wait_stopped())
+        await asyncio.gather(*(link.stopping.wait() for link in house.links))
+        assert house.connection.is_running and not ending.done()
+        house.may_stop.set()
+        await ending
+        assert all(link.stopped for link in house.links) and not house.connection.is_running
+
+
 async def test_somebody_who_gives_up_waiting_does_not_stop_the_start() -> None:
     async with House() as house:
         waiting = asyncio.create_task(house.connection.ensure_ready())

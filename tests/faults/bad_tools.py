@@ -76,6 +76,13 @@ def crash(call: Call) -> None:
     os._exit(call.arguments.get("status", 3))
 
 
+def mute(call: Call) -> None:
+    """Close stdout, and stay, whatever one is told."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.close(1)
+    threading.Event().wait()
+
+
 def hang(call: Call) -> None:
     """Never answered; other calls are."""
 
@@ -182,6 +189,7 @@ TOOLS: dict[str, Callable[[Call], None]] = {
             count,
             pid,
             crash,
+            mute,
             hang,
             deaf,
             late,

@@ -66,6 +66,18 @@ async def test_everything_that_servers_started_ends_with_us(faults: Faults, end:
         await gone(family, KILLED if end == "SIGKILL" else CLOSING)
 
 
+async def test_a_crashed_server_that_ignores_its_end_is_gone_when_we_are(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry()}) as stage:
+        first = (await stage.value("bad", "pid"))["pid"]
+        assert "closed its output" in await stage.failure("bad", "mute")
+        # The next life has begun while the first one is still being ended.
+        second = (await stage.value("bad", "pid"))["pid"]
+        assert first != second and alive(first)
+        stage.is_over = True
+        stage.process.close_stdin()
+        await gone({"first": first, "second": second}, CLOSING)
+
+
 @pytest.mark.parametrize("how", ["killed", "idle"])
 async def test_everything_a_server_started_ends_with_it(faults: Faults, how: str) -> None:
     settings: dict[str, Any] = {"idleTimeout": 0.5} if how == "idle" else {}

@@ -92,7 +92,9 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         # What the owner task is woken up for.
         self._wake = asyncio.Event()
-        self._is_retired = False
+        # The owner tasks of all lives that have not ended: one, unless a crashed life still clears up.
+        self._lives: set[asyncio.Task[None]] = set()
+        self._retired: DownstreamError | None = None
         self._must_list = False
         self._relist_timer: asyncio.TimerHandle | None = None
         self._relist_latest = 0.0
@@ -134,9 +136,9 @@ class Connection:
     async def _become_ready(self, asked: bool) -> None:
         while self.state is not State.READY:
             if self.state is State.STARTING:
+                # Looked at again: it may have died since it was ready.
                 await asyncio.shield(self._ready)
-                return
-            if self.state is State.STOPPING:
+            elif self.state is State.STOPPING:
                 assert self._task is not None
                 await asyncio.wait({self._task})
             elif self.state in (State.BACKOFF, State.FAILED) and await self._must_wait(asked):
@@ -177,20 +179,25 @@ class Connection:
         if self.state in (State.STARTING, State.READY) and self._task is not None:
             self._task.cancel()
 
-    def retire(self) -> None:
+    def retire(self, why: DownstreamError) -> None:
         """End the server for good: whoever asks for it from now on is refused."""
-        self._is_retired = True
+        self._retired = why
         self.request_stop()
 
     @property
     def is_running(self) -> bool:
-        """Whether there is something left of the server."""
-        return self._task is not None and not self._task.done()
+        """Whether there is something left of the server, of earlier lives too."""
+        return bool(self._lives)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody calls, waits, watches, or has left it something to do."""
+        return not self.waiting and not self._is_needed() and self.state is not State.STARTING
 
     async def wait_stopped(self) -> None:
-        """Return when nothing is left of the server."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
+        """Return when nothing is left of the server: after a crash, what the crashed one left may be ending yet."""
+        if self._lives:
+            await asyncio.wait(self._lives)
 
     async def _must_wait(self, asked: bool) -> bool:
         """After a failure: refuse, or wait as long as the policy wants. True when there was something to wait for."""
@@ -214,8 +221,8 @@ class Connection:
     # ── the owner task ──
 
     def _start(self) -> None:
-        if self._is_retired:
-            raise DownstreamError("the workbench is shutting down")
+        if self._retired is not None:
+            raise self._retired
         self._move(Event.START)
         self._ready = self._quiet_future()
         self._listed = self._quiet_future()
@@ -224,9 +231,11 @@ class Connection:
         self.starts += 1
         life = self._run()
         self._task = self._start_task(life)
+        self._lives.add(self._task)
         self._task.add_done_callback(lambda task: self._on_task_done(task, life))
 
     def _on_task_done(self, task: asyncio.Task[None], life: Coroutine[None, None, None]) -> None:
+        self._lives.discard(task)
         if task is self._task and self.state is State.STARTING:
             # Cancelled before its first step: nothing was started, and nothing of `_run` was run.
             life.close()

@@ -17,7 +17,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder, decode
 
 from mcp_workbench.downstream.traffic import Traffic
-from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 from mcp_workbench.protocol.logging_levels import is_at_least
 
@@ -90,7 +90,8 @@ class Watch:
         if len(self._subscribers) >= MOST_RESOURCES:
             raise WorkbenchError(f"more than {MOST_RESOURCES} resources of one server are watched")
         traffic = self._traffic
-        assert traffic is not None and traffic.profile is not None
+        if traffic is None or traffic.profile is None:
+            raise DownstreamError("the server stopped before it could be asked", hint="try again")
         if traffic.profile.era == "legacy":
             await traffic.ask_within(self._timeout, "resources/subscribe", encode({"uri": uri}))
             self._subscribers.setdefault(uri, []).append(subscriber)

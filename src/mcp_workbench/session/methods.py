@@ -130,7 +130,7 @@ def _subscribe_now(session: Session, call: ClientCall, params: Params) -> None:
     call.entry, uri = found
     session.watched[uri] = call.entry
     subscribe = partial(session.router.subscribe, call, uri, call.entry, session)
-    call.task = session.router.start_task(_answer(call, subscribe))
+    call.task = session.router.start_for(call, _answer(call, subscribe))
 
 
 def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
@@ -141,7 +141,7 @@ def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
     call.entry, uri = found
     session.watched.pop(uri, None)
     unsubscribe = partial(session.router.unsubscribe, call, uri, call.entry, session)
-    call.task = session.router.start_task(_answer(call, unsubscribe))
+    call.task = session.router.start_for(call, _answer(call, unsubscribe))
 
 
 async def _answer(call: ClientCall, work: Callable[[], Awaitable[None]]) -> None:
