@@ -173,7 +173,9 @@ class ProcessTable:
         guardian.kill()
         if guardian.stdin:
             guardian.stdin.close()
-        guardian.wait()
+        # It was killed; what is left is to collect it.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            guardian.wait(STRAYS_SECONDS)
 
     def _start_guardian(self) -> None:
         if sys.platform == "win32":

@@ -46,6 +46,9 @@ MOST_HEADS: Final = 256
 MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
 # `DELETE` is a courtesy; the server forgets the session by itself as well.
 GOODBYE_SECONDS: Final = 1.0
+# A notification is answered at once, or nobody reads it.
+TELL_SECONDS: Final = 10.0
+STOP_SECONDS: Final = 5.0
 # How long calls wait for the stream on which a legacy server speaks unasked: one round trip, unless the server sends
 # the head of that response only with its first event.
 LISTEN_FIRST_SECONDS: Final = 0.5
@@ -53,6 +56,7 @@ LISTEN_FIRST_SECONDS: Final = 0.5
 FORGOTTEN_GRACE: Final = 1.0
 # Requests that stay open for as long as they like, and so do not count as under way.
 _ENDLESS: Final = "subscriptions/listen"
+DOES_NOT_READ: Final = "the server does not read its requests"
 _JSON_HEADERS: Final = {"content-type": words.JSON, "accept": words.ACCEPT_BOTH}
 
 
@@ -142,7 +146,8 @@ class HttpLink:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            # They have nothing to wait for but themselves; a defect of ours must not hold up the end all the same.
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
         if self._old is not None:
             await self._old.stop()
         if self.session_id is not None and not self._is_forgotten:
@@ -220,7 +225,7 @@ class HttpLink:
 
     def _take(self, carried: Carried, body: bytes) -> None:
         if self._held is not None:
-            self._held.append((carried, body))
+            self._hold(self._held, carried, body)
         elif carried.kind == "request":
             self._request(carried, body)
         elif carried.cancels is not None:
@@ -233,6 +238,23 @@ class HttpLink:
         else:
             self._start(self._tell(carried, body))
 
+    def _hold(self, held: list[tuple[Carried, bytes]], carried: Carried, body: bytes) -> None:
+        cancelled = carried.cancels
+        if cancelled is not None:
+            # What the server has never seen is not sent for nothing, and not after its caller was told that it failed.
+            for number, (other, waiting) in enumerate(held):
+                if other.kind == "request" and other.id == cancelled:
+                    self.unsent_bytes -= len(waiting)
+                    del held[number]
+                    return
+        self.unsent_bytes += len(body)
+        if self.unsent_bytes <= MOST_UNSENT_BYTES:
+            held.append((carried, body))
+            return
+        self.unsent_bytes -= len(body)
+        if carried.kind == "request" and carried.id is not None:
+            self._loop.call_soon(self._receiver.on_request_failed, carried.id, DownstreamError(DOES_NOT_READ))
+
     def _request(self, carried: Carried, body: bytes) -> None:
         assert carried.id is not None
         if self.transport == "sse" and not self.is_old:
@@ -242,6 +264,7 @@ class HttpLink:
                 self._loop.call_soon(self._receiver.on_message, answer)
                 return
             self._held = [(carried, body)]
+            self.unsent_bytes += len(body)
             self._start(self._open_old())
             return
         self._is_modern = carried.version is not None
@@ -252,7 +275,7 @@ class HttpLink:
         self.unsent_bytes += len(post.body)
         if self.unsent_bytes > MOST_UNSENT_BYTES:
             post.sent()
-            self._loop.call_soon(self._fail, post, DownstreamError("the server does not read its requests"))
+            self._loop.call_soon(self._fail, post, DownstreamError(DOES_NOT_READ))
         elif self._running >= MOST_POSTS and post.method != _ENDLESS:
             self._waiting.append(post)
         else:
@@ -349,15 +372,11 @@ class HttpLink:
             # Closing the connection is how a modern server hears of it.
             post.cancel()
         elif post is not None:
-            self._start(self._tell_cancelled(post, carried, body))
-
-    async def _tell_cancelled(self, post: Post, carried: Carried, body: bytes) -> None:
-        try:
-            await self._tell(carried, body)
-        finally:
-            # Nobody waits for the answer any more, and a server that obeys sends none.
+            # Nobody waits for the answer any more, and a server that obeys sends none. A disconnect means nothing in
+            # this era, so it is told; and its place is free at once, whether it hears or not.
             self._posts.pop(post.id, None)
             post.cancel()
+            self._start(self._tell(carried, body))
 
     async def _tell_initialized(self, carried: Carried, body: bytes) -> None:
         try:
@@ -371,9 +390,11 @@ class HttpLink:
             self._release()
 
     async def _tell(self, carried: Carried, body: bytes) -> None:
-        """A notification, or the answer to a question: nothing comes back for it."""
+        """A notification, or the answer to a question: nothing comes back for it. Bounded."""
+        headers = {**_JSON_HEADERS, **self.headers()}
         try:
-            response = await self.client.request("POST", self.target, {**_JSON_HEADERS, **self.headers()}, body)
+            async with asyncio.timeout(TELL_SECONDS):
+                response = await self.client.request("POST", self.target, headers, body)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -396,18 +417,21 @@ class HttpLink:
             raise
         except Exception as error:
             why = explain(error, self.target.address, self.target.shown_proxy)
-            held, self._held = self._held or [], None
-            for carried, _ in held:
+            for carried, _ in self._take_held():
                 if carried.kind == "request" and carried.id is not None:
                     self._receiver.on_request_failed(carried.id, why)
             return
         self._release()
 
     def _release(self) -> None:
-        held, self._held = self._held or [], None
-        for carried, body in held:
+        for carried, body in self._take_held():
             if not self._is_closed:
                 self._take(carried, body)
+
+    def _take_held(self) -> list[tuple[Carried, bytes]]:
+        held, self._held = self._held or [], None
+        self.unsent_bytes -= sum(len(body) for _, body in held)
+        return held
 
     # ── how things end ──
 
@@ -452,8 +476,13 @@ class HttpLink:
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a defect of ours; please report it", exc_info=error)
 
 
 __all__ = ["SESSION_FORGOTTEN", "HttpLink", "HttpTransport", "NotAccepted", "ParametersOf"]

@@ -20,8 +20,8 @@ import httptools  # noqa: TID253 (loaded only with the first server that has a `
 MOST_BUFFERED: Final = 1024 * 1024
 # Status line and headers. Servers in the field stay far below; a stream of endless headers must end somewhere.
 MOST_HEAD_BYTES: Final = 128 * 1024
-# What one piece of a compressed body may become at once.
-MOST_INFLATED: Final = 1024 * 1024
+# What one read of a compressed body may become; a quarter of a megabyte of JSON hardly ever does. More is a bomb.
+MOST_INFLATED: Final = 16 * 1024 * 1024
 # Beyond this, head and body are written one after the other: joining them would copy a large body once more.
 JOIN_BELOW: Final = 128 * 1024
 END_OF_HEAD: Final = b"\r\n\r\n"
@@ -466,15 +466,42 @@ def _is_plain(response: Response) -> bool:
 
 def _inflater(encoding: str) -> Callable[[bytes], list[bytes]] | None:
     """Undoes a compression that we did not ask for. None where there is none to undo."""
-    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+    name = encoding.strip().lower()
+    if name not in ("gzip", "x-gzip", "deflate"):
         return None
     # 32 lets zlib find out by itself which of the two it is.
     inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    is_first = True
+
+    def unpack(data: bytes, room: int) -> bytes:
+        nonlocal inflate, is_first
+        try:
+            return inflate.decompress(data, room)
+        except zlib.error:
+            if not is_first or name != "deflate":
+                raise
+            # Without the head that the standard asks for, as some servers write it.
+            inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+            return inflate.decompress(data, room)
+        finally:
+            is_first = False
 
     def run(data: bytes) -> list[bytes]:
-        pieces = [inflate.decompress(data, MOST_INFLATED)]
-        while inflate.unconsumed_tail and len(pieces) < len(data) + 2:
-            pieces.append(inflate.decompress(inflate.unconsumed_tail, MOST_INFLATED))
-        return [piece for piece in pieces if piece]
+        nonlocal inflate
+        pieces: list[bytes] = []
+        size = 0
+        while data:
+            piece = unpack(data, MOST_INFLATED + 1 - size)
+            size += len(piece)
+            if size > MOST_INFLATED:
+                raise zlib.error(f"one read of it unpacks to more than {MOST_INFLATED} bytes")
+            if piece:
+                pieces.append(piece)
+            data = inflate.unconsumed_tail
+            if inflate.eof and inflate.unused_data:
+                # Several of them in a row are one.
+                data = inflate.unused_data
+                inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        return pieces
 
     return run

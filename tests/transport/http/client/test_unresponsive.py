@@ -1,0 +1,116 @@
+"""Servers that take messages and say nothing: what is given up is given up, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+
+import pytest
+
+from mcp_workbench.transport.http.client import link as link_module
+from mcp_workbench.transport.http.client.wire import MOST_INFLATED
+from tests.transport.http.client.talk import talking
+from tests.transport.http.client.test_link import LegacyServer, answer
+from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
+
+
+class Silent(LegacyServer):
+    """Legacy; does not answer what it is told to keep to itself."""
+
+    def __init__(self, *methods: str) -> None:
+        super().__init__()
+        self.silent_about = set(methods)
+        self.may_speak = asyncio.Event()
+
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        method = json.loads(request.body).get("method") if request.body else None
+        if method in self.silent_about:
+            self.events.append(f"silent: {method}")
+            await self.may_speak.wait()
+        await super().__call__(request, reply)
+
+
+async def test_calls_that_were_given_up_take_no_place_even_if_the_server_does_not_hear_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_module, "MOST_POSTS", 2)
+    server = Silent("tools/call", "notifications/cancelled")
+    async with scripted_http(server) as listening, talking(listening.url) as talk:
+        await talk.initialize()
+        stuck = [talk.request("tools/call", {"name": "x"}) for _ in range(2)]
+        await wait_until(lambda: server.events.count("silent: tools/call") == 2)
+        for id in stuck:
+            talk.notify("notifications/cancelled", {"requestId": id})
+        server.silent_about.discard("tools/call")
+        assert (await talk.ask("tools/call", {"name": "x"}))["result"] == {"ok": True}
+        await wait_until(lambda: server.events.count("silent: notifications/cancelled") == 2)
+        server.may_speak.set()
+
+
+async def test_a_notification_that_is_never_answered_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "TELL_SECONDS", 0.05)
+    server = Silent("notifications/initialized")
+    async with scripted_http(server) as listening, talking(listening.url) as talk:
+        await talk.initialize()
+        assert (await talk.ask("tools/call", {"name": "x"}))["result"] == {"ok": True}
+        server.may_speak.set()
+
+
+async def test_a_call_that_was_given_up_before_it_was_sent_is_never_sent() -> None:
+    server = Silent("notifications/initialized")
+    async with scripted_http(server) as listening, talking(listening.url) as talk:
+        await talk.initialize()
+        given_up, kept = (talk.request("tools/call", {"name": "x"}) for _ in range(2))
+        talk.notify("notifications/cancelled", {"requestId": given_up})
+        server.may_speak.set()
+        await talk.answer(kept)
+        sent = [json.loads(request.body).get("id") for request in listening.requests if request.body]
+        assert given_up not in sent and kept in sent
+        assert "notifications/cancelled" not in server.events
+        assert talk.link.unsent_bytes == 0
+
+
+async def test_what_waits_for_a_server_to_hear_of_the_handshake_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "MOST_UNSENT_BYTES", 1000)
+    server = Silent("notifications/initialized")
+    async with scripted_http(server) as listening, talking(listening.url) as talk:
+        await talk.initialize()
+        ids = [talk.request("tools/call", {"name": "x", "arguments": {"pad": "x" * 300}}) for _ in range(5)]
+        assert "does not read" in (await talk.failure(ids[-1])).message
+        server.may_speak.set()
+        await talk.answer(ids[0])
+        assert len(talk.failures) == 3
+
+
+# ── compressed answers ──
+
+
+def packed(data: bytes, form: str) -> bytes:
+    if form == "raw deflate":
+        packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        return packer.compress(data) + packer.flush()
+    if form == "two members":
+        return gzip.compress(data[:10]) + gzip.compress(data[10:])
+    return zlib.compress(data) if form == "deflate" else gzip.compress(data)
+
+
+@pytest.mark.parametrize("form", ["gzip", "two members", "deflate", "raw deflate"])
+async def test_an_answer_may_be_compressed_in_any_usual_form(form: str) -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        encoding = "deflate" if "deflate" in form else "gzip"
+        await reply.send(200, packed(answer(request, {"text": "y" * 1000}), form), content_encoding=encoding)
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        assert (await talk.ask("tools/call", {"name": "x"}, modern=True))["result"] == {"text": "y" * 1000}
+
+
+async def test_an_answer_that_unpacks_to_far_more_than_it_is_ends_in_an_error() -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        body = answer(request, {"text": "y" * (MOST_INFLATED * 4)})
+        await reply.send(200, gzip.compress(body), content_encoding="gzip")
+
+    async with scripted_http(handler) as server, talking(server.url, limit=1 << 30) as talk:
+        error = await talk.failure(talk.request("tools/call", {"name": "x"}, modern=True))
+        assert "unpacks to more than" in error.message
