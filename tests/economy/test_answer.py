@@ -19,7 +19,8 @@ def grouped(tools: Sequence[Tool]) -> dict[tuple[str, str], list[Tool]]:
 def test_three_come_with_text_and_seven_as_signatures() -> None:
     made = answer(RANKED, matched=143, siblings={})
     lines = made.text.split("\n")
-    assert lines[0] == "10 of 143"
+    assert lines[0] == "10 of 143: signatures, the first 3 with text"
+    assert lines[-1].endswith(" More: `limit`.")
     assert lines[1:3] == ["dev/files/t00(path: string)", "  Text of number 0."]
     assert [line for line in lines if line.startswith("  ")] == [f"  Text of number {number}." for number in range(3)]
     assert sum("(path: string)" in line for line in lines) == 10

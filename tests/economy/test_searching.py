@@ -68,9 +68,9 @@ async def test_a_need_is_met_across_servers_that_nobody_has_met(tmp_path: Path) 
 async def test_what_is_found_says_how_many_of_how_many(tmp_path: Path) -> None:
     many = Server(*(tool(f"read_{number}", "Reads.") for number in range(100)))
     async with shelf(tmp_path, {"dev": {"many": many}}) as seen:
-        assert (await seen.said(query="read")).startswith("10 of 100\n")
-        assert (await seen.said(query="read", limit=3)).startswith("3 of 100\n")
-        assert (await seen.said(query="read", limit=90)).startswith("50 of 100\n")
+        assert (await seen.said(query="read")).startswith("10 of 100: signatures, the first 3 with text\n")
+        assert (await seen.said(query="read", limit=3)).startswith("3 of 100: signatures, with text\n")
+        assert (await seen.said(query="read", limit=90)).startswith("50 of 100: ")
 
 
 async def test_nothing_found_says_what_to_do(tmp_path: Path) -> None:

@@ -246,8 +246,7 @@ async def test_a_shape_that_cannot_be_understood_is_told_what_was_expected(workb
     async with workbench.serving({"box": {"server": scripted_entry("--starts", workbench.path("starts"))}}) as client:
         for arguments, named in (
             ({}, "`toolbox`"),
-            ({"tool": "echo"}, "`toolbox`"),
-            ({"tool": {"toolbox": "box", "tool": "echo"}}, "`server`"),
+            ({"tool": {"toolbox": "box"}}, "`server`"),
             ({"tool": {**identity, "server": 5}}, "`server`"),
             ({"tool": {**identity, "tool": ""}}, "`tool`"),
             ({"tool": identity, "arguments": [1, 2]}, "`arguments`"),

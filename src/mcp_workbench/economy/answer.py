@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from mcp_workbench.economy.forms import Form, show
+from mcp_workbench.economy.forms import DESCRIBED, Form, show
 from mcp_workbench.economy.prose import clip, one_line
 from mcp_workbench.economy.signature import signature
 from mcp_workbench.economy.tool import Tool, parts
 
 LIMIT = 10
 WITH_TEXT = 3
-NEXT_IN_RANK = 25
+NEXT_IN_RANK = 22
 SIBLINGS = 15
 _SIBLINGS_OF = 3
 # Bounds against manuals and hostile definitions; five of six real descriptions are shorter.
@@ -97,13 +97,15 @@ def _answer(
     if near:
         lines.append("Near: " + _named(near))
     if incomplete or near:
-        lines.append("Whole definitions, also of what has `…`: `open_toolbox` with `tools`.")
-    return Answer(tools, tuple(incomplete), near, matched, "\n".join([_head(len(tools), matched), *lines]))
+        more = " More: `limit`." if matched > len(tools) else ""
+        lines.append(f"Whole definitions, also of what has `…`: `open_toolbox` with `tools`.{more}")
+    return Answer(tools, tuple(incomplete), near, matched, "\n".join([_head(len(tools), matched, form), *lines]))
 
 
-def _head(shown: int, matched: int) -> str:
+def _head(shown: int, matched: int, form: Form | None) -> str:
     if shown:
-        return f"{shown} of {matched}"
+        own = "signatures, with text" if shown <= WITH_TEXT else f"signatures, the first {WITH_TEXT} with text"
+        return f"{shown} of {matched}: {own if form is None else DESCRIBED[form]}"
     return "Nothing matches. Try other words, or open a toolbox." if not matched else f"0 of {matched} fit the budget."
 
 

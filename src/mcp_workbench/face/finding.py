@@ -155,9 +155,13 @@ def _definitions(
 
 
 def _shown(made: Named, beside: dict[str, object], told: list[dict[str, str]]) -> bytes:
+    from mcp_workbench.economy.forms import DESCRIBED
+
     left_out = [tool.path for tool in made.left_out]
-    if all(each.form.is_json for each in made.shown):
-        content: dict[str, object] = {"tools": [Raw(each.text.encode()) for each in made.shown], **beside}
+    forms = {each.form for each in made.shown}
+    if all(form.is_json for form in forms):
+        content: dict[str, object] = {"form": "/".join(sorted(forms)), **beside}
+        content["tools"] = [Raw(each.text.encode()) for each in made.shown]
         if made.note:
             content["note"] = made.note
         if left_out:
@@ -166,6 +170,8 @@ def _shown(made: Named, beside: dict[str, object], told: list[dict[str, str]]) -
     missing = beside.get("missing", [])
     assert isinstance(missing, list)
     lines = [each.text for each in made.shown]
+    if len(forms) == 1:
+        lines.insert(0, f"{len(made.shown)} tool{'s' * (len(made.shown) != 1)}, {DESCRIBED[made.shown[0].form]}:")
     if left_out:
         lines.append(f"Left out: {', '.join(left_out)}")
     return text_result("\n".join([*([made.note] if made.note else []), *lines, *missing]) + said_unavailable(told))
