@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import jsonschema
 import pytest
 from hypothesis import given, settings
 
-from mcp_workbench.economy.arguments import check, check_json
+from mcp_workbench.economy.arguments import Checked, check, check_json
 from tests.economy.schemas import SCHEMAS, VALUES
 
 ISSUE: dict[str, Any] = {
@@ -172,3 +173,25 @@ def test_an_anchor_is_followed_to_its_definition() -> None:
     problems = check({"n": {"v": 1, "next": {"v": "a"}}}, schema).problems
     assert [each.where for each in problems] == ["$.n.next.v"]
     assert check({"n": 1}, {**schema, "$defs": {}}).skipped
+
+
+def test_what_was_meant_is_looked_for_only_where_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def counted(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
+        looked.append(name)
+        return list(candidates)[:1]
+
+    monkeypatch.setattr("mcp_workbench.economy.arguments.nearest", counted)
+    choices = {"type": "array", "items": {"anyOf": [{"enum": ["left"]}, {"enum": ["right"]}]}}
+    schema = {"type": "object", "properties": {"side": choices}, "additionalProperties": False}
+    checked = check({"side": ["up"] * 500, **{f"unknown{number}": 1 for number in range(500)}}, schema)
+    assert len(checked.problems) == 8
+    assert len(looked) <= 8
+
+
+def test_a_long_list_of_choices_is_not_gone_through_without_end() -> None:
+    choices = [f"choice {number}" for number in range(20_000)]
+    schema = {"type": "object", "properties": {"all": {"type": "array", "items": {"enum": choices}}}}
+    assert check({"all": choices[-1:]}, schema) == Checked()
+    assert check({"all": choices[-1:] * 1_000}, schema).skipped == "too much to check"

@@ -10,7 +10,8 @@ bounded by a number of steps and a depth, whatever the schema and the arguments 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple, TypeGuard
 
 import msgspec
@@ -24,6 +25,11 @@ MOST_BYTES = 1 << 20
 _MOST_STEPS = 20_000
 _DEEPEST = 48
 _MOST_PROBLEMS = 8
+# What is gone through as a whole for each value, and how much of it takes as long as a step.
+_LISTS = ("enum", "required", "dependentRequired", "dependencies")
+_AT_ONCE = 32
+# Names that are looked at for what was meant by a wrong one.
+_MOST_CANDIDATES = 500
 _LONGEST_SHOWN = 60
 _MOST_CHOICES_SHOWN = 12
 
@@ -59,6 +65,23 @@ class Problem(NamedTuple):
         return f"{self.where}: {self.what}.{meant}"
 
 
+class _Found(NamedTuple):
+    """A problem before anybody has looked for what was meant: that takes longest, and most are never told."""
+
+    where: str
+    what: str
+    name: str = ""
+    among: Iterable[str] = ()
+    # Whether `name` is what was expected and `among` what was sent, or the other way round.
+    is_missing: bool = False
+
+    def told(self) -> Problem:
+        near = nearest(self.name, islice(self.among, _MOST_CANDIDATES)) if self.name else []
+        if self.is_missing:
+            return Problem(self.where, self.what + (f" (`{near[0]}` was sent)" if near else ""))
+        return Problem(self.where, self.what, tuple(near))
+
+
 class Checked(NamedTuple):
     """The verdict: no problems means that the call may go out. `skipped` says why nothing was checked."""
 
@@ -88,13 +111,17 @@ def check(arguments: object, schema: object) -> Checked:
     if dialect is not None and dialect not in _DIALECTS:
         return Checked(skipped=f"unknown dialect `{str(dialect)[:80]}`")
     checker = _Checker(schema, refs_stand_alone="draft-0" in str(dialect))
+    found: dict[tuple[str, str], _Found] = {}
     try:
-        problems = list(checker.problems(arguments, schema, "$", _DEEPEST))
+        for each in checker.problems(arguments, schema, "$", _DEEPEST):
+            found.setdefault((each.where, each.what), each)
+            if len(found) == _MOST_PROBLEMS:
+                break
     except _Unusual as unusual:
         return Checked(skipped=str(unusual))
     except RecursionError:
         return Checked(skipped="too deep")
-    return Checked(tuple(dict.fromkeys(problems))[:_MOST_PROBLEMS])
+    return Checked(tuple(each.told() for each in found.values()))
 
 
 class _Checker:
@@ -103,14 +130,16 @@ class _Checker:
         self._refs_stand_alone = refs_stand_alone
         self._steps = _MOST_STEPS
 
-    def problems(self, value: object, schema: object, where: str, depth: int) -> Iterator[Problem]:
+    def problems(self, value: object, schema: object, where: str, depth: int) -> Iterator[_Found]:
         self._steps -= 1
         if self._steps < 0 or depth < 0:
             raise _Unusual("too much to check")
         if not isinstance(schema, dict):
             if schema is False:
-                yield Problem(where, "is not allowed here")
+                yield _Found(where, "is not allowed here")
             return
+        listed = (schema.get(word) for word in _LISTS)
+        self._steps -= sum(len(each) for each in listed if isinstance(each, list | dict)) // _AT_ONCE
         if "$dynamicRef" in schema or "$recursiveRef" in schema or ("$id" in schema and schema is not self._root):
             raise _Unusual("the schema uses references that are not followed here")
         if "$ref" in schema:
@@ -121,7 +150,7 @@ class _Checker:
             return
         wrong = self._wrong_kind(value, schema)
         if wrong is not None:
-            yield Problem(where, wrong)
+            yield _Found(where, wrong)
             return
         yield from _wrong_value(value, schema, where)
         if isinstance(value, dict):
@@ -159,7 +188,7 @@ class _Checker:
 
     def _object(
         self, value: dict[str, object], schema: Mapping[str, object], where: str, depth: int
-    ) -> Iterator[Problem]:
+    ) -> Iterator[_Found]:
         properties = schema.get("properties")
         known: Mapping[str, object] = properties if isinstance(properties, dict) else {}
         self._steps -= len(value)
@@ -172,11 +201,11 @@ class _Checker:
             elif "patternProperties" in schema or extra is None or extra is True:
                 continue
             elif extra is False:
-                yield Problem(f"{where}.{name}", "is not an argument", tuple(nearest(name, known)))
+                yield _Found(f"{where}.{name}", "is not an argument", name, known)
             else:
                 yield from self.problems(each, extra, f"{where}.{name}", depth - 1)
 
-    def _array(self, value: list[object], schema: Mapping[str, object], where: str, depth: int) -> Iterator[Problem]:
+    def _array(self, value: list[object], schema: Mapping[str, object], where: str, depth: int) -> Iterator[_Found]:
         first = schema.get("prefixItems")
         items = schema.get("items")
         rest: object = items
@@ -189,7 +218,7 @@ class _Checker:
                 break
             yield from self.problems(each, part, f"{where}[{number}]", depth - 1)
 
-    def _combined(self, value: object, schema: Mapping[str, object], where: str, depth: int) -> Iterator[Problem]:
+    def _combined(self, value: object, schema: Mapping[str, object], where: str, depth: int) -> Iterator[_Found]:
         every = schema.get("allOf")
         for part in every if isinstance(every, list) else ():
             yield from self.problems(value, part, where, depth - 1)
@@ -198,10 +227,10 @@ class _Checker:
             if isinstance(alternatives, list) and alternatives:
                 yield from self._none_of(value, alternatives, where, depth)
 
-    def _none_of(self, value: object, alternatives: list[object], where: str, depth: int) -> Iterator[Problem]:
-        failed: list[list[Problem]] = []
+    def _none_of(self, value: object, alternatives: list[object], where: str, depth: int) -> Iterator[_Found]:
+        failed: list[list[_Found]] = []
         for alternative in alternatives:
-            found = list(self.problems(value, alternative, where, depth - 1))
+            found = list(islice(self.problems(value, alternative, where, depth - 1), _MOST_PROBLEMS))
             if not found:
                 return
             failed.append(found)
@@ -212,7 +241,7 @@ class _Checker:
             return
         written = signature("", {"properties": {"_": {"anyOf": alternatives}}, "$defs": self._root.get("$defs", {})})
         form = written.text.removeprefix("(_?: ").removesuffix(")")[:200]
-        yield Problem(where, f"expected {form}, got {_shown(value)}")
+        yield _Found(where, f"expected {form}, got {_shown(value)}")
 
 
 def _is_kind(value: object, kind: str) -> bool:
@@ -225,30 +254,29 @@ def _is_kind(value: object, kind: str) -> bool:
 
 def _missing(
     value: Mapping[str, object], schema: Mapping[str, object], unknown: list[str], where: str
-) -> Iterator[Problem]:
+) -> Iterator[_Found]:
     required = schema.get("required")
     for name in required if isinstance(required, list) else ():
         if isinstance(name, str) and name not in value:
-            sent = nearest(name, unknown, limit=1)
-            yield Problem(where, f"`{name}` is missing" + (f" (`{sent[0]}` was sent)" if sent else ""))
+            yield _Found(where, f"`{name}` is missing", name, unknown, is_missing=True)
     for keyword in ("dependentRequired", "dependencies"):  # The second is what it was called before 2019.
         together = schema.get(keyword)
         for name, needed in together.items() if isinstance(together, dict) else ():
             for other in needed if name in value and isinstance(needed, list) else ():
                 if isinstance(other, str) and other not in value:
-                    yield Problem(where, f"`{other}` is missing, which goes with `{name}`")
+                    yield _Found(where, f"`{other}` is missing, which goes with `{name}`")
 
 
-def _wrong_value(value: object, schema: Mapping[str, object], where: str) -> Iterator[Problem]:
+def _wrong_value(value: object, schema: Mapping[str, object], where: str) -> Iterator[_Found]:
     choices = schema.get("enum")
     if "const" in schema and value != schema["const"]:
-        yield Problem(where, f"expected {_shown(schema['const'])}, got {_shown(value)}")
+        yield _Found(where, f"expected {_shown(schema['const'])}, got {_shown(value)}")
     elif isinstance(choices, list) and value not in choices:
         names = [choice for choice in choices if isinstance(choice, str)]
         shown = ", ".join(_shown(choice) for choice in choices[:_MOST_CHOICES_SHOWN])
         more = f" and {len(choices) - _MOST_CHOICES_SHOWN} more" if len(choices) > _MOST_CHOICES_SHOWN else ""
-        close = tuple(nearest(value, names)) if isinstance(value, str) else ()
-        yield Problem(where, f"expected one of {shown}{more}, got {_shown(value)}", close)
+        wanted = value if isinstance(value, str) else ""
+        yield _Found(where, f"expected one of {shown}{more}, got {_shown(value)}", wanted, names)
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield from _out_of_range(value, schema, where)
     elif isinstance(value, str | list | dict):
@@ -264,14 +292,14 @@ _LENGTHS: dict[type, tuple[str, str]] = {
 _COUNTED: dict[type, str] = {str: "characters", list: "items", dict: "properties"}
 
 
-def _out_of_bounds(length: int, low: object, high: object, of_what: str, where: str) -> Iterator[Problem]:
+def _out_of_bounds(length: int, low: object, high: object, of_what: str, where: str) -> Iterator[_Found]:
     if isinstance(low, int) and length < low:
-        yield Problem(where, f"expected at least {low} {of_what}, got {length}")
+        yield _Found(where, f"expected at least {low} {of_what}, got {length}")
     if isinstance(high, int) and length > high:
-        yield Problem(where, f"expected at most {high} {of_what}, got {length}")
+        yield _Found(where, f"expected at most {high} {of_what}, got {length}")
 
 
-def _out_of_range(value: float, schema: Mapping[str, object], where: str) -> Iterator[Problem]:
+def _out_of_range(value: float, schema: Mapping[str, object], where: str) -> Iterator[_Found]:
     low, high = schema.get("minimum"), schema.get("maximum")
     above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
     if above is True:  # Draft 4 wrote it as a mark on the limit.
@@ -279,13 +307,13 @@ def _out_of_range(value: float, schema: Mapping[str, object], where: str) -> Ite
     if below is True:
         high, below = None, high
     if _is_number(low) and value < low:
-        yield Problem(where, f"expected at least {low}, got {value}")
+        yield _Found(where, f"expected at least {low}, got {value}")
     if _is_number(high) and value > high:
-        yield Problem(where, f"expected at most {high}, got {value}")
+        yield _Found(where, f"expected at most {high}, got {value}")
     if _is_number(above) and value <= above:
-        yield Problem(where, f"expected more than {above}, got {value}")
+        yield _Found(where, f"expected more than {above}, got {value}")
     if _is_number(below) and value >= below:
-        yield Problem(where, f"expected less than {below}, got {value}")
+        yield _Found(where, f"expected less than {below}, got {value}")
 
 
 def _is_number(value: object) -> TypeGuard[float]:
