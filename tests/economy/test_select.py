@@ -142,3 +142,36 @@ def test_too_much_work_is_refused() -> None:
 def test_any_text_selects_something_or_is_a_bad_expression(expression: str) -> None:
     with suppress(BadExpression):
         select(DATA, expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "{many} | [*].{many} | [].sort(@) | length(@)",
+        "{many} | [*].{many} | [?@ == @] | length(@)",
+        "{many} | [*].{many} | [].[@[1:]] | length(@)",
+        "{many} | [*].{many} | [][] | length(@)",
+        "{many} | [*].{many} | [*].contains(@, `-1`) | length(@)",
+    ],
+)
+def test_work_on_the_same_large_part_over_and_over_has_an_end(expression: str) -> None:
+    many = "[" + ",".join(["@"] * 30) + "]"
+    with pytest.raises(BadExpression, match="too much work"):
+        select(list(range(10_000)), expression.replace("{many}", many))
+
+
+def test_text_that_grows_is_refused_before_it_is_written() -> None:
+    many = "[" + ",".join(["s"] * 60) + "]"
+    joined = "[" + ",".join(["join('', @)"] * 60) + "]"
+    with pytest.raises(BadExpression, match="too much work"):
+        select({"s": "x" * 1_000_000}, f"{many} | {joined}")
+    with pytest.raises(BadExpression, match="too large"):
+        select({"s": "x" * 4_000_000}, many)
+    assert select({"s": "x" * 4_000_000}, "s") == "x" * 4_000_000
+
+
+def test_ordinary_work_on_a_large_value_is_done() -> None:
+    rows = [{"id": number, "name": f"row {number}"} for number in range(50_000)]
+    assert select(rows, "sort_by(@, &name)[-1].id") == 9999
+    assert select(rows, "[?id > `49998`].name") == ["row 49999"]
+    assert select(rows * 20, "length(@)") == 1_000_000

@@ -18,7 +18,11 @@ from mcp_workbench.nearest import nearest
 __all__ = ["BadExpression", "select"]
 
 _MOST_STEPS = 500_000
+# Parts of values that functions and comparisons may go through, all together, and how much text is one of them.
+_MOST_WORK = 2_000_000
 _MOST_PARTS = 2_000_000
+_CHARACTERS = 64
+_TOO_MUCH = "the selection is too much work; select a smaller part first"
 # For what is said of a pointer that leads nowhere.
 _LONGEST_KEY = 60
 _LONGEST_WAY = 200
@@ -62,24 +66,40 @@ def _told(value: object, key: str) -> str:
 
 def _refuse_the_boundless(value: object) -> None:
     """An expression can repeat a part within itself over and over, cheap until somebody writes it out."""
+    if _parts(value, _MOST_PARTS) > _MOST_PARTS:
+        raise BadExpression("the selection is too large; select a smaller part first")
+
+
+def _parts(value: object, most: int) -> int:
+    """How many parts a value has, text counted by its length. Stops counting beyond `most`."""
     waiting, seen = [value], 0
-    while waiting:
+    while waiting and seen <= most:
         each = waiting.pop()
+        if isinstance(each, str):
+            seen += 1 + len(each) // _CHARACTERS
+            continue
         children = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
         seen += 1 + len(children)
-        if seen > _MOST_PARTS:
-            raise BadExpression("the selection is too large; select a smaller part first")
         waiting.extend(children)
+    return seen
 
 
 class _Evaluation:
     def __init__(self) -> None:
         self._steps = _MOST_STEPS
+        self._work = _MOST_WORK
+
+    def _spend(self, *values: Any) -> None:
+        """Going through a value takes as long as it is large, however few steps lead there."""
+        for value in values:
+            self._work -= _parts(value, self._work)
+            if self._work < 0:
+                raise BadExpression(_TOO_MUCH)
 
     def of(self, node: Node, value: Any) -> Any:
         self._steps -= 1
         if self._steps < 0:
-            raise BadExpression("the selection is too much work; select a smaller part first")
+            raise BadExpression(_TOO_MUCH)
         return _OPERATIONS[node.kind](self, node, value)
 
     def _through(self, values: list[Any], right: Node) -> list[Any]:
@@ -100,6 +120,9 @@ class _Evaluation:
         if not isinstance(found, list):
             return None
         flat: list[Any] = []
+        self._work -= sum(len(each) for each in found if isinstance(each, list))
+        if self._work < 0:
+            raise BadExpression(_TOO_MUCH)
         for each in found:
             flat.extend(each if isinstance(each, list) else [each])
         return self._through(flat, node.parts[1])
@@ -111,8 +134,20 @@ class _Evaluation:
             return None
         return self._through([each for each in found if _is_true(self.of(condition, each))], right)
 
+    def cut(self, found: Any, bounds: tuple[int | None, ...]) -> Any:
+        if not isinstance(found, list):
+            return None
+        if len(bounds) == 3 and bounds[2] == 0:
+            raise BadExpression("a slice cannot have a step of 0")
+        cut = found[slice(*bounds)]
+        self._work -= len(cut)
+        if self._work < 0:
+            raise BadExpression(_TOO_MUCH)
+        return cut
+
     def _compare(self, node: Node, value: Any) -> Any:
         left, right = self.of(node.parts[0], value), self.of(node.parts[1], value)
+        self._spend(left, right)
         if node.value in ("==", "!="):
             return (left == right and isinstance(left, bool) == isinstance(right, bool)) == (node.value == "==")
         if not (_is_orderable(left) and _is_orderable(right)) or isinstance(left, str) != isinstance(right, str):
@@ -135,6 +170,8 @@ class _Evaluation:
             known = ", ".join(sorted((*_FUNCTIONS, *_BY_REFERENCE)))
             raise BadExpression(f"there is no function `{node.value}`; there are {known}")
         arguments = [self.of(part, value) for part in node.parts]
+        if node.value not in _SHALLOW:
+            self._spend(*arguments)
         try:
             return function(*arguments)
         except (TypeError, ValueError, AttributeError):
@@ -177,14 +214,6 @@ def _at(found: Any, index: int) -> Any:
     return found[index] if isinstance(found, list) and -len(found) <= index < len(found) else None
 
 
-def _cut(found: Any, bounds: tuple[int | None, ...]) -> Any:
-    if not isinstance(found, list):
-        return None
-    if len(bounds) == 3 and bounds[2] == 0:
-        raise BadExpression("a slice cannot have a step of 0")
-    return found[slice(*bounds)]
-
-
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -198,7 +227,7 @@ _OPERATIONS: dict[str, Callable[[_Evaluation, Node, Any], Any]] = {
     "then": lambda run, node, value: _then(run, node, value),
     "pipe": lambda run, node, value: run.of(node.parts[1], run.of(node.parts[0], value)),
     "index": lambda run, node, value: _at(run.of(node.parts[0], value), node.value),
-    "slice": lambda run, node, value: _cut(run.of(node.parts[0], value), node.value),
+    "slice": lambda run, node, value: run.cut(run.of(node.parts[0], value), node.value),
     "each": _Evaluation._each,
     "values": _Evaluation._values,
     "flatten": _Evaluation._flatten,
@@ -221,6 +250,8 @@ def _then(run: _Evaluation, node: Node, value: Any) -> Any:
     return None if left is None else run.of(node.parts[1], left)
 
 
+# Take no longer for a large value, or are over in no time.
+_SHALLOW = frozenset(("length", "type", "not_null"))
 _BY_REFERENCE = frozenset(("sort_by", "min_by", "max_by", "map"))
 _TYPES = {
     bool: "boolean",
