@@ -30,7 +30,8 @@ help:
 	@echo 'make faults       the fault suite alone (it is part of make test)'
 	@echo 'make soak         an hour of 1,000 clients, 100 servers and random kills; writes docs/soak.md'
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
-	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues'
+	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues,'
+	@echo '                  for docs/performance.md'
 	@echo 'make conformance  the official conformance suite through the workbench (needs npm)'
 	@echo 'make build        sdist and wheel into dist/'
 	@echo 'make constraints  resolve the dependencies anew and write the constraints files'
@@ -73,7 +74,7 @@ bench: $(DEV)
 # DATA is a folder of tool catalogues and labelled needs; docs/performance.md says what is in it.
 bench-context: $(DEV)
 	@test -n "$(DATA)" || { echo 'make bench-context DATA=<folder with tool catalogues>' >&2; exit 2; }
-	@$(BIN)/python -m bench.context $(DATA) $(BENCH_ARGS)
+	@$(BIN)/python -m bench.context $(DATA) --write docs/performance.md $(BENCH_ARGS)
 
 conformance: $(DEV)
 	@$(BIN)/python -m conformance $(CONFORMANCE_ARGS)

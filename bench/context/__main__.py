@@ -22,8 +22,8 @@ BEGIN = "<!-- bench-context:begin -->"
 END = "<!-- bench-context:end -->"
 ABOUT = """## Context economy
 
-`make bench-context DATA=… BENCH_ARGS="--write docs/performance.md"` replaces the table below. It asks labelled needs of
-a catalogue of real tools, and opens real servers as toolboxes. DATA is a folder that is not part of the project:
+`make bench-context DATA=…` prints the table below and replaces it here. It asks labelled needs of a catalogue of real
+tools, and opens real servers as toolboxes. DATA is a folder that is not part of the project:
 
 - the catalogue of LiveMCPBench, 527 tools of 70 servers, and half of its labelled needs: 45 steps of tasks (*step*) and
   70 search texts that agents wrote (*agent*)

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import accumulate, chain
 from math import log
+from operator import sub
 
 import msgspec
 
@@ -78,7 +79,7 @@ def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
         if len(found) > common:
             occurrences[term] = [each for each in found if each & STEPS >= IN_PASSING]
     terms = sorted(occurrences)
-    names = [set(split[_NAME]) for split in texts]
+    names = [set(found[: lengths[_NAME]]) for found, lengths in texts]
     name_tools, name_shares = _name_shares(names, {term: rarity(len(texts), len(occurrences[term])) for term in terms})
     # Seen as bytes, the numbers of all occurrences hold the frequencies and the tools already.
     every = array("I", chain.from_iterable(map(occurrences.__getitem__, terms)))
@@ -96,22 +97,34 @@ def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
     )
 
 
-def _split(catalogue: list[Fields]) -> list[list[list[str]]]:
-    """For each tool, for each field, its terms."""
+def _split(catalogue: list[Fields]) -> list[tuple[list[str], tuple[int, ...]]]:
+    """For each tool, its terms, field after field, and how many of them each field has.
+
+    One list for each tool: the fewer there are, the less the garbage collector has to go through while we build."""
     split = Splitter().__getitem__
-    return [[list(chain.from_iterable(map(split, runs(text)))) for text in texts] for texts in catalogue]
-
-
-def _weighted(catalogue: list[list[list[str]]]) -> Iterator[dict[str, float]]:
-    """For each tool the terms it has, with their occurrences weighted by field and by the length of that field."""
-    usual = [sum(map(len, column)) / len(column) or 1.0 for column in zip(*catalogue, strict=True)]
+    every = []
     for texts in catalogue:
+        found: list[str] = []
+        ends = [0]
+        for text in texts:
+            found.extend(chain.from_iterable(map(split, runs(text))))
+            ends.append(len(found))
+        every.append((found, tuple(map(sub, ends[1:], ends))))
+    return every
+
+
+def _weighted(catalogue: list[tuple[list[str], tuple[int, ...]]]) -> Iterator[dict[str, float]]:
+    """For each tool the terms it has, with their occurrences weighted by field and by the length of that field."""
+    usual = [sum(column) / len(column) or 1.0 for column in zip(*(lengths for _, lengths in catalogue), strict=True)]
+    for found, lengths in catalogue:
         weights: dict[str, float] = {}
         get = weights.get
-        for found, ordinary, (weight, by_length) in zip(texts, usual, FIELDS.values(), strict=True):
-            each = weight / (1 - by_length + by_length * len(found) / ordinary)
-            for term in found:
+        start = 0
+        for length, ordinary, (weight, by_length) in zip(lengths, usual, FIELDS.values(), strict=True):
+            each = weight / (1 - by_length + by_length * length / ordinary)
+            for term in found[start : start + length]:
                 weights[term] = get(term, 0.0) + each
+            start += length
         yield weights
 
 
