@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,15 @@ async def test_what_is_found_says_how_many_of_how_many(tmp_path: Path) -> None:
         assert (await seen.said(query="read")).startswith("10 of 100: signatures, the first 3 with text\n")
         assert (await seen.said(query="read", limit=3)).startswith("3 of 100: signatures, with text\n")
         assert (await seen.said(query="read", limit=90)).startswith("50 of 100: ")
+
+
+async def test_a_server_in_many_toolboxes_leaves_room_for_ten_different_tools(tmp_path: Path) -> None:
+    readers = [tool(f"read_{number}", "Reads " + "something " * number) for number in range(15)]
+    async with shelf(tmp_path, {f"box{number}": {"same": Server(*readers)} for number in range(9)}) as seen:
+        said = await seen.said(query="read")
+        assert said.startswith("10 of 135: ")
+        assert len(set(re.findall(r"^box\d/same/(\w+)", said, re.MULTILINE))) == 10
+        assert " and 5 more)" in said
 
 
 async def test_nothing_found_says_what_to_do(tmp_path: Path) -> None:

@@ -30,10 +30,13 @@ _SHARE_OF_MISSING: Final = 4
 _MOST_MISSING: Final = 5
 # How many tools are named that a short path can mean.
 _MOST_MEANT: Final = 10
+# In how many toolboxes each of the best tools may stand before fewer are shown.
+_TWINS: Final = 10
 # For a note, and the names of members.
 _NOTE: Final = 300
 
 if TYPE_CHECKING:
+    from mcp_workbench.economy.index import Found
     from mcp_workbench.economy.named import Named
     from mcp_workbench.economy.tool import Tool
 
@@ -50,8 +53,9 @@ def found_result(catalog: Catalog, shelves: Shelves, request: OpenRequest, failu
     limit = request.limit or LIMIT
     places = shelves.places()
     within = _within(catalog, places, request, failures)
-    found = shelves.latest_index().search(request.query, limit=limit + NEXT_IN_RANK, within=within)
-    ranked = [_tool(*places[hit.key]) for hit in found.hits if hit.key in places]
+    found, ranked = _ranked(shelves, request.query, limit + NEXT_IN_RANK, within)
+    if len(_different(ranked)) < limit and len(found.hits) < found.matched:
+        found, ranked = _ranked(shelves, request.query, _TWINS * (limit + NEXT_IN_RANK), within)
     told = unavailable(failures, budget_of(catalog, request)) if failures else []
     form = None if request.detail is None else Form(request.detail)
     if form is not None and form.is_json:
@@ -67,6 +71,17 @@ def found_result(catalog: Catalog, shelves: Shelves, request: OpenRequest, failu
         most=None if most is None else most - len(said.encode()),
     )
     return text_result(made.text + said)
+
+
+def _ranked(shelves: Shelves, query: str, limit: int, within: set[str] | None) -> tuple[Found, list[Tool]]:
+    places = shelves.places()
+    found = shelves.latest_index().search(query, limit=limit, within=within)
+    return found, [_tool(*places[hit.key]) for hit in found.hits if hit.key in places]
+
+
+def _different(tools: Sequence[Tool]) -> set[tuple[str, bytes]]:
+    """A tool that stands in several toolboxes takes one place in the answer."""
+    return {(tool.name, tool.definition) for tool in tools}
 
 
 def _within(
