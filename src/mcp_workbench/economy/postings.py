@@ -79,7 +79,7 @@ def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
         if len(found) > common:
             occurrences[term] = [each for each in found if each & STEPS >= IN_PASSING]
     terms = sorted(occurrences)
-    names = [set(found[: lengths[_NAME]]) for found, lengths in texts]
+    names = [dict.fromkeys(found[: lengths[_NAME]]) for found, lengths in texts]
     name_tools, name_shares = _name_shares(names, {term: rarity(len(texts), len(occurrences[term])) for term in terms})
     # Seen as bytes, the numbers of all occurrences hold the frequencies and the tools already.
     every = array("I", chain.from_iterable(map(occurrences.__getitem__, terms)))
@@ -129,13 +129,13 @@ def _weighted(catalogue: list[tuple[list[str], tuple[int, ...]]]) -> Iterator[di
 
 
 def _name_shares(
-    names: list[set[str]], worth: dict[str, float]
+    names: list[dict[str, None]], worth: dict[str, float]
 ) -> tuple[defaultdict[str, list[int]], defaultdict[str, list[int]]]:
     """For each term, the tools that have it in their name, and which part of the name's worth it makes up."""
     tools: defaultdict[str, list[int]] = defaultdict(list)
     shares: defaultdict[str, list[int]] = defaultdict(list)
     for number, name in enumerate(names):
-        whole = sum(sorted(worth[term] for term in name))
+        whole = sum(map(worth.__getitem__, name))
         for term in name:
             tools[term].append(number)
             shares[term].append(int(STEPS * worth[term] / whole))

@@ -82,6 +82,8 @@ class Splitter(dict[str, tuple[str, ...]]):
             made = tuple(_foreign(run))
         elif run.islower() and run.isalpha() and len(run) <= _LONGEST_WORD:
             made = () if run in STOP_WORDS else (stem(run),)
+        elif run.isalpha() and (run.isupper() or run.istitle()):
+            made = self[run.lower()]  # One word all the same, and most have been met as such.
         else:
             made = tuple(_ascii(run))
         self[run] = made
