@@ -7,7 +7,7 @@ The policy, measured on the tools of 89 real servers: definitions with schemas s
 they may take the whole budget. What comes after is an overview, from which a caller picks and then asks for the
 definition, so it gets a quarter of the budget; the shortest forms and pages take half when there are too many tools
 for that, where searching is the better way in. "The first form that fits the budget" alone would cost 2,600 tokens for
-a mean toolbox, most of it for long descriptions of tools that are not used; this costs 1,900, and gives full schemas
+a mean toolbox, most of it for long descriptions of tools that are not used; this costs 1,800, and gives full schemas
 exactly as often.
 """
 
