@@ -14,7 +14,7 @@ from tests.faults.stage import Faults, Stage, bad_entry
 
 CLIENTS = 200
 SERVERS = 20
-WARM_SECONDS, SECONDS = 3.0, 8.0
+WARM_SECONDS, SECONDS = 3.0, 6.0
 
 
 async def test_every_call_of_a_crowd_is_accounted_for_while_servers_are_killed(faults: Faults) -> None:

@@ -133,7 +133,8 @@ class Session:
             message = messages.read(line)
         except Malformed as error:
             if line.strip():
-                self._link.send(messages.error_response(error.id, PARSE_ERROR, f"cannot be read: {error}"))
+                id = self._unless_under_way(error.id)
+                self._link.send(messages.error_response(id, PARSE_ERROR, f"cannot be read: {error}"))
             return
         if isinstance(message.method, UnsetType):
             self._on_answer(message)
@@ -144,9 +145,13 @@ class Session:
 
     def on_oversized(self, remains: Oversized) -> None:
         """The client sent a message beyond the limit."""
-        id = messages.find_id(remains.head) or messages.find_id(remains.tail)
+        id = self._unless_under_way(messages.find_id(remains.head) or messages.find_id(remains.tail))
         text = f"message of {remains.size} bytes is larger than the limit; raise `maxMessageBytes`, or send less"
         self._link.send(messages.error_response(id, INVALID_REQUEST, text))
+
+    def _unless_under_way(self, id: bytes | None) -> bytes | None:
+        """An id that was found in what cannot be read; not one that would pass for the answer to a call under way."""
+        return None if id is not None and (id in self.calls or id in self.streams) else id
 
     def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
         """A question of a server did not reach the client."""
@@ -362,7 +367,7 @@ class Session:
                 # A request that lost its method: whoever waits for its answer would wait for ever.
                 id = bytes(message.id) if messages.is_valid_id(bytes(message.id)) else None
                 text = "not a JSON-RPC message: neither method, result nor error"
-                self._link.send(messages.error_response(id, INVALID_REQUEST, text))
+                self._link.send(messages.error_response(self._unless_under_way(id), INVALID_REQUEST, text))
             return
         if not isinstance(message.error, UnsetType):
             question.on_error(message.error)
