@@ -22,7 +22,16 @@ from tests.support.processes import command_line, descendants
 # A stopped server goes on after so long, unless somebody gives up on it before.
 STOPPED_SECONDS = 1.0
 STOPS_ONE_IN = 5
+# From <linux/prctl.h>.
+PR_SET_PDEATHSIG = 1
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
+
+
+def end_with_parent() -> None:
+    """For a child: whoever kills the run with SIGKILL leaves nothing behind either."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 class Killer:
@@ -77,7 +86,9 @@ class LargeMessages:
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Until it is cancelled; whatever is under way then comes to its end first."""
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
+        process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=pipe, stdout=pipe, start_new_session=True, preexec_fn=end_with_parent
+        )
         assert process.stdin is not None and process.stdout is not None
         try:
             while line := await process.stdout.readline():

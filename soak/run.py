@@ -12,10 +12,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from soak.accounts import repeated
 from soak.crowd import Crowd
-from soak.mischief import Killer, LargeMessages
+from soak.mischief import Killer, LargeMessages, end_with_parent
 from soak.record import Ended, Record, describe_machine
 from soak.samples import Reading, read
 from tests.faults.http_wire import HttpConversation
@@ -97,7 +98,10 @@ class Run:
         folder.mkdir()
         faults = Faults(folder)
         config = faults.write_config({server: self._entry(server) for server in servers})
-        async with RawClient.spawn(workbench_command(config, *flags), env=faults.environment()) as process:
+        command = workbench_command(config, *flags)
+        # Ctrl-C is meant for us, who then end everything in order.
+        alone: dict[str, Any] = {"start_new_session": True, "preexec_fn": end_with_parent}
+        async with RawClient.spawn(command, env=faults.environment(), **alone) as process:
             yield process
         left = [path for path in faults.temporary.rglob("*") if not path.is_dir()]
         if left:

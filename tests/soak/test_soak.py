@@ -50,7 +50,7 @@ def test_a_run_in_which_everything_held_has_nothing_to_say(record: Record) -> No
 
 def test_whatever_did_not_hold_is_said(record: Record) -> None:
     for second in range(20):
-        grown = Reading(QUIET.memory + second * 1_000_000, 50, 5, 0)
+        grown = Reading(QUIET.memory + second * 2_000_000, 50, 5, 0)
         record.samples.take(second, grown, second, [])
     record.before, record.after = QUIET, Reading(QUIET.memory, 51, 6, 1)
     record.accounts.start()

@@ -235,11 +235,12 @@ class RawClient(Conversation):
         cwd: str | Path | None = None,
         modern: bool = False,
         expect_exit: bool = True,
+        **options: Any,
     ) -> AsyncIterator[RawClient]:
         """Start `command`; at the end close its stdin and fail if it does not go (`expect_exit=False`: kill it)."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd, limit=MESSAGE_LIMIT
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd, limit=MESSAGE_LIMIT, **options
         )
         client = cls(process)
         if modern:
