@@ -56,7 +56,7 @@ def test_whatever_did_not_hold_is_said(record: Record) -> None:
     record.accounts.start()
     record.accounts.answered, record.noted, record.repeated = 2, 1, 1
     record.accounts.wrong.append("call 7 was answered with something else")
-    record.is_over = True
+    record.seconds, record.is_over = 600.0, True
     found = "\n".join(record.verdict())
     for words in (
         "memory grew",
