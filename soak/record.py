@@ -22,6 +22,8 @@ from soak.samples import Reading, Samples
 MOST_DRIFT = 1.10
 # A shorter run is still warming up, and a large message may fill all of its last tenth.
 SHORTEST_JUDGED = 120.0
+# A workbench over stdio is not read meanwhile: its beginning at rest has no load to show yet what it takes.
+MOST_STDIO_GROWTH = 1.25
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,44 @@ class Record:
             if late > early * MOST_DRIFT + KEPT_BYTES:
                 found.append(f"memory grew from {early / 1e6:.1f} to {late / 1e6:.1f} MB")
         if self.before is not None and self.after is not None:
-            for name in ("descriptors", "tasks", "calls_in_flight"):
-                was, now = getattr(self.before, name), getattr(self.after, name)
-                if now > was:
-                    found.append(f"{name.replace('_', ' ')}: {now} when everybody had gone, {was} before they came")
+            found += _left(self.before, self.after)
+        for number, ended in enumerate(self.stdio, 1):
+            found += [f"stdio {number}: {each}" for each in _left(ended.before, ended.after)]
+            if ended.after.memory > ended.before.memory * MOST_STDIO_GROWTH:
+                was, now = ended.before.memory / 1e6, ended.after.memory / 1e6
+                found.append(f"stdio {number}: memory grew from {was:.1f} to {now:.1f} MB")
+        return found + self._missing() if self.is_over else found
+
+    def _missing(self) -> list[str]:
+        """What a run must have done before it can be said that anything held."""
+        accounts = self.accounts
+        happened = {
+            "no call was answered": accounts.answered,
+            "no call failed: the kills met none": accounts.failed,
+            "no call was cancelled": accounts.cancelled,
+            "no server was killed": self.kills,
+            "no server was stopped for a while": self.stops,
+            "no large message passed": self.large.total(),
+            "no reading was taken": len(self.samples.all),
+            "no reading was taken before anybody came": self.before is not None,
+            "no reading was taken after everybody had gone": self.after is not None,
+            "nobody asked the servers what they saw": self.noted is not None,
+        }
+        found = [words for words, count in happened.items() if not count]
+        if len(self.stdio) < self.settings.stdio:
+            found.append(f"{len(self.stdio)} of {self.settings.stdio} workbenches over stdio came to a last reading")
         return found
+
+
+def _left(before: Reading, after: Reading) -> list[str]:
+    """What there is more of at rest."""
+    names = ("descriptors", "tasks", "calls_in_flight")
+    pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
+    return [
+        f"{name.replace('_', ' ')}: {now} when everybody had gone, {was} before they came"
+        for name, was, now in pairs
+        if now > was
+    ]
 
 
 def describe_machine() -> dict[str, str]:

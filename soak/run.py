@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -133,16 +133,18 @@ class Run:
             await self._watch(pid, asking, crowd, killer, large)
 
         watching = asyncio.create_task(watch())
-        mischief = [asyncio.create_task(killer.run()), asyncio.create_task(large.run(self._is_over.is_set))]
+        mischief = {
+            "the killer": asyncio.create_task(killer.run()),
+            "the sender of large messages": asyncio.create_task(large.run(self._is_over.is_set)),
+        }
         try:
             also = [bench for bench in benches for _ in range(STDIO_CALLERS)]
             await crowd.stay(settings.minutes * 60, also, self._is_over)
         finally:
             self._is_over.set()
-            for task in mischief:
+            for task in mischief.values():
                 task.cancel()
-            await asyncio.gather(*mischief, return_exceptions=True)
-            await asyncio.gather(watching, return_exceptions=True)
+            record.problems += await broken({**mischief, "the watcher": watching})
             self._note_down(crowd, killer, large)
 
     async def _watch(self, pid: int, asking: Conversation, crowd: Crowd, killer: Killer, large: LargeMessages) -> None:
@@ -210,3 +212,13 @@ class Run:
                 self._record.problems.append(f"left over:\n{describe(left)}")
                 return
             await asyncio.sleep(0.1)
+
+
+async def broken(tasks: Mapping[str, asyncio.Task[Any]]) -> list[str]:
+    """Wait for the end of those who should have gone on until now; who broke off before, and why."""
+    ends = await asyncio.gather(*tasks.values(), return_exceptions=True)
+    return [
+        f"{name} broke off: {end!r}"
+        for name, end in zip(tasks, ends, strict=True)
+        if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError)
+    ]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from soak.accounts import Accounts, repeated
 from soak.plot import Panel, draw
-from soak.record import Record, Settings
+from soak.record import Ended, Record, Settings
 from soak.report import write
+from soak.run import broken
 from soak.samples import Reading, Samples
 
 SETTINGS = Settings(minutes=1, clients=10, servers=2, stdio=1, pause=1, kill_pause=1, large_pause=1)
@@ -41,11 +45,89 @@ def test_calls_that_reach_a_server_twice_are_found() -> None:
     assert repeated([3, 1, 2, 3, 1], 5) == [3, 1]
 
 
-def test_a_run_in_which_everything_held_has_nothing_to_say(record: Record) -> None:
+@pytest.fixture
+def held(record: Record) -> Record:
+    """A run in which something happened, and everything held."""
     for second in range(20):
         record.samples.take(second, QUIET, second, [0.001, 0.002])
-    record.before, record.after, record.noted, record.repeated, record.is_over = QUIET, QUIET, 0, 0, True
-    assert record.verdict() == []
+    accounts = record.accounts
+    accounts.started, accounts.answered, accounts.failed, accounts.cancelled = 13, 10, 2, 1
+    record.kills, record.stops = 3, 1
+    record.large[16, "result"] = 1
+    record.before, record.after, record.stdio = QUIET, QUIET, [Ended(QUIET, QUIET)]
+    record.noted, record.repeated, record.is_over = 10, 0, True
+    return record
+
+
+def test_a_run_in_which_everything_held_has_nothing_to_say(held: Record) -> None:
+    assert held.verdict() == []
+
+
+def test_a_run_in_which_nothing_happened_did_not_hold(record: Record, tmp_path: Path) -> None:
+    assert record.verdict() == [], "it may still happen"
+    record.is_over = True
+    found = "\n".join(record.verdict())
+    for words in ("answered", "failed", "cancelled", "killed", "stopped", "large", "reading", "0 of 1 workbenches"):
+        assert words in found
+    write(record, tmp_path)
+    assert "Everything held" not in (tmp_path / "soak.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["answered", "failed", "cancelled"])
+def test_a_run_without_calls_of_each_end_did_not_hold(held: Record, name: str) -> None:
+    held.accounts.started -= getattr(held.accounts, name)
+    setattr(held.accounts, name, 0)
+    assert [name in problem for problem in held.verdict()] == [True]
+
+
+@pytest.mark.parametrize(
+    ("name", "nothing"),
+    [
+        ("kills", 0),
+        ("stops", 0),
+        ("large", Counter()),
+        ("before", None),
+        ("after", None),
+        ("noted", None),
+        ("stdio", []),
+    ],
+)
+def test_a_run_that_lacks_a_part_did_not_hold(held: Record, name: str, nothing: object) -> None:
+    setattr(held, name, nothing)
+    assert len(held.verdict()) == 1
+
+
+def test_a_run_without_readings_did_not_hold(held: Record) -> None:
+    held.samples.all.clear()
+    assert held.verdict() == ["no reading was taken"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("descriptors", 900, "descriptors: 900 when everybody had gone, 50 before"),
+        ("tasks", 6, "tasks: 6"),
+        ("calls_in_flight", 1, "calls in flight: 1"),
+        ("memory", 80_000_000, "memory grew from 40.0 to 80.0 MB"),
+    ],
+)
+def test_what_is_left_in_a_workbench_over_stdio_is_said(held: Record, name: str, value: int, words: str) -> None:
+    held.stdio = [Ended(QUIET, replace(QUIET, **{name: value}))]
+    (problem,) = held.verdict()
+    assert problem.startswith(f"stdio 1: {words}")
+
+
+async def test_whoever_broke_off_is_said_and_whoever_was_told_to_end_is_not() -> None:
+    async def breaks() -> None:
+        raise KeyError("status")
+
+    async def ends() -> None:
+        pass
+
+    goes_on = asyncio.create_task(asyncio.Event().wait())
+    goes_on.cancel()
+    tasks = {"the watcher": asyncio.create_task(breaks()), "the sender": asyncio.create_task(ends())}
+    assert await broken({**tasks, "the killer": goes_on}) == ["the watcher broke off: KeyError('status')"]
 
 
 def test_whatever_did_not_hold_is_said(record: Record) -> None:
