@@ -5,10 +5,14 @@ Owns the counting and the judging of answers. Refuses to know how calls travel.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
 Json = dict[str, Any]
+
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
+MOST_CHARACTERS = 120
 
 
 class Accounts:
@@ -80,7 +84,8 @@ class Accounts:
 def _in_few_words(text: str) -> str:
     """Without the name in front and whatever differs from case to case."""
     words = text.splitlines()[0]
-    return words.partition("] ")[2][:80] if words.startswith("[") else words[:80]
+    words = words.partition("] ")[2] if words.startswith("[") else words
+    return ADDRESS.sub("its address", words)[:MOST_CHARACTERS]
 
 
 def repeated(numbers: list[int], most: int) -> list[int]:

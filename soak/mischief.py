@@ -35,11 +35,24 @@ def end_with_parent() -> None:
 
 
 class Killer:
-    """Kills servers of some workbenches, one after the other, and now and then stops one for a moment."""
+    """Kills bad servers below some processes, one after the other, and now and then stops one for a moment.
 
-    def __init__(self, workbenches: Sequence[int], pause: float, seed: int = 1) -> None:
-        self._workbenches = workbenches
+    `at_address` means those that listen somewhere, and no others.
+    """
+
+    def __init__(
+        self,
+        above: Sequence[int],
+        pause: float,
+        *,
+        at_address: bool = False,
+        stops_one_in: int = STOPS_ONE_IN,
+        seed: int = 1,
+    ) -> None:
+        self._above = above
         self._pause = pause
+        self._at_address = at_address
+        self._stops_one_in = stops_one_in
         self._rng = random.Random(seed)
         self.kills = 0
         self.stops = 0
@@ -48,12 +61,13 @@ class Killer:
         """Until it is cancelled."""
         while True:
             await asyncio.sleep(self._rng.uniform(0.5, 1.5) * self._pause)
-            servers = [pid for above in self._workbenches for pid in sorted(descendants(above)) if _may_be_killed(pid)]
+            below = [pid for above in self._above for pid in sorted(descendants(above))]
+            servers = [pid for pid in below if _may_be_killed(pid) and _is_at_address(pid) == self._at_address]
             if not servers:
                 continue
             victim = self._rng.choice(servers)
             with suppress(ProcessLookupError):
-                if self._rng.randrange(STOPS_ONE_IN):
+                if self._rng.randrange(self._stops_one_in):
                     os.kill(victim, self._rng.choice(SIGNALS))
                     self.kills += 1
                 else:
@@ -65,6 +79,10 @@ class Killer:
 def _may_be_killed(pid: int) -> bool:
     words = command_line(pid)
     return BAD_SERVER in words and "--name good" not in words
+
+
+def _is_at_address(pid: int) -> bool:
+    return " --http " in command_line(pid)
 
 
 def _go_on(pid: int) -> None:

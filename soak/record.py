@@ -22,6 +22,8 @@ from soak.samples import Reading, Samples
 MOST_DRIFT = 1.10
 # A shorter run is still warming up, and a large message may fill all of its last tenth.
 SHORTEST_JUDGED = 120.0
+# One server in so many is at an address.
+REMOTES_ONE_IN = 5
 # A workbench over stdio is not read meanwhile: its beginning at rest has no load to show yet what it takes.
 MOST_STDIO_GROWTH = 1.25
 
@@ -37,6 +39,11 @@ class Settings:
     pause: float
     kill_pause: float
     large_pause: float
+
+    @property
+    def remotes(self) -> int:
+        """How many of the servers are at an address."""
+        return self.servers // REMOTES_ONE_IN
 
 
 @dataclass(frozen=True)
@@ -59,12 +66,18 @@ class Record:
     arrivals: int = 0
     kills: int = 0
     stops: int = 0
+    # The same for servers at an address.
+    remote_kills: int = 0
+    remote_stops: int = 0
+    remote_restarts: int = 0
     large: Counter[tuple[int, str]] = field(default_factory=Counter)
     # Every server up, nobody calling: before the crowd came, and after it had gone.
     before: Reading | None = None
     after: Reading | None = None
     stdio: list[Ended] = field(default_factory=list)
+    # Calls that servers saw; and those at an address among them.
     noted: int | None = None
+    remote_noted: int | None = None
     repeated: int | None = None
     # What must not be, beside what the accounts and the readings say.
     problems: list[str] = field(default_factory=list)
@@ -109,6 +122,13 @@ class Record:
             "no reading was taken after everybody had gone": self.after is not None,
             "nobody asked the servers what they saw": self.noted is not None,
         }
+        if self.settings.remotes:
+            happened |= {
+                "no call reached a server at an address": self.remote_noted or 0,
+                "no server at an address was killed": self.remote_kills,
+                "no server at an address was started again": self.remote_restarts,
+                "no server at an address was stopped for a while": self.remote_stops,
+            }
         found = [words for words, count in happened.items() if not count]
         if len(self.stdio) < self.settings.stdio:
             found.append(f"{len(self.stdio)} of {self.settings.stdio} workbenches over stdio came to a last reading")

@@ -13,26 +13,27 @@ from soak.record import Record
 from soak.samples import Reading, Sample
 
 MB = 1e6
-MOST_REASONS = 12
+MOST_REASONS = 20
 
 WHAT = """\
 # A long run
 
-`make soak` wrote this page. It puts a crowd of clients and many servers around one workbench, kills servers at random,
-sends large messages, and accounts for every call; then it looks at what is left. It is the longer form of two cases of
-the fault suite in `tests/faults`."""
+`make soak` wrote this page. It puts a crowd of clients around one workbench with many servers, most of them over stdio
+and some at an address, kills and stops servers at random, sends large messages, and accounts for every call; then it
+looks at what is left. It is the longer form of two cases of the fault suite in `tests/faults`."""
 PICTURE = """\
 ![Memory, descriptors, tasks and latency over time](soak.svg)
 
-Read from the kernel and from `workbench://status`. The workbench holds a connection for each client over HTTP, and four
-descriptors and one task for each server. Peaks of memory are messages of 16 and 64 MiB that pass through. Latency is
-what clients see of calls that servers answer at once: it includes the starts of servers that had been killed, and that
-clients, workbench and servers wait for each other on the same cores."""
+Read from the kernel and from `workbench://status`. The workbench holds a connection for each client over HTTP, four
+descriptors and one task for each server over stdio, and for each server at an address one task and as many connections
+as it has calls under way. Peaks of memory are messages of 16 and 64 MiB that pass through. Latency is what clients see
+of calls that servers answer at once: it includes the starts of servers that had been killed, and that clients,
+workbench and servers wait for each other on the same cores."""
 AGAIN = """\
 ## Again
 
 ```sh
-make soak                                                      # an hour
+make soak                                                      # an hour, unless told otherwise
 make soak SOAK_ARGS="--minutes 5 --clients 200 --servers 20"   # for a smaller machine
 ```
 
@@ -111,9 +112,16 @@ def _what_was_done(record: Record) -> list[tuple[str, str]]:
         ("clients at once over HTTP, half of each era", f"{settings.clients:,}"),
         ("clients that came, one after the other", f"{record.arrivals:,}"),
         ("servers", f"{settings.servers:,}"),
-        ("workbenches over stdio beside it, with 3 servers each", f"{settings.stdio:,}"),
+        ("of these at an address (HTTP), half of each era", f"{settings.remotes:,}"),
+        (
+            "workbenches over stdio beside it, each with 3 of its own and one at an address",
+            f"{settings.stdio:,}",
+        ),
         ("servers killed (SIGKILL, SIGTERM, SIGSEGV)", f"{record.kills:,}"),
         ("servers stopped for a second (SIGSTOP)", f"{record.stops:,}"),
+        ("servers at an address killed", f"{record.remote_kills:,}"),
+        ("started again at the same address, up to two seconds later", f"{record.remote_restarts:,}"),
+        ("servers at an address stopped for a second", f"{record.remote_stops:,}"),
         *(
             (f"messages of {size} MiB as a {direction}", f"{count:,}")
             for (size, direction), count in sorted(record.large.items())
@@ -133,6 +141,7 @@ def _sums(record: Record) -> list[tuple[str, str]]:
     ]
     if record.noted is not None:
         rows.append(("seen by servers more than once", f"{record.repeated:,}"))
+        rows.append(("seen by servers at an address", f"{record.remote_noted or 0:,}"))
     return rows
 
 

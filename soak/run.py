@@ -17,7 +17,8 @@ from typing import Any
 from soak.accounts import repeated
 from soak.crowd import Crowd
 from soak.mischief import Killer, LargeMessages, end_with_parent
-from soak.record import Ended, Record, describe_machine
+from soak.record import REMOTES_ONE_IN, Ended, Record, describe_machine
+from soak.remotes import Remotes
 from soak.samples import Reading, read
 from tests.faults.http_wire import HttpConversation
 from tests.faults.stage import Faults, bad_entry, port_of, use
@@ -44,7 +45,9 @@ class Run:
         self._record = record
         self._folder = folder
         self._report = report
-        self._notes = folder / "notes"
+        self._notes, self._remote_notes = folder / "notes", folder / "remote-notes"
+        self._lifetime = record.settings.minutes * 60 + 3600
+        self._remotes = Remotes(folder, (), self._remote_notes, self._lifetime)
         self._began = time.monotonic()
         self._is_over = asyncio.Event()
 
@@ -57,17 +60,22 @@ class Run:
         """From the first start to the last process gone."""
         record, settings = self._record, self._record.settings
         record.machine = describe_machine()
-        names = [f"s{number}" for number in range(settings.servers)]
+        local = [f"s{number}" for number in range(settings.servers - settings.remotes)]
+        far = [f"r{number}" for number in range(settings.remotes)]
+        names = [*local, *far]
+        self._remotes = Remotes(self._folder, far, self._remote_notes, self._lifetime)
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._end_remotes)
+            await self._remotes.start()
             process = await stack.enter_async_context(self._workbench("http", names, "--http", "127.0.0.1:0"))
             port = await port_of(process)
             asking = HttpConversation(port)
             stack.push_async_callback(asking.close)
             asking.stamp()
-            few = names[:STDIO_SERVERS]
+            fews = [[*local[:STDIO_SERVERS], *far[number % max(1, len(far)) :][:1]] for number in range(settings.stdio)]
             benches = [
                 await stack.enter_async_context(self._workbench(f"stdio-{number}", few))
-                for number in range(settings.stdio)
+                for number, few in enumerate(fews)
             ]
             for number, bench in enumerate(benches):
                 if number % 2:
@@ -75,10 +83,12 @@ class Run:
                 else:
                     await bench.initialize()
             record.before = await self._at_rest(process.pid, asking, names)
-            earlier = [await self._at_rest(bench.pid, bench, few) for bench in benches]
-            await self._storm(process.pid, port, asking, names, [(bench, few) for bench in benches])
+            pairs = list(zip(benches, fews, strict=True))
+            earlier = [await self._at_rest(bench.pid, bench, few) for bench, few in pairs]
+            await self._storm(process.pid, port, asking, names, pairs)
+            await self._remotes.all_listen()
             record.after = await self._at_rest(process.pid, asking, names, record.before)
-            for bench, before in zip(benches, earlier, strict=True):
+            for (bench, few), before in zip(pairs, earlier, strict=True):
                 record.stdio.append(Ended(before, await self._at_rest(bench.pid, bench, few, before)))
             await asking.close()
             process.process.send_signal(signal.SIGTERM)
@@ -88,8 +98,9 @@ class Run:
                 if (status := await each.wait_exit(EXIT_SECONDS)) != 0:
                     record.problems.append(f"a workbench ended with status {status}")
         await self._look_for_leftovers()
-        numbers = [int(line) for line in self._notes.read_text().split()] if self._notes.exists() else []
-        record.noted = len(set(numbers))
+        far_numbers = _numbers_in(self._remote_notes)
+        numbers = _numbers_in(self._notes) + far_numbers
+        record.noted, record.remote_noted = len(set(numbers)), len(set(far_numbers))
         record.repeated = len(repeated(numbers, record.accounts.started))
 
     @asynccontextmanager
@@ -107,9 +118,15 @@ class Run:
         if left:
             self._record.problems.append(f"left on disk: {left}")
 
+    async def _end_remotes(self) -> None:
+        await self._remotes.stop()
+        self._record.problems += self._remotes.problems
+
     def _entry(self, name: str) -> Json:
-        lifetime = self._record.settings.minutes * 60 + 3600
-        entry = bad_entry("--notes", self._notes, "--exit-after", lifetime, name=name, timeout=SERVER_TIMEOUT)
+        if name in self._remotes:
+            return self._remotes.entry(name, SERVER_TIMEOUT)
+        options = ("--notes", self._notes, "--exit-after", self._lifetime)
+        entry = bad_entry(*options, name=name, timeout=SERVER_TIMEOUT)
         # Without `site`: a hundred of them should be light.
         return {**entry, "args": ["-S", *entry["args"]]}
 
@@ -126,15 +143,26 @@ class Run:
         record, settings = self._record, self._record.settings
         crowd = Crowd(port, names, settings.clients, settings.pause, record.accounts)
         killer = Killer([pid, *(bench.pid for bench, _ in benches)], settings.kill_pause)
+        # Less often, for there are fewer of them; and stopped as often as killed.
+        far_pause = settings.kill_pause * REMOTES_ONE_IN
+        far_killer = Killer([os.getpid()], far_pause, at_address=True, stops_one_in=2, seed=2)
         large = LargeMessages(port, settings.large_pause, record.accounts)
         self._began = time.monotonic()
 
+        def note_down() -> None:
+            record.seconds = time.monotonic() - self._began
+            record.arrivals, record.kills, record.stops = crowd.arrivals, killer.kills, killer.stops
+            record.remote_kills, record.remote_stops = far_killer.kills, far_killer.stops
+            record.remote_restarts = self._remotes.restarts
+            record.large = large.passed
+
         async def watch() -> None:
-            await self._watch(pid, asking, crowd, killer, large)
+            await self._watch(pid, asking, note_down)
 
         watching = asyncio.create_task(watch())
         mischief = {
             "the killer": asyncio.create_task(killer.run()),
+            "the killer of servers at an address": asyncio.create_task(far_killer.run()),
             "the sender of large messages": asyncio.create_task(large.run(self._is_over.is_set)),
         }
         try:
@@ -145,9 +173,9 @@ class Run:
             for task in mischief.values():
                 task.cancel()
             record.problems += await broken({**mischief, "the watcher": watching})
-            self._note_down(crowd, killer, large)
+            note_down()
 
-    async def _watch(self, pid: int, asking: Conversation, crowd: Crowd, killer: Killer, large: LargeMessages) -> None:
+    async def _watch(self, pid: int, asking: Conversation, note_down: Callable[[], None]) -> None:
         """Take readings, and write the report now and then: whoever kills the run still gets to see it."""
         record = self._record
         interval = max(SHORTEST_INTERVAL, record.settings.minutes * 60 / READINGS)
@@ -162,15 +190,9 @@ class Run:
                 continue
             seconds = time.monotonic() - self._began
             record.samples.take(seconds, reading, record.accounts.started, record.accounts.take_latencies())
-            self._note_down(crowd, killer, large)
+            note_down()
             if len(record.samples.all) % (READINGS // 10) == 0:
                 self._report()
-
-    def _note_down(self, crowd: Crowd, killer: Killer, large: LargeMessages) -> None:
-        record = self._record
-        record.seconds = time.monotonic() - self._began
-        record.arrivals, record.kills, record.stops = crowd.arrivals, killer.kills, killer.stops
-        record.large = large.passed
 
     # Rest
 
@@ -212,6 +234,10 @@ class Run:
                 self._record.problems.append(f"left over:\n{describe(left)}")
                 return
             await asyncio.sleep(0.1)
+
+
+def _numbers_in(notes: Path) -> list[int]:
+    return [int(line) for line in notes.read_text().split()] if notes.exists() else []
 
 
 async def broken(tasks: Mapping[str, asyncio.Task[Any]]) -> list[str]:

@@ -17,7 +17,7 @@ from soak.report import write
 from soak.run import broken
 from soak.samples import Reading, Samples
 
-SETTINGS = Settings(minutes=1, clients=10, servers=2, stdio=1, pause=1, kill_pause=1, large_pause=1)
+SETTINGS = Settings(minutes=1, clients=10, servers=10, stdio=1, pause=1, kill_pause=1, large_pause=1)
 QUIET = Reading(memory=40_000_000, descriptors=50, tasks=5, calls_in_flight=0)
 
 
@@ -31,13 +31,13 @@ def test_every_call_is_answered_failed_or_cancelled_or_it_is_wrong() -> None:
     numbers = [accounts.start() for _ in range(7)]
     accounts.judge(numbers[0], {"result": {"structuredContent": {"n": numbers[0]}}}, 0.5)
     accounts.judge(numbers[1], {"result": {"isError": True, "content": [{"text": "[box/s/t] it was killed\nmore"}]}})
-    accounts.judge(numbers[2], {"error": {"message": "the workbench is shutting down"}})
+    accounts.judge(numbers[2], {"error": {"message": "nobody listens at http://127.0.0.1:18001"}})
     accounts.cancel(numbers[3])
     accounts.judge(numbers[4], {"result": {"structuredContent": {"n": numbers[0]}}})
     accounts.judge(numbers[5], {"error": {"message": " "}})
     assert (accounts.answered, accounts.failed, accounts.cancelled, len(accounts.wrong)) == (1, 2, 1, 2)
     assert accounts.under_way == 1
-    assert set(accounts.reasons) == {"it was killed", "the workbench is shutting down"}
+    assert set(accounts.reasons) == {"it was killed", "nobody listens at its address"}
     assert (accounts.take_latencies(), accounts.take_latencies()) == ([0.5], [])
 
 
@@ -53,6 +53,7 @@ def held(record: Record) -> Record:
     accounts = record.accounts
     accounts.started, accounts.answered, accounts.failed, accounts.cancelled = 13, 10, 2, 1
     record.kills, record.stops = 3, 1
+    record.remote_kills, record.remote_restarts, record.remote_stops, record.remote_noted = 2, 2, 1, 4
     record.large[16, "result"] = 1
     record.before, record.after, record.stdio = QUIET, QUIET, [Ended(QUIET, QUIET)]
     record.noted, record.repeated, record.is_over = 10, 0, True
@@ -85,6 +86,10 @@ def test_a_run_without_calls_of_each_end_did_not_hold(held: Record, name: str) -
     [
         ("kills", 0),
         ("stops", 0),
+        ("remote_kills", 0),
+        ("remote_restarts", 0),
+        ("remote_stops", 0),
+        ("remote_noted", 0),
         ("large", Counter()),
         ("before", None),
         ("after", None),
@@ -95,6 +100,12 @@ def test_a_run_without_calls_of_each_end_did_not_hold(held: Record, name: str) -
 def test_a_run_that_lacks_a_part_did_not_hold(held: Record, name: str, nothing: object) -> None:
     setattr(held, name, nothing)
     assert len(held.verdict()) == 1
+
+
+def test_a_run_too_small_for_servers_at_an_address_lacks_none(held: Record) -> None:
+    held.settings = replace(SETTINGS, servers=4)
+    held.remote_kills = held.remote_restarts = held.remote_stops = held.remote_noted = 0
+    assert held.verdict() == []
 
 
 def test_a_run_without_readings_did_not_hold(held: Record) -> None:
