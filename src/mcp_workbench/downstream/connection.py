@@ -383,9 +383,13 @@ class Connection:
             self._failed(error)
 
     def _meet_again(self, traffic: Traffic) -> None:
-        """The server forgot who we are: what it has not accepted is sent again once it has been met anew."""
+        """The server forgot who we are: what it has not accepted is sent again once it has been met anew.
+
+        A link that ends with this reason has answered or failed everything else before (`SESSION_FORGOTTEN`), so what
+        is left was certainly not accepted.
+        """
         log.info("[%s] %s; meeting it anew", self.label, SESSION_FORGOTTEN)
-        unaccepted = traffic.take_unaccepted()
+        unaccepted = traffic.take_calls()
         self._move(Event.STOP)
         self._end_waits(DownstreamError(SESSION_FORGOTTEN))
         self._wake.set()

@@ -149,7 +149,7 @@ class Traffic:
         self._link = link
         self._call_link = link if isinstance(link, CallLink) else None
 
-    def take_unaccepted(self) -> list[ForwardedExchange]:
+    def take_calls(self) -> list[ForwardedExchange]:
         """Take out the requests of clients that are still under way."""
         found = [exchange for exchange in self.pending.values() if isinstance(exchange, ForwardedExchange)]
         for exchange in found:
