@@ -28,7 +28,7 @@ help:
 	@echo 'make format       ruff format, and what ruff can mend by itself'
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
 	@echo 'make faults       the fault suite alone (it is part of make test)'
-	@echo 'make soak         an hour of 1,000 clients, 100 servers and random kills; writes docs/soak.md'
+	@echo 'make soak         1,000 clients, 100 servers and random kills, an hour by default; writes docs/soak.md'
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
 	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues,'
 	@echo '                  for docs/performance.md'
