@@ -28,7 +28,8 @@ Read from the kernel and from `workbench://status`. The workbench holds a connec
 descriptors and one task for each server over stdio, and for each server at an address one task and as many connections
 as it has calls under way. Peaks of memory are messages of 16 and 64 MiB that pass through. Latency is what clients see
 of calls that servers answer at once: it includes the starts of servers that had been killed, and that clients,
-workbench and servers wait for each other on the same cores."""
+workbench and servers wait for each other on the same cores. Servers at an address close a connection that was idle for
+half a second: now and then that meets a call, which then fails, because it must not be repeated."""
 AGAIN = """\
 ## Again
 
