@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import threading
 import zlib
 
 import pytest
@@ -53,6 +54,7 @@ async def answered(raw: bytes, *, hang_up: bool = False) -> tuple[Response, byte
 
 
 OK = b"HTTP/1.1 200 OK\r\n"
+HELLO = OK + b"Content-Type: application/json\r\nContent-Length: 5\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -247,6 +249,39 @@ def test_no_bytes_whatsoever_hang_or_break_us(junk: bytes, after_head: bool) -> 
         runner.run(run())
 
 
+async def test_a_connection_that_was_closed_while_it_rested_is_not_used_though_nobody_has_told_us_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "LOOK_AFTER", 0.0)
+    closing: list[socket.socket] = []
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = listener.accept()
+            connection.recv(65536)
+            connection.sendall(HELLO + b"hello")
+            closing.append(connection)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+    thread.start()
+    client = HttpClient("x")
+    target = Target.of(f"http://127.0.0.1:{listener.getsockname()[1]}/", FixedHeaders({}))
+    try:
+        assert await body_of(await client.request("GET", target, {})) == b"hello"
+        # The loop does not run between the end of the connection and the next request: it cannot have heard of it.
+        closing[0].shutdown(socket.SHUT_RDWR)
+        closing[0].close()
+        assert await body_of(await client.request("GET", target, {})) == b"hello"
+        assert len(closing) == 2
+    finally:
+        await client.close()
+        for each in closing:
+            each.close()
+        await asyncio.to_thread(thread.join)
+        listener.close()
+
+
 # ── responses that begin like the one before ──
 
 
@@ -271,9 +306,6 @@ async def answers_to(*raws: bytes | list[bytes]) -> list[tuple[int, bytes]]:
     finally:
         await client.close()
     return found
-
-
-HELLO = OK + b"Content-Type: application/json\r\nContent-Length: 5\r\n\r\n"
 
 
 async def test_a_head_like_the_one_before_brings_its_own_body() -> None:

@@ -20,6 +20,9 @@ from mcp_workbench.transport.http.client.wire import Listener, Response, Wire, e
 # Servers close idle connections after 5 seconds and more. We notice when they do; keeping ours longer than this would
 # only make it likelier to send a request into a connection that is being closed.
 KEEP_ALIVE_SECONDS: Final = 15.0
+# A connection that has rested for this long is looked at before it is used again. A busy event loop hears late of what
+# happened to it; one that was used a moment ago hardly ever was closed since.
+LOOK_AFTER: Final = 0.05
 MOST_REDIRECTS: Final = 5
 REDIRECTS: Final = (301, 302, 303, 307, 308)
 # Redirects that keep method and body; the others turn a POST into a GET.
@@ -126,8 +129,13 @@ class HttpClient:
         idle = self._idle.get(key)
         while idle:
             wire = idle.pop()
-            if wire.is_open and not wire.transport.is_closing():
-                return wire
+            if not wire.is_open or wire.transport.is_closing():
+                continue
+            if asyncio.get_running_loop().time() - wire.idle_since > LOOK_AFTER and wire.is_readable():
+                # The server closed it, and we have not come to hear of it: a request would be lost in it.
+                wire.close()
+                continue
+            return wire
         return None
 
     def _put_back(self, wire: Wire) -> None:

@@ -266,6 +266,20 @@ class Wire(asyncio.Protocol):
     def transport(self, transport: asyncio.Transport) -> None:
         self._transport = transport
 
+    def is_readable(self) -> bool:
+        """Whether something has come that was not read yet; between two requests that can only be the end."""
+        import select
+
+        if not hasattr(select, "poll"):
+            return False
+        watched = select.poll()
+        try:
+            watched.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+            return bool(watched.poll(0))
+        except (OSError, ValueError, AttributeError):
+            # Closed already, which is as good as an answer.
+            return True
+
     def close(self) -> None:
         """Close it, whatever is under way."""
         if self.is_open:
