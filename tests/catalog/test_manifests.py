@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,6 @@ def test_a_disk_that_cannot_be_written_is_no_reason_to_fail(store: ManifestStore
         (folder / f"{KEY}.json").mkdir(parents=True)
     store.save(KEY, OFFER)
     assert store.load(KEY) is None
-    store.forget(KEY)
     if folder.is_dir():
         assert [entry.name for entry in folder.iterdir()] == [f"{KEY}.json"], "no draft is left"
 
@@ -182,15 +182,100 @@ def test_a_list_that_is_too_large_is_not_remembered(store: ManifestStore, monkey
 def test_without_a_folder_nothing_is_remembered_and_nothing_fails() -> None:
     store = ManifestStore(lambda: None)
     store.save(KEY, OFFER)
-    store.forget(KEY)
     assert store.load(KEY) is None
 
 
-def test_what_is_forgotten_is_gone(store: ManifestStore) -> None:
+# What nobody uses
+
+
+def left_alone(path: Path, days: float) -> Path:
+    """A file that nobody has touched for so many days."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_bytes(b"{}")
+    then = time.time() - days * 86400
+    os.utime(path, (then, then))
+    return path
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+@pytest.mark.parametrize("saves", ["a manifest", "a blob"])
+def test_what_was_not_used_for_long_is_dropped_when_something_is_saved(
+    store: ManifestStore, folder: Path, saves: str
+) -> None:
+    for name in ("old.json", "old.bin", "old.json.7-ab.new", "a note of the user's.txt"):
+        left_alone(folder / name, 91)
+    left_alone(folder / "resting.json", 89)
+    if saves == "a blob":
+        store.save_blob("index", b"x")
+    else:
+        store.save(KEY, OFFER)
+    saved = "index.bin" if saves == "a blob" else f"{KEY}.json"
+    assert names_in(folder) == sorted([saved, "a note of the user's.txt", "resting.json"])
+
+
+def test_what_is_read_is_in_use(store: ManifestStore, folder: Path) -> None:
     store.save(KEY, OFFER)
-    store.forget(KEY)
-    store.forget(KEY)
-    assert store.load(KEY) is None
+    store.save_blob("index", b"x")
+    for name in names_in(folder):
+        left_alone(folder / name, 200)
+    assert store.load(KEY) is not None and store.load_blob("index") == b"x"
+    ManifestStore(lambda: str(folder)).save("another", OFFER)
+    assert names_in(folder) == sorted([f"{KEY}.json", "another.json", "index.bin"])
+
+
+def test_reading_writes_to_the_disk_only_once_in_a_while(
+    store: ManifestStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save(KEY, OFFER)
+    left_alone(folder / f"{KEY}.json", 2)
+    noted: list[object] = []
+    utime = os.utime
+
+    def counted(descriptor: int) -> None:
+        noted.append(descriptor)
+        utime(descriptor)
+
+    monkeypatch.setattr(os, "utime", counted)
+    for _ in range(3):
+        assert store.load(KEY) is not None
+    assert len(noted) == 1
+
+
+def test_looking_for_what_is_unused_is_done_once_in_a_day(store: ManifestStore, folder: Path) -> None:
+    store.save(KEY, OFFER)
+    left_alone(folder / "old.json", 91)
+    store.save(KEY, OFFER)
+    assert (folder / "old.json").exists()
+    assert store._looked_at is not None
+    store._looked_at -= manifests.LOOKED_AFTER + 1
+    store.save(KEY, OFFER)
+    assert not (folder / "old.json").exists()
+
+
+def test_a_full_folder_is_emptied_in_small_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifests, "MOST_LOOKED_AT", 10)
+    monkeypatch.setattr(manifests, "MOST_DROPPED", 4)
+    # Wherever a step begins, it meets some of the old.
+    for number in range(50):
+        left_alone(folder / f"{number}.json", 91)
+    left = 50
+    while left:
+        ManifestStore(lambda: str(folder)).save_blob("new", b"x")
+        now_left = len(names_in(folder)) - 1
+        assert left - manifests.MOST_DROPPED <= now_left < left
+        left = now_left
+
+
+def test_what_cannot_be_dropped_is_no_reason_to_fail(store: ManifestStore, folder: Path) -> None:
+    left_alone(folder / "folder.json" / "inside", 91)
+    left_alone(folder / "folder.json", 91)
+    left_alone(folder / "old.json", 91)
+    store.save(KEY, OFFER)
+    assert names_in(folder) == sorted([f"{KEY}.json", "folder.json"])
 
 
 # Writes the same two keys again and again, with contents by which every reader can tell whether they are whole.

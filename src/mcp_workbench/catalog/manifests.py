@@ -2,7 +2,8 @@
 
 A manifest lies under a hash of the server's configuration, so that a changed command line is another server. It is a
 cache: a file that is corrupt, foreign or unreadable is the same as none, and a disk that cannot be written is no
-reason to fail. Files are replaced as a whole, so that two processes never see half of one.
+reason to fail. Files are replaced as a whole, so that two processes never see half of one. What nobody has used for a
+season is dropped, so that the folder does not grow with every change of a configuration.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable
 from functools import cached_property
 from typing import Final
@@ -26,6 +28,15 @@ from mcp_workbench.protocol.handshake import ServerProfile
 FORMAT: Final = 2
 # A list beyond this is not remembered; reading it back would cost more than asking the server.
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
+# Longer than a project rests between two times that somebody works on it. Asking a server anew is all it costs.
+KEPT_UNUSED: Final = 90 * 86400.0
+# A file that is read says so by its time, this much late: a write for each read would be too many.
+USE_NOTED_AFTER: Final = 86400.0
+# Looking for what is unused is done once in a day, by whoever saves, and takes a moment at most.
+LOOKED_AFTER: Final = 86400.0
+MOST_LOOKED_AT: Final = 256
+MOST_DROPPED: Final = 32
+_ENDINGS: Final = (".json", ".bin", ".new")
 
 
 class _Manifest(Struct):
@@ -63,6 +74,7 @@ class ManifestStore:
 
     def __init__(self, locate: Callable[[], str | None]) -> None:
         self._locate = locate
+        self._looked_at: float | None = None
 
     @cached_property
     def _folder(self) -> str | None:
@@ -118,12 +130,10 @@ class ManifestStore:
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(draft)
-
-    def forget(self, key: str) -> None:
-        """Drop what is remembered under this key."""
-        if self._folder is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path(key))
+        now = time.monotonic()
+        if self._looked_at is None or now - self._looked_at > LOOKED_AFTER:
+            self._looked_at = now
+            _drop_unused(os.path.dirname(path))
 
     def _path(self, key: str) -> str:
         assert self._folder is not None
@@ -137,7 +147,30 @@ def _read(path: str) -> bytes:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             raise PermissionError(f"{path} is not a file of ours")
+        if time.time() - found.st_mtime > USE_NOTED_AFTER:
+            with contextlib.suppress(OSError):
+                os.utime(descriptor)
         return file.read(LARGEST_MANIFEST + 1)
+
+
+def _drop_unused(folder: str) -> None:
+    """Delete what was neither written nor read for long; of many files some today, others another day."""
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith(_ENDINGS)]
+    except OSError:
+        return
+    before = time.time() - KEPT_UNUSED
+    dropped = 0
+    # Begun at another place each time, so that many that are in use do not hide those that are not.
+    start = time.time_ns() % len(names) if len(names) > MOST_LOOKED_AT else 0
+    for name in (names[start:] + names[:start])[:MOST_LOOKED_AT]:
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            if os.lstat(path).st_mtime < before:
+                os.unlink(path)
+                dropped += 1
+        if dropped == MOST_DROPPED:
+            return
 
 
 def default_folder() -> str | None:

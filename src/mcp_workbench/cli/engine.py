@@ -57,6 +57,7 @@ class Engine:
     def __init__(self, config: WorkbenchConfig, *, use_cache: bool) -> None:
         # Whatever face clients are shown, `proxy` is the one in which every tool can be named.
         self._gateway = Gateway(config, Options(use_cache=use_cache, face="proxy"))
+        self._store = ManifestStore(default_folder)
 
     @property
     def face(self) -> ProxyFace:
@@ -146,7 +147,7 @@ class Engine:
     def remember(self, entry: ServerEntry) -> None:
         """Keep what the server offers for the next time, also where the gateway itself does not."""
         if entry.offer is not None:
-            ManifestStore(default_folder).save(entry.key, entry.offer)
+            self._store.save(entry.key, entry.offer)
 
     def opened(self, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
         """The result of `open_toolbox`, from what is known now."""
