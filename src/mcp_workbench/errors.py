@@ -1,7 +1,8 @@
 """The errors of the house, classified by who is to blame.
 
-A class exists only where a caller acts differently. `hint` says what to do next; `wire.py` in `protocol/` is the one
-place that turns these into JSON-RPC errors or `isError` results.
+A class exists only where a caller acts differently. `hint` says what to do next. `failure_text` in `face/wording.py`
+makes words of them, `on_failure` in `session/call.py` an `isError` result or a JSON-RPC error of these, and
+`cli/complain.py` what a person reads. What a client asked wrongly is no exception but a decision (`Reject`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,6 @@ class WorkbenchError(Exception):
 
 class ConfigError(WorkbenchError):
     """The user's configuration is at fault: nothing was started, exit status 2."""
-
-
-class ClientError(WorkbenchError):
-    """The client asked for something that cannot be; it gets a JSON-RPC error."""
-
-    def __init__(self, code: int, message: str, *, data: object = None, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.code = code
-        self.data = data
 
 
 class DownstreamError(WorkbenchError):

@@ -20,7 +20,7 @@ from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
 from mcp_workbench.downstream.watch import Subscriber
-from mcp_workbench.errors import ClientError, DownstreamError, WorkbenchError
+from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
 from mcp_workbench.face.opening import Failures
@@ -438,8 +438,3 @@ class Router:
             profile = connection.traffic.profile
             if connection.state is State.READY and profile is not None and profile.era == "legacy":
                 connection.traffic.tell(method, params)
-
-
-def failed_list(reason: str) -> ClientError:
-    """The error for a list that is empty because everything failed."""
-    return ClientError(INTERNAL_ERROR, reason, hint="see `mcp-workbench check --connect`")

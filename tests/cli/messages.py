@@ -19,7 +19,6 @@ FOREIGN = ("demo",)
 BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     # what derives from these is found by itself
     "WorkbenchError": (0, "message", "{}"),
-    "ClientError": (1, "message", "{}"),
     "_quoting": (0, "what", "{}"),
     # the configuration
     "Problem": (9, "found", "{}"),

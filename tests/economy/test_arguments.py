@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,7 +7,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 
-from mcp_workbench.economy.arguments import Checked, check, check_json
+from mcp_workbench.economy.arguments import Checked, check
 from tests.economy.schemas import SCHEMAS, VALUES
 
 ISSUE: dict[str, Any] = {
@@ -137,13 +136,6 @@ def test_keywords_beyond_this_check_never_stop_a_call(keyword: str) -> None:
 )
 def test_a_schema_with_mistakes_of_its_own_never_stops_a_call(broken: dict[str, object]) -> None:
     assert check({"a": "x"}, {"properties": {"a": broken}}).problems == ()
-
-
-def test_json_text_is_checked_as_it_is_on_the_wire() -> None:
-    assert len(check_json(b'{"owner": 1, "title": "t"}', json.dumps(ISSUE).encode()).problems) == 1
-    assert check_json(b"", b"{}").problems == ()
-    assert check_json(b"{", b"{}").skipped
-    assert check_json(b'"' + b"x" * (2 << 20) + b'"', b"{}").skipped == "too large"
 
 
 def test_only_the_first_problems_are_told() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.face.checking import MOST_BYTES
 from tests.economy.shelf import Server, shelf, text_of, tool
 from tests.support.client import Json
 
@@ -187,6 +188,14 @@ async def test_checking_can_be_switched_off(tmp_path: Path) -> None:
     async with shelf(tmp_path, every, checkArguments=False) as seen:
         assert "isError" not in await seen.use("dev/files/read_file", {"lines": "many"})
         assert every["dev"]["files"].calls == [("read_file", {"lines": "many"})]
+
+
+async def test_arguments_that_are_too_large_to_look_at_are_the_servers_to_judge(tmp_path: Path) -> None:
+    every = boxes()
+    async with shelf(tmp_path, every) as seen:
+        large = {"path": "x" * MOST_BYTES, "lines": "many"}
+        assert "isError" not in await seen.use("dev/files/read_file", large)
+        assert every["dev"]["files"].calls == [("read_file", large)]
 
 
 DRAFTS = {

@@ -10,27 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcp_workbench.protocol.results import COMPLETE, for_modern_client, result_type, with_first_member
+from mcp_workbench.protocol.results import COMPLETE, modern_parts, result_type
 
 objects = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.lists(st.none(), max_size=2))
+
+
+def for_modern_client(result: Raw | bytes) -> bytes:
+    """What a modern client gets."""
+    return b"".join(modern_parts(result, "tools/call", None))
 
 
 @given(objects, st.sampled_from([None, 1, 2]))
 def test_a_member_is_added_in_front_and_the_rest_stays_as_it_was(value: dict[str, Any], indent: int | None) -> None:
     written = json.dumps(value, indent=indent).encode()
-    spliced = with_first_member(written, b'"first member":true')
-    assert json.loads(spliced) == {"first member": True, **value}
+    spliced = for_modern_client(written)
+    assert json.loads(spliced) == {"resultType": "complete", **value}
     assert spliced.endswith(written[1:])
 
 
 @pytest.mark.parametrize("empty", [b"{}", b"{ }", b"{\n\t}"])
 def test_an_empty_object_gets_no_stray_comma(empty: bytes) -> None:
-    assert json.loads(with_first_member(empty, b'"a":1')) == {"a": 1}
+    assert json.loads(for_modern_client(empty)) == {"resultType": "complete"}
 
 
 @pytest.mark.parametrize("other", [b"[]", b"null", b'"text"', b"1", b""])
 def test_anything_but_an_object_is_left_alone(other: bytes) -> None:
-    assert with_first_member(other, b'"a":1') == other
+    assert for_modern_client(other) == other
 
 
 @pytest.mark.parametrize("name", ["complete", "input_required", "task", "of the future"])

@@ -13,8 +13,6 @@ from typing import Final
 # Exit statuses; docs/cli.md explains them.
 FAILED: Final = 1
 USAGE: Final = 2
-INTERRUPTED: Final = 130
-BROKEN_PIPE: Final = 141
 
 _COLOURS: Final = {"error": "1;31", "warning": "1;33", "hint": "1;36", "note": "1;36"}
 

@@ -21,7 +21,6 @@ from mcp_workbench.economy.references import point
 from mcp_workbench.economy.signature import signature
 from mcp_workbench.nearest import nearest
 
-MOST_BYTES = 1 << 20
 _MOST_STEPS = 20_000
 _DEEPEST = 48
 _MOST_PROBLEMS = 8
@@ -91,16 +90,6 @@ class Checked(NamedTuple):
 
 class _Unusual(Exception):
     """Something this check does not understand well enough to stop a call over it."""
-
-
-def check_json(arguments: bytes, schema: bytes) -> Checked:
-    """`check` on JSON text, as it is on the wire."""
-    if len(arguments) > MOST_BYTES or len(schema) > MOST_BYTES:
-        return Checked(skipped="too large")
-    try:
-        return check(msgspec.json.decode(arguments) if arguments else {}, msgspec.json.decode(schema))
-    except (msgspec.DecodeError, RecursionError):
-        return Checked(skipped="cannot be read as JSON")
 
 
 def check(arguments: object, schema: object) -> Checked:

@@ -63,11 +63,6 @@ class LineSplitter:
         """The stream ended: return the unfinished last line, if there is one."""
         return self._take() if self._size else None
 
-    @property
-    def pending_bytes(self) -> int:
-        """How much of an unfinished line is held."""
-        return sum(map(len, self._parts))
-
     def _without_mark(self, start: bytes, data: bytes) -> bytes:
         """The start of the stream without a byte order mark, which may come in pieces like everything else."""
         start += data

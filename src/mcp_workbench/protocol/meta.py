@@ -26,9 +26,6 @@ PROGRESS_TOKEN: Final = "progressToken"
 # Keys that exist in the modern era only; a legacy server has learnt the same from the handshake.
 HOP_KEYS: Final = frozenset({PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL})
 
-# How every modern request begins its `_meta`; a cheap test that saves decoding `_meta` of legacy requests.
-MODERN_MARK: Final = PROTOCOL_VERSION.encode()
-
 
 class RequestMeta(Struct, gc=False):
     """What we have to know of a request's `_meta`."""

@@ -50,14 +50,10 @@ def result_type(result: Raw | bytes) -> str | None:
     return None if isinstance(found, UnsetType) else found
 
 
-def for_modern_client(result: Raw | bytes, method: str = "", server_info: Raw | bytes | None = None) -> bytes:
-    """The same result with what modern clients expect and legacy servers do not write."""
-    return b"".join(modern_parts(result, method, server_info))
-
-
 def modern_parts(result: Raw | bytes, method: str, server_info: Raw | bytes | None) -> tuple[Part, ...]:
-    """The same in parts, so that a large result is not copied for a few members more.
+    """The same result with what modern clients expect and legacy servers do not write.
 
+    In parts, so that a large result is not copied for a few members more.
     `server_info` is who made the result, as said in the handshake.
     """
     if result_type(result) is not None or bytes(memoryview(result)[:1]) != b"{":
@@ -104,14 +100,6 @@ def _with_server_info(data: Raw | bytes, server_info: Raw | bytes) -> Raw | byte
         return data
     members["_meta"] = Raw(encode({**meta, SERVER_INFO: Raw(bytes(server_info))}))
     return encode(members)
-
-
-def with_first_member(data: bytes, member: bytes) -> bytes:
-    """The same object with one more member at its start. Anything but an object is left alone."""
-    if not data.startswith(b"{"):
-        return data
-    separator = b"" if _EMPTY_OBJECT.match(data) else b","
-    return b"".join((b"{", member, separator, data[1:]))
 
 
 def error_across_eras(error: Raw | bytes, method: str, *, to_modern: bool) -> Raw | bytes:

@@ -22,7 +22,6 @@ Path = tuple[str, ...]
 # The path of a property, as keys of `properties`, to the name behind `Mcp-Param-`.
 HeaderParameters = Mapping[Path, str]
 
-NO_PARAMETERS: Final[HeaderParameters] = {}
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TYPES: Final = ("string", "integer", "boolean")
 _DECIMAL: Final = re.compile(r"(-?[0-9]+)(?:\.0+)?")
