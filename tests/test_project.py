@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import mcp_workbench
+from mcp_workbench.cli.main import COMMANDS
 from mcp_workbench.config.load import load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -208,6 +209,26 @@ def test_the_guide_for_contributors_names_every_room() -> None:
         file for file in files if f"`{file}`" not in guide
     ]
     assert not missing, f"CLAUDE.md does not mention {sorted(missing)}"
+
+
+def test_the_guide_for_contributors_names_every_target_of_make() -> None:
+    targets = re.findall(r"^\t@echo 'make ([a-z-]+)", text("Makefile"), re.MULTILINE)
+    assert {"test", "soak", "conformance"} <= set(targets)
+    commands = text("CLAUDE.md").partition("## Commands")[2].partition("\n## ")[0]
+    missing = [target for target in targets if not re.search(rf"(?<![\w-]){target}(?![\w-])", commands)]
+    assert not missing, f"CLAUDE.md does not mention {missing}"
+
+
+def test_the_readme_names_every_command() -> None:
+    table = text("README.md").partition("## Commands")[2].partition("\n## ")[0]
+    assert [name for name in COMMANDS if f"`mcp-workbench {name}" not in table] == []
+
+
+def test_the_readme_leads_to_every_document() -> None:
+    table = text("README.md").partition("## Documents")[2].partition("\n## ")[0]
+    documents = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+    assert documents
+    assert [name for name in documents if f"(docs/{name})" not in table] == []
 
 
 @pytest.mark.requirement("project.manual-testing")
