@@ -1,13 +1,16 @@
 """Envelopes: what JSON-RPC itself says about a message, and how one is written.
 
-Owns reading and writing of `id`, `method`, `params`, `result`, `error`. Refuses to look inside the payloads.
+Owns reading and writing of `id`, `method`, `params`, `result`, `error`, and remembering what short pieces say that
+clients repeat. Refuses to look inside the payloads.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Any, Final
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, TypeVar
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, Encoder
@@ -19,6 +22,8 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
+
+NOT_A_MESSAGE: Final = "not a JSON-RPC message: neither method, result nor error"
 
 encode: Final = Encoder().encode
 
@@ -54,6 +59,11 @@ class Malformed(Exception):
         super().__init__(reason)
         self.id = id
         self.code = code
+
+    @property
+    def complaint(self) -> str:
+        """What its sender is told."""
+        return str(self) if self.code == INVALID_REQUEST else f"cannot be read: {self}"
 
 
 _decode_envelope: Final = Decoder(Envelope).decode
@@ -190,3 +200,29 @@ def error_response(id: bytes | None, code: int, message: str, data: Any = UNSET)
     if data is not UNSET and data is not None:
         body["data"] = data
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id or _NULL, encode(body))
+
+
+def not_a_message(id: bytes | None) -> bytes:
+    """The error answer to what is a JSON object, and no message; under its id, if that is one."""
+    return error_response(id if id is not None and is_valid_id(id) else None, INVALID_REQUEST, NOT_A_MESSAGE)
+
+
+# 256 pieces of at most 1 KiB, for each function that remembers.
+MOST_KEPT: Final = 256
+LONGEST_KEPT: Final = 1024
+Meaning = TypeVar("Meaning")
+
+
+def remembered_if_short(read: Callable[[bytes], Meaning]) -> Callable[[Raw | bytes], Meaning]:
+    """The same function, which looks up what it was asked lately. Its answers are shared: not to be changed.
+
+    Clients write the same few pieces into all of their requests. Long ones are read each time.
+    """
+    kept = lru_cache(MOST_KEPT)(read)
+
+    def read_or_recalled(piece: Raw | bytes) -> Meaning:
+        written = bytes(piece)
+        return kept(written) if len(written) <= LONGEST_KEPT else read(written)
+
+    read_or_recalled.__doc__ = read.__doc__
+    return read_or_recalled

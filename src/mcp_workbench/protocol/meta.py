@@ -5,13 +5,12 @@ Everything that is not named here passes through untouched, in the order it came
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.json import Decoder
 
-from mcp_workbench.jsonrpc.messages import decode_object, encode
+from mcp_workbench.jsonrpc.messages import decode_object, encode, remembered_if_short
 from mcp_workbench.protocol.versions import LATEST_MODERN, Era
 
 PREFIX: Final = "io.modelcontextprotocol/"
@@ -38,20 +37,12 @@ class RequestMeta(Struct, gc=False):
 
 
 _decode_meta: Final = Decoder(RequestMeta).decode
-# Clients stamp all their requests alike, so what a stamp says is remembered. Longer ones are read each time.
-LONGEST_KEPT: Final = 1024
-MOST_KEPT: Final = 256
 
 
-def read_request_meta(meta: Raw | bytes) -> RequestMeta:
+@remembered_if_short
+def read_request_meta(meta: bytes) -> RequestMeta:
     """What a request's `_meta` says. Raises msgspec's errors. The answer is shared: not to be changed."""
-    stamp = bytes(meta)
-    return _read_kept(stamp) if len(stamp) <= LONGEST_KEPT else _decode_meta(stamp)
-
-
-@lru_cache(MOST_KEPT)
-def _read_kept(stamp: bytes) -> RequestMeta:
-    return _decode_meta(stamp)
+    return _decode_meta(meta)
 
 
 class ClientIdentity(Struct, frozen=True):
@@ -83,11 +74,7 @@ def meta_for_server(
     if meta is None and era == "legacy":
         return None
     if progress_token is None and from_modern and meta is not None:
-        stamp = bytes(meta)
-        if era == "modern":
-            return stamp
-        if len(stamp) <= LONGEST_KEPT:
-            return _for_legacy_kept(stamp)
+        return bytes(meta) if era == "modern" else _without_hop_keys(meta)
     fields: dict[str, Raw] = {} if meta is None else decode_object(meta)
     if progress_token is not None:
         fields[PROGRESS_TOKEN] = Raw(b"%d" % progress_token)
@@ -105,9 +92,9 @@ def meta_for_server(
     return head + b"}" if not fields else head + b"," + encode(fields)[1:]
 
 
-@lru_cache(MOST_KEPT)
-def _for_legacy_kept(stamp: bytes) -> bytes | None:
-    fields = {key: value for key, value in decode_object(stamp).items() if key not in HOP_KEYS}
+@remembered_if_short
+def _without_hop_keys(meta: bytes) -> bytes | None:
+    fields = {key: value for key, value in decode_object(meta).items() if key not in HOP_KEYS}
     return encode(fields) if fields else None
 
 

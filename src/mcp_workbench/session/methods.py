@@ -75,7 +75,12 @@ def _get_prompt(session: Session, call: ClientCall, params: Params) -> None:
 
 def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
     if OWN_SCHEME in bytes(params.get("uri", b"")):
-        own = session.router.own_resource(call.view, _decode_string(params["uri"]))
+        try:
+            uri = _decode_string(params["uri"])
+        except (DecodeError, ValidationError):
+            call.finish_error(INVALID_PARAMS, "`uri` must be a string")
+            return
+        own = session.router.own_resource(call.view, uri)
         if own is not None:
             call.finish_result(own)
             return

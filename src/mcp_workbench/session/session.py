@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
@@ -24,13 +23,13 @@ from mcp_workbench.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
-    PARSE_ERROR,
     Envelope,
     Malformed,
     decode_object,
+    remembered_if_short,
 )
 from mcp_workbench.protocol.logging_levels import LEVELS
-from mcp_workbench.protocol.meta import LONGEST_KEPT, MOST_KEPT, RequestMeta, read_request_meta
+from mcp_workbench.protocol.meta import RequestMeta, read_request_meta
 from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.sealing import BadState
 from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
@@ -134,7 +133,7 @@ class Session:
         except Malformed as error:
             if line.strip():
                 id = self._unless_under_way(error.id)
-                self._link.send(messages.error_response(id, PARSE_ERROR, f"cannot be read: {error}"))
+                self._link.send(messages.error_response(id, error.code, error.complaint))
             return
         if isinstance(message.method, UnsetType):
             self._on_answer(message)
@@ -269,36 +268,34 @@ class Session:
             self._refuse(id, INTERNAL_ERROR, f"more than {MOST_CALLS} requests under way")
             return None
         if meta is None:
-            if self.version is None and method != "ping":
-                self._refuse(id, INVALID_PARAMS, UNSTAMPED)
-                return None
-            call = ClientCall(self, id, method, self.capabilities, False)
-            call.log_level = self.log_level
+            call = self._admit_unstamped(id, method)
         else:
             try:
                 read = read_request_meta(meta)
             except (DecodeError, ValidationError) as error:
                 self._refuse(id, INVALID_PARAMS, f"`_meta` cannot be used: {error}")
                 return None
-            admitted = self._admit_stamped(id, method, read)
-            if admitted is None:
-                return None
-            call = admitted
-            call.meta = meta
-            if not isinstance(read.progress_token, UnsetType):
-                call.wants_progress = True
-                call.progress_token = read.progress_token
-        self.calls[id] = call
+            call = self._admit_stamped(id, method, read)
+            if call is not None:
+                call.meta = meta
+                if not isinstance(read.progress_token, UnsetType):
+                    call.wants_progress = True
+                    call.progress_token = read.progress_token
+        if call is not None:
+            self.calls[id] = call
+        return call
+
+    def _admit_unstamped(self, id: bytes, method: str) -> ClientCall | None:
+        if self.version is None and method != "ping":
+            self._refuse(id, INVALID_PARAMS, UNSTAMPED)
+            return None
+        call = ClientCall(self, id, method, self.capabilities, False)
+        call.log_level = self.log_level
         return call
 
     def _admit_stamped(self, id: bytes, method: str, meta: RequestMeta) -> ClientCall | None:
         if isinstance(meta.version, UnsetType):
-            if self.version is None and method != "ping":
-                self._refuse(id, INVALID_PARAMS, UNSTAMPED)
-                return None
-            call = ClientCall(self, id, method, self.capabilities, False)
-            call.log_level = self.log_level
-            return call
+            return self._admit_unstamped(id, method)
         if meta.version not in MODERN_VERSIONS:
             data = {"supported": list(MODERN_VERSIONS), "requested": meta.version}
             self._refuse(id, UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
@@ -309,7 +306,7 @@ class Session:
         if not isinstance(meta.log_level, UnsetType) and meta.log_level not in LEVELS:
             self._refuse(id, INVALID_PARAMS, f"`io.modelcontextprotocol/logLevel` must be one of {', '.join(LEVELS)}")
             return None
-        call = ClientCall(self, id, method, _canonical(bytes(meta.capabilities)), True)
+        call = ClientCall(self, id, method, _canonical(meta.capabilities), True)
         call.log_level = None if isinstance(meta.log_level, UnsetType) else meta.log_level
         return call
 
@@ -320,7 +317,7 @@ class Session:
             self._refuse(id, INVALID_PARAMS, f"`initialize` cannot be used: {error}")
             return
         self.version = negotiate_legacy(params.protocolVersion)
-        self.capabilities = _canonical(bytes(params.capabilities))
+        self.capabilities = _canonical(params.capabilities)
         self.wants_news()
         result = self.welcome.initialize_result(self.version, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
@@ -358,16 +355,13 @@ class Session:
             # An error without id is about a message of ours that the client could not read; anything else is no
             # message at all.
             if message.error is UNSET:
-                text = "not a JSON-RPC message: neither method, result nor error"
-                self._link.send(messages.error_response(None, INVALID_REQUEST, text))
+                self._link.send(messages.not_a_message(None))
             return
         question = self.questions.take(message.id)
         if question is None:
             if message.result is UNSET and message.error is UNSET:
                 # A request that lost its method: whoever waits for its answer would wait for ever.
-                id = bytes(message.id) if messages.is_valid_id(bytes(message.id)) else None
-                text = "not a JSON-RPC message: neither method, result nor error"
-                self._link.send(messages.error_response(self._unless_under_way(id), INVALID_REQUEST, text))
+                self._link.send(messages.not_a_message(self._unless_under_way(bytes(message.id))))
             return
         if not isinstance(message.error, UnsetType):
             question.on_error(message.error)
@@ -380,7 +374,9 @@ class Session:
 
     def finish(self, call: ClientCall, kind: bytes, *parts: Part) -> None:
         """The one answer to a call: `kind` is `result` or `error`. A call that was cancelled gets none."""
-        if self.calls.pop(call.id, None) is call:
+        # An id may be used again once its call is over; that call is not ours to end.
+        if self.calls.get(call.id) is call:
+            del self.calls[call.id]
             self._link.send(b'{"jsonrpc":"2.0","id":%b,"%b":' % (call.id, kind), *parts, b"}")
 
     def notify(self, method: str, params: bytes | Raw | None = None, about: bytes | None = None) -> None:
@@ -456,15 +452,9 @@ class Session:
         self.notify(method, params)
 
 
+@remembered_if_short
 def _canonical(capabilities: bytes) -> bytes:
     """Capabilities in one spelling: they are part of what decides who shares a connection."""
-    if capabilities == NO_CAPABILITIES:
-        return NO_CAPABILITIES
-    return _spelled(capabilities) if len(capabilities) <= LONGEST_KEPT else _spelled.__wrapped__(capabilities)
-
-
-@lru_cache(MOST_KEPT)
-def _spelled(capabilities: bytes) -> bytes:
     try:
         declared = decode(capabilities)
     except (DecodeError, RecursionError):

@@ -44,6 +44,7 @@ def test_what_is_neither_request_nor_answer_is_no_message(text: bytes, id: bytes
     with pytest.raises(Malformed) as caught:
         look_at(text)
     assert (caught.value.code, caught.value.id) == (messages.INVALID_REQUEST, id)
+    assert caught.value.complaint == messages.NOT_A_MESSAGE, "as over stdio"
 
 
 def test_the_house_writes_what_is_recognised_without_reading_it_all() -> None:

@@ -7,13 +7,13 @@ whoever receives it.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc import messages
+from mcp_workbench.jsonrpc.messages import remembered_if_short
 from mcp_workbench.transport.http.vocabulary import META_VERSION, NAMED_BY
 
 Kind = Literal["request", "notification", "result", "error"]
@@ -33,8 +33,6 @@ _decode_meta: Final = Decoder(_Meta).decode
 _decode_cancelled: Final = Decoder(_Cancelled).decode
 _decode_string: Final = Decoder(str).decode
 _decode_list: Final = Decoder(list[Raw]).decode
-# Clients stamp all their requests alike. Longer stamps are read each time.
-LONGEST_KEPT: Final = 1024
 
 
 class Carried:
@@ -65,11 +63,7 @@ class Carried:
         """The revision that a modern request is stamped with; empty where the stamp is not a string."""
         if self._version is UNSET:
             meta = None if self.params is None else self.params.get("_meta")
-            if meta is None:
-                self._version = None
-            else:
-                stamp = bytes(meta)
-                self._version = _version_of(stamp) if len(stamp) <= LONGEST_KEPT else _version_of.__wrapped__(stamp)
+            self._version = None if meta is None else _version_of(meta)
         return self._version
 
     @property
@@ -96,7 +90,7 @@ class Carried:
         return None if isinstance(id, UnsetType) else bytes(id)
 
 
-@lru_cache(maxsize=256)
+@remembered_if_short
 def _version_of(stamp: bytes) -> str | None:
     try:
         version = _decode_meta(stamp).version
@@ -112,7 +106,7 @@ def look_at(message: bytes) -> Carried:
     if isinstance(found.method, UnsetType):
         if found.result is UNSET and found.error is UNSET:
             known = id if id is not None and messages.is_valid_id(id) else None
-            raise messages.Malformed("neither method, result nor error", known, code=messages.INVALID_REQUEST)
+            raise messages.Malformed(messages.NOT_A_MESSAGE, known, code=messages.INVALID_REQUEST)
         return Carried("result" if isinstance(found.error, UnsetType) else "error", id, "", None)
     params = None if isinstance(found.params, UnsetType) else found.params
     return Carried("notification" if id is None else "request", id, found.method, params)

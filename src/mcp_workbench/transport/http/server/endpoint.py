@@ -167,7 +167,7 @@ class Endpoint:
         try:
             carried = look_at(body)
         except Malformed as error:
-            _complain(outlet, error.id, error.code, f"cannot be read: {error}")
+            _complain(outlet, error.id, error.code, error.complaint)
             return
         if carried.kind == "request":
             if not messages.is_valid_id(carried.id or b"null"):
@@ -217,7 +217,7 @@ class Endpoint:
         try:
             posted = [(each, look_at(each)) for each in split_batch(body)]
         except Malformed as error:
-            _complain(outlet, None, error.code, f"cannot be read: {error}")
+            _complain(outlet, None, error.code, error.complaint)
             return
         ids = [carried.id for _, carried in posted if carried.kind == "request"]
         if not posted or len(posted) > MOST_IN_BATCH:

@@ -33,6 +33,8 @@ class _Result(Struct):
 
 
 class _Initialized(Struct):
+    """The answer to `initialize`. The client's side has one of its own: the two sides of HTTP do not share code."""
+
     result: _Result
 
 

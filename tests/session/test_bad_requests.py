@@ -1,0 +1,47 @@
+"""Requests that cannot be: each gets its one answer, which says what is wrong, and nothing is logged as a defect."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from mcp_workbench.jsonrpc.messages import NOT_A_MESSAGE
+from tests.bridge.stage import ERAS, staged
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("uri", [["workbench://status"], {"a": "workbench://status"}])
+async def test_a_uri_of_ours_that_is_no_string_is_refused(
+    era: str, uri: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with staged("legacy") as stage:
+        client = stage.client(era)
+        await stage.connect(client)
+        error = client.send_request("resources/read", {"uri": uri}).error
+        assert (error["code"], error["message"]) == (-32602, "`uri` must be a string")
+        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize(("message", "id"), [({}, None), ({"id": 7}, 7), ({"id": []}, None), ({"params": {}}, None)])
+async def test_what_is_no_message_is_told_so_under_its_id(message: dict[str, object], id: object) -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        client.received.clear()
+        client.send_raw(message)
+        (answer,) = client.received
+        assert (answer["id"], answer["error"]) == (id, {"code": -32600, "message": NOT_A_MESSAGE})
+
+
+async def test_a_call_that_ends_late_does_not_end_another_one_with_its_id() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        await stage.connect(client)
+        first = client.call("tool")
+        late = client.session.calls[b"%d" % first.id]
+        client.tell("notifications/cancelled", {"requestId": first.id})
+        client.send_raw({"id": first.id, "method": "prompts/get", "params": {"name": "box:server:write"}})
+        second = client.session.calls[late.id]
+        assert second is not late
+        client.session.finish(late, b"result", b"{}")
+        assert client.session.calls[late.id] is second and first.answer is None
