@@ -49,12 +49,12 @@ class _Manifest(Struct):
 _decode: Final = Decoder(_Manifest).decode
 
 
-def manifest_key(server: ServerConfig) -> str:
-    """A hash of everything that decides which server this is and what it may offer.
+def identity_of(server: ServerConfig) -> tuple[object, ...]:
+    """Everything that decides which server this is and what it may offer.
 
     Timeouts, filters and names do not: they change what we do with the offer, not the offer.
     """
-    identity = (
+    return (
         server.transport,
         server.command,
         server.args,
@@ -64,9 +64,13 @@ def manifest_key(server: ServerConfig) -> str:
         sorted(server.headers.items()),
         server.protocol,
     )
+
+
+def manifest_key(server: ServerConfig) -> str:
+    """What a server is remembered under: a hash of its identity."""
     import hashlib
 
-    return hashlib.sha256(encode(identity)).hexdigest()
+    return hashlib.sha256(encode(identity_of(server))).hexdigest()
 
 
 class ManifestStore:

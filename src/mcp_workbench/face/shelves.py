@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.catalog.manifests import ManifestStore, identity_of
 from mcp_workbench.economy.instructions import Box
 from mcp_workbench.face.paths import path_of
 from mcp_workbench.jsonrpc.messages import encode
@@ -144,7 +144,8 @@ class Shelves:
         # Of these toolboxes with these servers: another configuration has another summary. A checksum will do, and is
         # there without an import that takes milliseconds: this is needed to start.
         identity = [
-            [entry.toolbox, entry.name, entry.config.command, entry.config.url] for entry in self._catalog.entries()
+            [entry.toolbox, entry.name, entry.config.tool_filters, *identity_of(entry.config)]
+            for entry in self._catalog.entries()
         ]
         return f"summary-{crc32(encode(identity)):08x}"
 
