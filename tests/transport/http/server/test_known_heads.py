@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.transport.http.server.admission import BearerToken
+from mcp_workbench.transport.http.server.admission import BearerToken, Refusal
 from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.connection import Connections
-from mcp_workbench.transport.http.server.known_heads import END_OF_HEAD, LONGEST_HEAD, MOST_HEADS, KnownHeads
+from mcp_workbench.transport.http.server.endpoint import Endpoint
+from mcp_workbench.transport.http.server.known_heads import (
+    END_OF_HEAD,
+    LONGEST_HEAD,
+    MOST_HEADS,
+    KnownHeads,
+    worth_keeping,
+)
 from tests.transport.http.server.echoing import House, echoing
 from tests.transport.http.server.raw_client import legacy, modern, modern_headers, written
 
@@ -138,18 +145,50 @@ def arrival_of(length: int) -> Arrival:
 def test_their_number_is_bounded() -> None:
     heads = KnownHeads()
     for number in range(MOST_HEADS * 2):
-        heads.learn(b"POST /%d HTTP/1.1\r\n\r\nx" % number, arrival_of(1))
+        heads.keep(b"POST /%d HTTP/1.1\r\n\r\n" % number, arrival_of(1))
     assert len(heads) == MOST_HEADS
     assert heads.find(b"POST /%d HTTP/1.1\r\n\r\n" % (MOST_HEADS * 2 - 1), 1) is not None
     assert heads.find(b"POST /0 HTTP/1.1\r\n\r\n", 1) is None
 
 
+def test_one_that_is_there_already_drives_nobody_out() -> None:
+    heads = KnownHeads(2)
+    for path in (b"one", b"two", b"two", b"two"):
+        heads.keep(path, arrival_of(1))
+    assert heads.find(b"one", 1) is not None and heads.find(b"two", 1) is not None
+
+
+@pytest.mark.parametrize("client", ["the same connection", "another one"])
+async def test_a_client_whose_head_others_drove_out_is_known_by_its_connection(
+    client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_apart: list[Arrival] = []
+    admit = Endpoint.admit
+
+    def counted(endpoint: Endpoint, arrival: Arrival) -> Refusal | None:
+        taken_apart.append(arrival)
+        return admit(endpoint, arrival)
+
+    async with echoing() as house:
+        connection = await house.client.connect()
+        await connection.send(echo(1))
+        await connection.response()
+        for number in range(MOST_HEADS):
+            connections(house).heads.keep(b"POST /%d HTTP/1.1\r\n\r\n" % number, arrival_of(1))
+        monkeypatch.setattr(Endpoint, "admit", counted)
+        if client == "another one":
+            connection = await house.client.connect()
+        for id in (2, 3):
+            await connection.send(echo(id))
+            assert (await connection.response()).json["id"] == id
+        assert len(taken_apart) == (1 if client == "another one" else 0)
+
+
 def test_a_head_is_kept_only_where_the_parser_ended_it_too() -> None:
-    heads = KnownHeads()
     # Lines that end with a line feed alone: the parser took everything behind the first empty line for the body.
-    heads.learn(b"POST / HTTP/1.1\nhost: x\n\nbody" + END_OF_HEAD, arrival_of(4 + len(END_OF_HEAD)))
-    heads.learn(END_OF_HEAD + b"POST / HTTP/1.1", arrival_of(15))
-    assert not len(heads)
+    assert worth_keeping(b"POST / HTTP/1.1\nhost: x\n\nbody" + END_OF_HEAD, arrival_of(4 + len(END_OF_HEAD))) is None
+    assert worth_keeping(END_OF_HEAD + b"POST / HTTP/1.1", arrival_of(15)) is None
+    assert worth_keeping(b"POST / HTTP/1.1" + END_OF_HEAD + b"x", arrival_of(1)) == b"POST / HTTP/1.1" + END_OF_HEAD
 
 
 @settings(max_examples=40, deadline=None)

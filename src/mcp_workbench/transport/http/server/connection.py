@@ -24,7 +24,7 @@ import httptools  # noqa: TID253 (loaded only where HTTP is served)
 
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival
-from mcp_workbench.transport.http.server.known_heads import END_OF_HEAD, KnownHeads
+from mcp_workbench.transport.http.server.known_heads import END_OF_HEAD, OWN_HEADS, KnownHeads, worth_keeping
 from mcp_workbench.transport.http.server.limits import (
     CROWD,
     LINGER_BYTES,
@@ -116,6 +116,7 @@ class Connection(asyncio.Protocol):
         "_limits",
         "_loop",
         "_outlet",
+        "_own_heads",
         "_parser",
         "_queue",
         "_quiet_since",
@@ -142,6 +143,8 @@ class Connection(asyncio.Protocol):
         self._head_since: float | None = None
         # What was read when the request that is arriving began; empty where it began in the middle of something.
         self._first_read = b""
+        # What this client sent last, where nobody else sends the like.
+        self._own_heads: KnownHeads | None = None
         # The response that is under way, and requests that came before it was whole.
         self._outlet: Outlet | None = None
         self._queue: deque[tuple[Arrival, bytes, bool, bool]] = deque()
@@ -221,6 +224,7 @@ class Connection(asyncio.Protocol):
         """The connection is gone."""
         self._connections.leave(self)
         self._first_read = b""
+        self._own_heads = None
         self._queue.clear()
         outlet, self._outlet = self._outlet, None
         if outlet is not None:
@@ -263,7 +267,10 @@ class Connection(asyncio.Protocol):
     def _serve_known(self, data: bytes) -> bool:
         """A whole request whose head has been here before, byte for byte, is not taken apart again."""
         end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
-        arrival = self._connections.heads.find(data[:end], len(data) - end)
+        head, body_bytes = data[:end], len(data) - end
+        arrival = self._connections.heads.find(head, body_bytes)
+        if arrival is None and self._own_heads is not None:
+            arrival = self._own_heads.find(head, body_bytes)
         site = self._connections.site
         if arrival is None or self._transport.is_closing() or not site.is_still_admitted(arrival):
             return False
@@ -271,6 +278,14 @@ class Connection(asyncio.Protocol):
         self._outlet = outlet = Outlet(self)
         site.serve(arrival, data[end:], outlet)
         return True
+
+    def _learn(self, data: bytes, arrival: Arrival) -> None:
+        head = worth_keeping(data, arrival)
+        if head is not None:
+            self._connections.heads.keep(head, arrival)
+            if self._own_heads is None:
+                self._own_heads = KnownHeads(OWN_HEADS)
+            self._own_heads.keep(head, arrival)
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """The client would like another protocol, as Java's does with each request; it gets this one.
@@ -371,7 +386,7 @@ class Connection(asyncio.Protocol):
         is_chunking = self._parser.get_http_version() != "1.0"
         is_kept = self._parser.should_keep_alive()
         if is_chunking and is_kept and arrival.refusal is None:
-            self._connections.heads.learn(self._first_read, arrival)
+            self._learn(self._first_read, arrival)
         self._first_read = b""
         if self._outlet is not None or self._queue:
             self._queue.append((arrival, body, is_chunking, is_kept))

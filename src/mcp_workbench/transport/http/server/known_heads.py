@@ -17,16 +17,20 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 # Lengths of bodies differ by a few bytes, so a tool takes a few places. 512 of at most 2 KiB are a bound of 1 MiB.
 MOST_HEADS: Final = 512
 LONGEST_HEAD: Final = 2048
+# Each connection keeps its last one besides: a legacy client has its session's id in every head, and a thousand of them
+# would drive each other out for ever.
+OWN_HEADS: Final = 1
 _METHOD: Final = b"POST "
 
 
 class KnownHeads:
     """The heads that came in lately."""
 
-    __slots__ = ("_arrivals",)
+    __slots__ = ("_arrivals", "_most")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_HEADS) -> None:
         self._arrivals: dict[bytes, Arrival] = {}
+        self._most = most
 
     def __len__(self) -> int:
         return len(self._arrivals)
@@ -36,20 +40,26 @@ class KnownHeads:
         arrival = self._arrivals.get(head)
         return arrival if arrival is not None and arrival.declared_bytes == body_bytes else None
 
-    def learn(self, data: bytes, arrival: Arrival) -> None:
-        """Keep the head of a request that came in. `data` is what was read when it began.
-
-        Only where the request ends with what was read: then the parser and we agree on where its head does.
-        """
-        end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
-        if (
-            not data.startswith(_METHOD)
-            or not len(END_OF_HEAD) <= end <= LONGEST_HEAD
-            or arrival.declared_bytes != len(data) - end
-            or not arrival.is_plain
-        ):
-            return
-        if len(self._arrivals) >= MOST_HEADS:
+    def keep(self, head: bytes, arrival: Arrival) -> None:
+        """Remember a head that is worth it."""
+        if len(self._arrivals) >= self._most and head not in self._arrivals:
             # The oldest goes: a tool in use is learnt again with its next call.
             del self._arrivals[next(iter(self._arrivals))]
-        self._arrivals[data[:end]] = arrival
+        self._arrivals[head] = arrival
+
+
+def worth_keeping(data: bytes, arrival: Arrival) -> bytes | None:
+    """The head of a request that came in, if another one with the same can be served by it. `data` is what was read
+    when it began.
+
+    Only where the request ends with what was read: then the parser and we agree on where its head does.
+    """
+    end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+    if (
+        not data.startswith(_METHOD)
+        or not len(END_OF_HEAD) <= end <= LONGEST_HEAD
+        or arrival.declared_bytes != len(data) - end
+        or not arrival.is_plain
+    ):
+        return None
+    return data[:end]
