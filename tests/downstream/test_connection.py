@@ -183,6 +183,7 @@ async def test_no_order_of_events_breaks_it(seed: int) -> None:
                     house.answers.update(House().answers)
             await turns(rng.randrange(6))
             if rng.random() < 0.1:
+                # One more event, not a wait for something: deadlines may pass or not, and both must be right.
                 await asyncio.sleep(0.06)
         house.answers.update(House().answers)
         async with asyncio.timeout(30):

@@ -96,6 +96,7 @@ class Life:
                 for _ in range(detail):
                     await asyncio.sleep(0)
             case "time":
+                # One more event, not a wait for something: deadlines may pass or not, and both must be right.
                 await asyncio.sleep(2 * STARTUP)
 
     async def recover(self) -> None:

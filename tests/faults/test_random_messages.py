@@ -7,6 +7,7 @@ thousands of conversations fit into seconds, and each that fails is shrunk to it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections import Counter
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.bridge.played_server import PlayedServer
-from tests.bridge.stage import EVERYTHING, Client, Stage, settled, staged
+from tests.bridge.stage import EVERYTHING, Client, Stage, settled, staged, until
 
 Json = dict[str, Any]
 
@@ -243,7 +244,7 @@ class Play:
             await settled()
         for server in self._servers():
             advance(server, MUCH_LATER)
-        await asyncio.sleep(2 * HELD)
+        await until(lambda: not any(server.traffic.asking._held for server in self._servers()))
         await settled()
 
     def judge(self) -> None:
@@ -328,11 +329,8 @@ async def _play(server_era: str, script: list[tuple[str, int, Any]], *, vanishes
                 await play.finish()
                 play.judge()
             play.leave()
-            for _ in range(100):
-                await settled()
-                if stage.is_clean():
-                    break
-                await asyncio.sleep(HELD)
+            with contextlib.suppress(TimeoutError):
+                await until(stage.is_clean)
             assert stage.is_clean(), "something is kept for calls that are over"
     finally:
         logger.removeHandler(complaints)

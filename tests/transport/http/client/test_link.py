@@ -213,16 +213,27 @@ async def test_a_legacy_session_carries_its_id_and_revision_after_the_handshake(
 
 async def test_nothing_overtakes_the_end_of_the_handshake() -> None:
     class Slow(LegacyServer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hears_it = asyncio.Event()
+            self.may_go_on = asyncio.Event()
+
         async def __call__(self, request: Request, reply: Reply) -> None:
             if b"notifications/initialized" in request.body:
-                await asyncio.sleep(0.05)
+                self.hears_it.set()
+                await self.may_go_on.wait()
                 self.events.append("initialized is known")
             await super().__call__(request, reply)
 
     server = Slow()
-    async with scripted_http(server) as http, talking(http.url) as talk:
+    async with scripted_http(server) as http, talking(http.url) as talk, talking(http.url) as other:
         await talk.initialize()
-        await talk.ask("tools/list")
+        id = talk.request("tools/list")
+        await server.hears_it.wait()
+        # Whatever was sent by now has arrived when somebody else has been answered.
+        await other.ask("initialize", {"protocolVersion": "2025-11-25"})
+        server.may_go_on.set()
+        await talk.answer(id)
         assert server.events.index("initialized is known") < server.events.index("tools/list")
 
 
@@ -386,9 +397,18 @@ async def test_a_forgotten_session_closes_the_link_and_leaves_the_request_unansw
 
 async def test_requests_under_way_when_a_session_is_forgotten_get_their_answers() -> None:
     class Half(LegacyServer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.has_refused = asyncio.Event()
+
+        async def __call__(self, request: Request, reply: Reply) -> None:
+            await super().__call__(request, reply)
+            if b'"refused"' in request.body:
+                self.has_refused.set()
+
         async def call(self, request: Request, reply: Reply) -> None:
             if b'"slow"' in request.body:
-                await asyncio.sleep(0.1)
+                await self.has_refused.wait()
             await reply.send(200, answer(request, {"ok": True}))
 
     server = Half()
