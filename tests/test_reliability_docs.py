@@ -29,7 +29,7 @@ BOUND = re.compile(r"^((?:MOST|LARGEST)_[A-Z_]+|[A-Z_]+_(?:SECONDS|TIMEOUT|GRACE
 # Bounds of how something is done: nobody can notice them.
 INNER = {
     "transport.pipes.MOST_BUFFERS": "what one system call takes",
-    "transport.http.client.wire.MOST_INFLATED": "what one read may become; all of them together are a message",
+    "transport.http.client.inflating.MOST_INFLATED": "what one read may become; all of them together are a message",
     "transport.http.client.failures.MOST_QUOTED": "the length of a quotation",
     "transport.http.client.reading.END_SECONDS": "whether a connection is worth keeping",
     "transport.http.client.link.LISTEN_FIRST_SECONDS": "the order of two requests",

@@ -152,7 +152,9 @@ class ClientCall(RoutedCall):
         decision = self.decision
         if self.was_resent or decision is None or decision.entry.config.url is None or self.method != "tools/call":
             return False
-        return read_error(error).code == HEADER_MISMATCH
+        # In the legacy era there are no such headers, and the code means whatever the server likes.
+        profile = None if self.traffic is None else self.traffic.profile
+        return profile is not None and profile.era == "modern" and read_error(error).code == HEADER_MISMATCH
 
     def on_failure(self, error: WorkbenchError) -> None:
         """No answer will come from the server."""

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.json import encode
 
-from mcp_workbench.transport.http.parameters import InvalidAnnotation, find_mismatch, headers_for, read_annotations
+from mcp_workbench.transport.http.parameters import (
+    HeaderParameters,
+    InvalidAnnotation,
+    find_mismatch,
+    headers_for,
+    read_annotations,
+)
 
 
 def schema(**properties: Any) -> dict[str, Any]:
@@ -142,3 +148,18 @@ def test_no_schema_makes_it_fail_in_another_way(anything: object) -> None:
         read_annotations(anything)
     except InvalidAnnotation:
         pass
+
+
+@pytest.mark.parametrize("beside", [b"1e400", b"1e-400", b'[[{"a":1e999}]]'])
+def test_what_stands_beside_a_parameter_does_not_hide_it(beside: bytes) -> None:
+    arguments = b'{"tenant":"b","z":' + beside + b"}"
+    parameters: HeaderParameters = {("tenant",): "Tenant"}
+    assert headers_for(parameters, arguments) == {"mcp-param-tenant": "b"}
+    assert "is missing" in (find_mismatch(parameters, arguments, {}) or "")
+    assert find_mismatch(parameters, arguments, {"mcp-param-tenant": ["b"]}) is None
+
+
+def test_a_parameter_that_cannot_be_read_is_not_taken_for_a_missing_one() -> None:
+    arguments = b'{"tenant":1e400}'
+    assert headers_for({("tenant",): "Tenant"}, arguments) == {}
+    assert "cannot be read" in (find_mismatch({("tenant",): "Tenant"}, arguments, {}) or "")

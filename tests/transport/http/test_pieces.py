@@ -13,7 +13,8 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.transport.http.client.wire import Wire, WireError
+from mcp_workbench.transport.http.client.response import WireError
+from mcp_workbench.transport.http.client.wire import Wire
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.connection import Connection, Connections

@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
+from mcp_workbench.jsonrpc.messages import decode_object
 from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http.vocabulary import PARAMETER_PREFIX
 
@@ -35,7 +36,8 @@ _ONE: Final = frozenset(
 _MANY: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems", "items"))
 _NAMED: Final = frozenset(("patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"))
 
-_decode_any: Final = Decoder(dict[str, Any]).decode
+_decode_any: Final = Decoder(Any).decode
+_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 
 
 class InvalidAnnotation(Exception):
@@ -67,10 +69,13 @@ def headers_for(parameters: HeaderParameters, arguments: Raw | bytes | None) -> 
     """The headers that a call with these arguments carries."""
     if not parameters:
         return {}
-    values = _read_arguments(arguments)
     headers: dict[str, str] = {}
     for path, name in parameters.items():
-        text = _written(_value_at(values, path))
+        try:
+            text = _written(_value_at(arguments, path))
+        except _UNREADABLE:
+            # The server says what it thinks of that.
+            continue
         if text is not None:
             headers[(PARAMETER_PREFIX + name).lower()] = header_values.encode(text)
     return headers
@@ -80,12 +85,15 @@ def find_mismatch(
     parameters: HeaderParameters, arguments: Raw | bytes | None, headers: Mapping[str, list[str]]
 ) -> str | None:
     """What is wrong with the headers of a call, or None. `headers`: lower-case names to all values given."""
-    values = _read_arguments(arguments)
     for path, name in parameters.items():
         given = headers.get((PARAMETER_PREFIX + name).lower(), [])
-        value = _value_at(values, path)
-        text = _written(value)
         header, where = f"Mcp-Param-{name}", ".".join(path)
+        try:
+            value = _value_at(arguments, path)
+        except _UNREADABLE:
+            # Not taken for a value that is missing: somebody behind us may read it.
+            return f"`{where}` in the body cannot be read, and so not compared with `{header}`"
+        text = _written(value)
         if len(given) > 1:
             return f"`{header}` is given more than once"
         if text is None:
@@ -117,21 +125,14 @@ def _schemas(root: object) -> Iterator[tuple[Path | None, dict[str, Any]]]:
                 waiting += ((None, each) for each in value.values())
 
 
-def _read_arguments(arguments: Raw | bytes | None) -> dict[str, Any]:
-    if arguments is None:
-        return {}
-    try:
-        return _decode_any(arguments)
-    except (DecodeError, ValidationError, RecursionError, ValueError):
-        # Not an object: the server says what it thinks of that.
-        return {}
-
-
-def _value_at(values: dict[str, Any], path: Path) -> object:
-    value: object = values
+def _value_at(arguments: Raw | bytes | None, path: Path) -> object:
+    """The value that a path leads to, None where it leads nowhere. What is beside the path is not read."""
+    value = arguments
     for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
+        if value is None or bytes(memoryview(value)[:1]) != b"{":
+            return None
+        value = decode_object(value).get(key)
+    return None if value is None else _decode_any(value)
 
 
 def _written(value: object) -> str | None:

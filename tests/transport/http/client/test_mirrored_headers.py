@@ -21,15 +21,29 @@ MISMATCH = {"code": -32020, "message": "Header mismatch: `Mcp-Param-Region` is m
 class Changing:
     """A modern server whose tool begins to want a header, without a word to those who know its list."""
 
-    def __init__(self, *, wants: str = "region") -> None:
+    def __init__(self, *, wants: str = "region", is_legacy: bool = False) -> None:
         self.wants = wants
+        self.is_legacy = is_legacy
+        self.refused = 0
         self.has_changed = False
         self.ran = 0
         self.lists = 0
 
+    async def _meet(self, method: str, message: dict[str, Any], reply: Reply) -> None:
+        answer: dict[str, Any] = {"error": {"code": -32601, "message": "what?"}}
+        if method == "initialize":
+            answer = {"result": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {}}}
+        await reply.send(200, json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}).encode())
+
     async def __call__(self, request: Request, reply: Reply) -> None:
         message = json.loads(request.body)
         method = message.get("method")
+        if method is None or "id" not in message:
+            await reply.send(202)
+            return
+        if self.is_legacy and method in ("initialize", "server/discover"):
+            await self._meet(method, message, reply)
+            return
         if method == "server/discover":
             result: dict[str, Any] = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
         elif method == "tools/list":
@@ -38,8 +52,9 @@ class Changing:
             schema = {"type": "object", "properties": {"region": region}}
             result = {"tools": [{"name": "ship", "inputSchema": schema}], "ttlMs": 0, "cacheScope": "private"}
         elif self.has_changed and request.headers.get("mcp-param-region") != message["params"]["arguments"][self.wants]:
+            self.refused += 1
             body = {"jsonrpc": "2.0", "id": message["id"], "error": MISMATCH}
-            await reply.send(400, json.dumps(body).encode())
+            await reply.send(200 if self.is_legacy else 400, json.dumps(body).encode())
             return
         else:
             self.ran += 1
@@ -85,3 +100,12 @@ async def test_headers_that_are_refused_again_are_an_error(write_config: Callabl
     (refusal,) = await ship(server, write_config, after_change=1)
     assert isinstance(refusal, MCPError) and "Header mismatch" in str(refusal)
     assert (server.ran, server.lists) == (1, 2)
+
+
+async def test_a_legacy_server_may_mean_anything_by_that_code_and_is_not_called_again(
+    write_config: Callable[..., Path],
+) -> None:
+    server = Changing(is_legacy=True)
+    (refusal,) = await ship(server, write_config, after_change=1)
+    assert isinstance(refusal, MCPError)
+    assert (server.refused, server.lists) == (1, 1)

@@ -10,8 +10,10 @@ import zlib
 import pytest
 
 from mcp_workbench.transport.http.client import link as link_module
-from mcp_workbench.transport.http.client.wire import MOST_INFLATED
-from tests.transport.http.client.talk import talking
+from mcp_workbench.transport.http.client import telling
+from mcp_workbench.transport.http.client.inflating import MOST_INFLATED
+from mcp_workbench.transport.http.client.post import LEAST_RESUME_SECONDS
+from tests.transport.http.client.talk import STAMP, talking
 from tests.transport.http.client.test_link import LegacyServer, answer
 from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
 
@@ -50,7 +52,7 @@ async def test_calls_that_were_given_up_take_no_place_even_if_the_server_does_no
 
 
 async def test_a_notification_that_is_never_answered_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "TELL_SECONDS", 0.05)
+    monkeypatch.setattr(telling, "TELL_SECONDS", 0.05)
     server = Silent("notifications/initialized")
     async with scripted_http(server) as listening, talking(listening.url) as talk:
         await talk.initialize()
@@ -84,7 +86,102 @@ async def test_what_waits_for_a_server_to_hear_of_the_handshake_is_bounded(monke
         assert len(talk.failures) == 3
 
 
+async def test_calls_that_are_given_up_in_the_same_breath_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "MOST_POSTS", 4)
+
+    async def handler(request: Request, reply: Reply) -> None:
+        await reply.send(200, answer(request, {"ok": True}))
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        for _ in range(20):
+            id = talk.request("tools/call", {"name": "x", "arguments": {"pad": "x" * 1000}}, modern=True)
+            talk.notify("notifications/cancelled", {"requestId": id})
+        assert (await talk.ask("tools/call", {"name": "y"}, modern=True))["result"] == {"ok": True}
+        await wait_until(lambda: not talk.link._posts)
+        assert (talk.link._running, talk.link.unsent_bytes) == (0, 0)
+
+
+async def test_a_server_that_provokes_answers_and_takes_none_uses_a_few_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(telling, "MOST_TO_TELL", 50)
+    server = Silent()
+    never = asyncio.Event()
+
+    async def handler(request: Request, reply: Reply) -> None:
+        if b'"result"' in request.body:
+            await never.wait()
+        await server(request, reply)
+
+    async with scripted_http(handler) as listening, talking(listening.url) as talk:
+        await talk.initialize()
+        await talk.ask("tools/call", {"name": "x"})
+        before = listening.connections
+        for number in range(300):
+            talk.send({"jsonrpc": "2.0", "id": number, "result": {}})
+        await wait_until(lambda: listening.connections >= before + telling.MOST_TELLING - 1)
+        assert (await talk.ask("tools/call", {"name": "x"}))["result"] == {"ok": True}
+        assert listening.connections <= before + telling.MOST_TELLING + 2
+        assert talk.link._telling.dropped == 300 - 50
+        never.set()
+
+
+async def test_a_stream_that_ends_again_and_again_with_nothing_in_it_is_not_asked_for_all_the_time() -> None:
+    class Ending(LegacyServer):
+        gets = 0
+
+        async def get(self, request: Request, reply: Reply) -> None:
+            if "last-event-id" not in request.headers:
+                await reply.send(405)
+                return
+            self.gets += 1
+            await reply.begin_events()
+            await reply.chunk(b"id: %d\nretry: 0\ndata:\n\n" % self.gets)
+            await reply.end()
+
+        async def call(self, request: Request, reply: Reply) -> None:
+            await reply.begin_events()
+            await reply.chunk(b"id: first\nretry: 0\ndata:\n\n")
+            await reply.end()
+
+    server = Ending()
+    async with scripted_http(server) as listening, talking(listening.url) as talk:
+        await talk.initialize()
+        talk.request("tools/call", {"name": "x"})
+        began = asyncio.get_running_loop().time()
+        await wait_until(lambda: server.gets >= 4)
+        # Pauses that double, from the least one on.
+        assert asyncio.get_running_loop().time() - began >= LEAST_RESUME_SECONDS * (1 + 2 + 4)
+
+
+async def test_a_move_for_good_that_leads_nowhere_is_forgotten() -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        await reply.send(308, location=request.path + "/further")
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        for _ in range(2):
+            error = await talk.failure(talk.request("tools/call", {"name": "x"}, modern=True))
+            assert "circles" in error.message
+        paths = [request.path for request in server.requests]
+        assert paths[: len(paths) // 2] == paths[len(paths) // 2 :]
+
+
 # ── compressed answers ──
+
+
+async def test_after_an_answer_that_unpacked_to_much_the_connection_is_read_from_again() -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        body = gzip.compress(answer(request, {"text": "y" * 3_000_000}))
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n"
+        await reply.raw(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        for id in (1, 2, 3, 4):
+            params = {"name": "x", "_meta": STAMP}
+            message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+            talk.link.send_call(json.dumps(message).encode(), id, "x", "2026-07-28")
+            assert len((await talk.answer(id))["result"]["text"]) == 3_000_000
+        assert server.connections == 1
 
 
 def packed(data: bytes, form: str) -> bytes:

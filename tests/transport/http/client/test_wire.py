@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from mcp_workbench.transport.http.client import dialing, pool
 from mcp_workbench.transport.http.client.headers import FixedHeaders
 from mcp_workbench.transport.http.client.pool import HttpClient, Target
-from mcp_workbench.transport.http.client.wire import (
+from mcp_workbench.transport.http.client.response import (
     MOST_BUFFERED,
     BrokeOff,
     NotHttp,
     Response,
     Unwritable,
     WireError,
-    write_head,
 )
+from mcp_workbench.transport.http.client.wire import write_head
 from tests.transport.http.listening import PATIENCE, Reply, Request, scripted_http, wait_until
 
 
@@ -259,8 +259,8 @@ async def test_a_connection_that_was_closed_while_it_rested_is_not_used_though_n
         for _ in range(2):
             connection, _ = listener.accept()
             connection.recv(65536)
-            connection.sendall(HELLO + b"hello")
             closing.append(connection)
+            connection.sendall(HELLO + b"hello")
 
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=serve, args=(listener,), daemon=True)

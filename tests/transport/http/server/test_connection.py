@@ -367,3 +367,24 @@ async def test_draining_lets_calls_finish_and_takes_no_new_ones() -> None:
             await house.client.connect()
         house.sessions[0].answer(b"1", {})
         assert (await connection.response()).status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"transfer_encoding": "chunked", "content_length": None}, 200),
+        ({"transfer_encoding": "identity", "content_length": None}, 400),
+        ({"transfer_encoding": "xchunked", "content_length": None}, 400),
+        ({"transfer_encoding": "gzip, chunked", "content_length": None}, 400),
+        ({"transfer_encoding": "chunked", "content_length": "5"}, 400),
+    ],
+)
+async def test_whoever_would_like_another_protocol_is_framed_as_strictly(
+    headers: dict[str, str | None], status: int
+) -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        upgrade = {"connection": "Upgrade", "upgrade": "h2c", **headers, **modern_headers("echo")}
+        body = json.dumps(modern("echo")).encode()
+        await connection.send(written("POST", "/mcp", None, **upgrade) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+        assert (await connection.response()).status == status

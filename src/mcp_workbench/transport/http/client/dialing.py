@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mcp_workbench.transport.http.client.address import Address, BadAddress
-from mcp_workbench.transport.http.client.wire import Wire, WireError, write_head
+from mcp_workbench.transport.http.client.response import WireError
+from mcp_workbench.transport.http.client.wire import Wire, write_head
 
 if TYPE_CHECKING:
     import ssl

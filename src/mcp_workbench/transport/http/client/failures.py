@@ -13,7 +13,7 @@ from typing import Final
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.http.client.address import Address
 from mcp_workbench.transport.http.client.dialing import DialFailed
-from mcp_workbench.transport.http.client.wire import BrokeOff, NoAnswer, NotHttp, Unwritable
+from mcp_workbench.transport.http.client.response import BrokeOff, NoAnswer, NotHttp, Unwritable
 
 # What of an error page is quoted.
 MOST_QUOTED: Final = 200

@@ -26,9 +26,9 @@ from mcp_workbench.transport.http.client.headers import HeaderSource
 from mcp_workbench.transport.http.client.old_transport import OldTransport
 from mcp_workbench.transport.http.client.pool import HttpClient, Target
 from mcp_workbench.transport.http.client.post import Post
-from mcp_workbench.transport.http.client.reading import read_error_text
+from mcp_workbench.transport.http.client.response import WireError
+from mcp_workbench.transport.http.client.telling import JSON_HEADERS, Telling
 from mcp_workbench.transport.http.client.unasked import UnaskedStream
-from mcp_workbench.transport.http.client.wire import WireError
 from mcp_workbench.transport.http.parameters import HeaderParameters, headers_for
 from mcp_workbench.transport.link import SESSION_FORGOTTEN, Receiver
 
@@ -46,8 +46,6 @@ MOST_HEADS: Final = 256
 MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
 # `DELETE` is a courtesy; the server forgets the session by itself as well.
 GOODBYE_SECONDS: Final = 1.0
-# A notification is answered at once, or nobody reads it.
-TELL_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 5.0
 # How long calls wait for the stream on which a legacy server speaks unasked: one round trip, unless the server sends
 # the head of that response only with its first event.
@@ -57,7 +55,6 @@ FORGOTTEN_GRACE: Final = 1.0
 # Requests that stay open for as long as they like, and so do not count as under way.
 _ENDLESS: Final = "subscriptions/listen"
 DOES_NOT_READ: Final = "the server does not read its requests"
-_JSON_HEADERS: Final = {"content-type": words.JSON, "accept": words.ACCEPT_BOTH}
 
 
 class _Result(Struct):
@@ -104,6 +101,7 @@ class HttpLink:
         # Heads of calls as they are written, by tool and revision; and what else went into them.
         self._heads: dict[tuple[str, str | None], bytes] = {}
         self._heads_made_of: tuple[object, ...] = (None, None, None, None)
+        self._telling = Telling(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._old: OldTransport | None = None
         self._unasked: UnaskedStream | None = None
@@ -232,11 +230,11 @@ class HttpLink:
             self._cancel(carried.cancels, carried, body)
         elif carried.method == "notifications/initialized":
             self._held = []
-            self._start(self._tell_initialized(carried, body))
+            self.start(self._tell_initialized(carried, body))
         elif self._is_modern and carried.kind == "notification":
             log.debug("%s: the modern era has no `%s` over HTTP", self.target.address.origin, carried.method)
         else:
-            self._start(self._tell(carried, body))
+            self._telling.put(carried, body)
 
     def _hold(self, held: list[tuple[Carried, bytes]], carried: Carried, body: bytes) -> None:
         cancelled = carried.cancels
@@ -265,7 +263,7 @@ class HttpLink:
                 return
             self._held = [(carried, body)]
             self.unsent_bytes += len(body)
-            self._start(self._open_old())
+            self.start(self._open_old())
             return
         self._is_modern = carried.version is not None
         self._enter(Post(self, carried.id, carried.method, body, is_modern=self._is_modern), None)
@@ -289,7 +287,15 @@ class HttpLink:
 
     def run_to_end(self, post: Post, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """What is left to do for a request, as a task."""
-        return self._task(self._run_to_end(post, work))
+
+        def done(_: asyncio.Task[None]) -> None:
+            # Not in the task itself: one that is cancelled before its first step does nothing at all.
+            work.close()
+            self.over(post)
+
+        task = self._task(self._run_to_end(post, work))
+        task.add_done_callback(done)
+        return task
 
     async def _run_to_end(self, post: Post, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -298,8 +304,6 @@ class HttpLink:
             raise
         except Exception as error:
             self._fail(post, explain(error, self.target.address, self.target.shown_proxy))
-        finally:
-            self.over(post)
 
     def broken(self, post: Post, error: Exception) -> None:
         """A request without a task has failed."""
@@ -309,6 +313,7 @@ class HttpLink:
     def over(self, post: Post) -> None:
         """Nothing is left to do for a request."""
         post.sent()
+        post.let_go()
         if self._posts.get(post.id) is post and not self.is_old:
             del self._posts[post.id]
         if post.method != _ENDLESS:
@@ -348,13 +353,13 @@ class HttpLink:
         """What a request carries beside the server's own headers."""
         version = carried.version
         if version is None:
-            headers = {**_JSON_HEADERS, **self.headers()}
+            headers = {**JSON_HEADERS, **self.headers()}
             if carried.method == "initialize":
                 # It negotiates the revision, so it names none; and it begins a session, so it has none.
                 headers.pop(words.PROTOCOL_VERSION, None)
                 headers.pop(words.SESSION_ID, None)
             return headers
-        headers = {**_JSON_HEADERS, words.PROTOCOL_VERSION: version, words.METHOD: carried.method}
+        headers = {**JSON_HEADERS, words.PROTOCOL_VERSION: version, words.METHOD: carried.method}
         name = carried.name
         if name is not None:
             headers[words.NAME] = header_values.encode(name)
@@ -376,11 +381,11 @@ class HttpLink:
             # this era, so it is told; and its place is free at once, whether it hears or not.
             self._posts.pop(post.id, None)
             post.cancel()
-            self._start(self._tell(carried, body))
+            self._telling.put(carried, body)
 
     async def _tell_initialized(self, carried: Carried, body: bytes) -> None:
         try:
-            await self._tell(carried, body)
+            await self._telling.send(carried, body)
             if not self.is_old and not self._is_forgotten:
                 self._unasked = UnaskedStream(self)
                 self._unasked.task = self._task(self._unasked.run())
@@ -388,27 +393,6 @@ class HttpLink:
                 await self._unasked.wait_open(LISTEN_FIRST_SECONDS)
         finally:
             self._release()
-
-    async def _tell(self, carried: Carried, body: bytes) -> None:
-        """A notification, or the answer to a question: nothing comes back for it. Bounded."""
-        headers = {**_JSON_HEADERS, **self.headers()}
-        try:
-            async with asyncio.timeout(TELL_SECONDS):
-                response = await self.client.request("POST", self.target, headers, body)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            why = explain(error, self.target.address, self.target.shown_proxy)
-            log.info("%s did not get `%s`: %s", self.target.address.origin, carried.method or "an answer", why.message)
-            return
-        try:
-            await read_error_text(response)
-            if response.status == 404 and self.session_id is not None:
-                self.forgotten()
-            elif response.status >= 300:
-                log.info("%s did not take `%s`: status %d", self.target.address.origin, carried.method, response.status)
-        finally:
-            response.release()
 
     async def _open_old(self) -> None:
         try:
@@ -469,7 +453,8 @@ class HttpLink:
         except Exception as error:
             log.debug("%s: no goodbye: %s", self.target.address.origin, error)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work of this link, which ends with it."""
         # The set keeps it alive until it is done.
         _ = self._task(work)
 

@@ -15,7 +15,7 @@ from mcp_workbench.transport.http.client.address import BadAddress
 from mcp_workbench.transport.http.client.failures import explain, explain_status
 from mcp_workbench.transport.http.client.pool import HttpClient, Target
 from mcp_workbench.transport.http.client.reading import read_error_text, read_events
-from mcp_workbench.transport.http.client.wire import Response
+from mcp_workbench.transport.http.client.response import Response
 from mcp_workbench.transport.http.sse import Event, SseParser
 from mcp_workbench.transport.http.vocabulary import EVENT_STREAM
 

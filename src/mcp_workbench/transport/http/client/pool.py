@@ -15,7 +15,8 @@ from mcp_workbench.transport.http.client.address import Address, BadAddress
 from mcp_workbench.transport.http.client.dialing import Dialer, basic, proxy_for, proxy_headers
 from mcp_workbench.transport.http.client.failures import explain_redirect
 from mcp_workbench.transport.http.client.headers import HeaderSource
-from mcp_workbench.transport.http.client.wire import Listener, Response, Wire, end_head, open_head
+from mcp_workbench.transport.http.client.response import Listener, Response
+from mcp_workbench.transport.http.client.wire import Wire, end_head, open_head
 
 # Servers close idle connections after 5 seconds and more. We notice when they do; keeping ours longer than this would
 # only make it likelier to send a request into a connection that is being closed.
@@ -68,7 +69,7 @@ class HttpClient:
         self, response: Response, method: str, target: Target, headers: Mapping[str, str], body: bytes | None
     ) -> Response:
         """Follow where a response leads; return the one that leads nowhere else."""
-        address, signed_in_again = target.address, False
+        address, signed_in_again, moved = target.address, False, None
         for followed in range(MOST_REDIRECTS + 1):
             location = response.headers.get("location")
             if response.status == 401 and not signed_in_again:
@@ -77,13 +78,15 @@ class HttpClient:
                     return response
                 response.release()
             elif response.status not in REDIRECTS or location is None:
+                if moved is not None and response.status < 400:
+                    # For good, and it led somewhere.
+                    target.address = moved
                 return response
             else:
                 status = response.status
                 response.release()
                 address = _follow(method, address, location, status)
-                if status == 308:
-                    target.address = address
+                moved = address if status == 308 else None
             if followed < MOST_REDIRECTS:
                 response = await self._send(method, address, target, headers, body)
         raise DownstreamError(f"{address.origin} sends us in circles", hint="check `url`")

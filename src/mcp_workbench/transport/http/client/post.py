@@ -17,7 +17,8 @@ from mcp_workbench.transport.http.carried import look_at
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
 from mcp_workbench.transport.http.client.pool import Target
 from mcp_workbench.transport.http.client.reading import error_in, read_error_text, read_events, read_whole
-from mcp_workbench.transport.http.client.wire import Response, Wire, WireError
+from mcp_workbench.transport.http.client.response import Response, WireError
+from mcp_workbench.transport.http.client.wire import Wire
 from mcp_workbench.transport.http.sse import Event, SseParser
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 # Where a server does not say how long to wait before resuming, and where it asks for more than anybody waits.
 RESUME_SECONDS: Final = 1.0
 MOST_RESUME_SECONDS: Final = 30.0
+LEAST_RESUME_SECONDS: Final = 0.05
 # Attempts in a row that bring nothing new.
 MOST_RESUMES: Final = 5
 # Statuses of a POST after which the specification lets us look for the old HTTP+SSE transport.
@@ -45,9 +47,11 @@ class Post:
     """A request that is under way."""
 
     __slots__ = (
+        "_delivered",
         "_headers",
         "_is_unsent",
         "_link",
+        "_unsettled",
         "_wire",
         "body",
         "has_session",
@@ -68,9 +72,13 @@ class Post:
         # An answer has been delivered, or the request has been failed; nothing more is to be said about it.
         self.is_answered = False
         self.task: asyncio.Task[None] | None = None
+        # Messages that came on its streams.
+        self._delivered = 0
         self._headers: dict[str, str] | None = None
         self._link = link
         self._wire: Wire | None = None
+        # A response that waits for a task to look at it.
+        self._unsettled: Response | None = None
         self._is_unsent = True
 
     @property
@@ -94,6 +102,12 @@ class Post:
             self._is_unsent = False
             self._link.unsent_bytes -= len(self.body)
 
+    def let_go(self) -> None:
+        """It is over, perhaps before anybody looked at its response."""
+        if self._unsettled is not None:
+            self._unsettled.release()
+            self._unsettled = None
+
     # ── the short way: an answer in one piece needs no task (`Listener`) ──
 
     def begin(self, head: bytes) -> bool:
@@ -107,6 +121,7 @@ class Post:
         link = self._link
         is_answer = response.status == 200 and response.content_type == words.JSON and response.is_there
         if not is_answer or self.method == "initialize" or response.buffered_bytes > link.limit:
+            self._unsettled = response
             self.task = link.run_to_end(self, self._settle(response))
             return
         self.sent()
@@ -128,7 +143,7 @@ class Post:
         self._link.broken(self, error)
 
     async def _settle(self, response: Response) -> None:
-        link = self._link
+        link, self._unsettled = self._link, None
         try:
             settled = await link.client.settle(response, "POST", link.target, self.headers, self.body)
         except BaseException:
@@ -172,7 +187,8 @@ class Post:
                 await self._nothing(NOT_AN_ANSWER)
         else:
             text = quoted(await read_error_text(response))
-            await self._nothing(f"answered with {response.content_type}, which is not MCP: {text}")
+            kind = quoted(response.content_type) or "no content type"
+            await self._nothing(f"answered with {kind}, which is not MCP: {text}")
 
     # Streams
 
@@ -196,14 +212,17 @@ class Post:
 
     def _on_event(self, event: Event) -> bool:
         if event.type == "message" and event.data:
+            self._delivered += 1
             self._link.deliver(event.data)
         return self.is_answered
 
     async def _resume(self, parser: SseParser) -> None:
         """The stream broke; a legacy server sends the rest to whoever names the last event."""
-        fruitless = 0
+        fruitless = empty = 0
         while fruitless < MOST_RESUMES:
-            await asyncio.sleep(pause(parser.retry))
+            # A server may end stream after stream with nothing but a new id in it, and leave no time in between.
+            await asyncio.sleep(max(pause(parser.retry), min(LEAST_RESUME_SECONDS * 2**empty, RESUME_SECONDS)))
+            delivered = self._delivered
             seen, fruitless = parser.last_id, fruitless + 1
             headers = {"accept": words.EVENT_STREAM, **self._link.headers(), words.LAST_EVENT_ID: header_safe(seen)}
             try:
@@ -231,6 +250,7 @@ class Post:
                 response.release()
             if parser.last_id != seen:
                 fruitless = 0
+            empty = 0 if self._delivered > delivered else min(empty + 1, MOST_RESUMES)
         raise DownstreamError(
             f"{self._link.target.address.origin} ended the event stream before the answer, and it could not be resumed",
             hint="the call was not repeated; call again if that is safe",

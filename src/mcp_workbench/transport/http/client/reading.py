@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import read_error
 from mcp_workbench.transport.http.client.failures import too_large
-from mcp_workbench.transport.http.client.wire import Response
+from mcp_workbench.transport.http.client.response import Response
 from mcp_workbench.transport.http.sse import Event, SseParser
 
 # What is read of a page that says why something failed.

@@ -9,19 +9,24 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import httptools  # noqa: TID253 (loaded only with the first server that has a `url`)
 
-# A body that nobody reads waits in the kernel, not here.
-MOST_BUFFERED: Final = 1024 * 1024
+from mcp_workbench.transport.http.client.response import (
+    BrokeOff,
+    Listener,
+    NoAnswer,
+    NotHttp,
+    Response,
+    Unwritable,
+    WireError,
+)
+
 # Status line and headers. Servers in the field stay far below; a stream of endless headers must end somewhere.
 MOST_HEAD_BYTES: Final = 128 * 1024
-# What one read of a compressed body may become; a quarter of a megabyte of JSON hardly ever does. More is a bomb.
-MOST_INFLATED: Final = 16 * 1024 * 1024
 # Beyond this, head and body are written one after the other: joining them would copy a large body once more.
 JOIN_BELOW: Final = 128 * 1024
 END_OF_HEAD: Final = b"\r\n\r\n"
@@ -29,36 +34,6 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 LONGEST_KEPT: Final = 512
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-
-
-class WireError(Exception):
-    """The connection did not bring a response. The classes say how far it got."""
-
-
-class NoAnswer(WireError):
-    """It ended before the first byte of a response; whether the server acted is not known."""
-
-
-class BrokeOff(WireError):
-    """It ended in the middle of a response."""
-
-
-class NotHttp(WireError):
-    """What came is not HTTP."""
-
-
-class Unwritable(WireError):
-    """The request cannot be written: a header has characters that no header can have."""
-
-
-class Listener(Protocol):
-    """Whoever waits for a response. Told one of the two, once."""
-
-    def on_response(self, response: Response) -> None:
-        """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""
-
-    def on_broken(self, error: WireError) -> None:
-        """There will be none."""
 
 
 class _Awaited:
@@ -80,96 +55,6 @@ class _Awaited:
             self.future.set_exception(error)
 
 
-class Response:
-    """A response, from its head on. Its body is read piece by piece; then it is released."""
-
-    __slots__ = ("_buffered", "_ended", "_error", "_inflate", "_pieces", "_waiter", "_wire", "headers", "status")
-
-    def __init__(self, wire: Wire, status: int, headers: dict[str, str]) -> None:
-        self.status = status
-        # Lower-case names; of one that is repeated, the values joined.
-        self.headers = headers
-        self._wire: Wire | None = wire
-        self._pieces: deque[bytes] = deque()
-        self._buffered = 0
-        self._ended = False
-        self._error: WireError | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._inflate = _inflater(headers.get("content-encoding", ""))
-
-    @property
-    def content_type(self) -> str:
-        """The type without its parameters, in lower case."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-    @property
-    def declared_bytes(self) -> int | None:
-        """What the server says of the size of the body as it travels."""
-        length = self.headers.get("content-length", "")
-        return int(length) if length.isdecimal() and len(length) < 20 else None
-
-    @property
-    def is_there(self) -> bool:
-        """Whether all of it has come, as the server meant it."""
-        return self._ended and self._error is None
-
-    @property
-    def buffered_bytes(self) -> int:
-        """What has come of the body and waits to be read."""
-        return self._buffered
-
-    def take(self) -> bytes:
-        """The body of a response that is there."""
-        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-
-    async def read(self) -> bytes:
-        """What has come of the body since the last time; waits for it. Empty at the end."""
-        while not self._pieces:
-            if self._error is not None:
-                raise self._error
-            if self._ended:
-                return b""
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        if self._buffered > MOST_BUFFERED and self._wire is not None:
-            self._wire.resume_reading()
-        self._buffered = 0
-        return data
-
-    def release(self) -> None:
-        """Done with it. A connection whose response was read to its end can be used again; any other is closed."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.release(is_clean=self._ended and self._error is None)
-
-    # For the wire
-
-    def feed(self, data: bytes) -> None:
-        """A piece of the body."""
-        for piece in (data,) if self._inflate is None else self._inflate(data):
-            self._pieces.append(piece)
-            self._buffered += len(piece)
-        if self._buffered > MOST_BUFFERED and self._wire is not None:
-            self._wire.pause_reading()
-        self._wake()
-
-    def end(self, error: WireError | None = None) -> None:
-        """Nothing more comes."""
-        if not self._ended:
-            self._ended = True
-            self._error = error
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
 class Wire(asyncio.Protocol):
     """A connection."""
 
@@ -179,6 +64,7 @@ class Wire(asyncio.Protocol):
         "_headers",
         "_is_between",
         "_is_kept",
+        "_is_paused",
         "_is_whole",
         "_known_head",
         "_known_headers",
@@ -211,6 +97,7 @@ class Wire(asyncio.Protocol):
         # The response is whole, and the server lets us use the connection again.
         self._is_whole = False
         self._is_kept = False
+        self._is_paused = False
         # How the last response began that came in one piece, and how long it was.
         self._known_head = b""
         self._known_headers: dict[str, str] = {}
@@ -289,7 +176,10 @@ class Wire(asyncio.Protocol):
     def release(self, *, is_clean: bool) -> None:
         """The response is done with."""
         self._response = None
-        if is_clean and self.is_open and self._is_kept:
+        # A response that came before all of the request had left says that the server reads no further.
+        if is_clean and self.is_open and self._is_kept and not self._transport.get_write_buffer_size():
+            if self._is_paused:
+                self.resume_reading()
             self._is_between = True
             self._free(self)
         else:
@@ -297,12 +187,14 @@ class Wire(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """Let the server wait."""
-        if self.is_open:
+        if self.is_open and not self._is_paused:
+            self._is_paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read on."""
-        if self.is_open:
+        if self.is_open and self._is_paused:
+            self._is_paused = False
             self._transport.resume_reading()
 
     # ── for asyncio ──
@@ -476,46 +368,3 @@ def _line(name: str, value: str) -> str:
 def _is_plain(response: Response) -> bool:
     """Whether the body is what stands behind the head, byte for byte."""
     return "content-encoding" not in response.headers and "transfer-encoding" not in response.headers
-
-
-def _inflater(encoding: str) -> Callable[[bytes], list[bytes]] | None:
-    """Undoes a compression that we did not ask for. None where there is none to undo."""
-    name = encoding.strip().lower()
-    if name not in ("gzip", "x-gzip", "deflate"):
-        return None
-    # 32 lets zlib find out by itself which of the two it is.
-    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    is_first = True
-
-    def unpack(data: bytes, room: int) -> bytes:
-        nonlocal inflate, is_first
-        try:
-            return inflate.decompress(data, room)
-        except zlib.error:
-            if not is_first or name != "deflate":
-                raise
-            # Without the head that the standard asks for, as some servers write it.
-            inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-            return inflate.decompress(data, room)
-        finally:
-            is_first = False
-
-    def run(data: bytes) -> list[bytes]:
-        nonlocal inflate
-        pieces: list[bytes] = []
-        size = 0
-        while data:
-            piece = unpack(data, MOST_INFLATED + 1 - size)
-            size += len(piece)
-            if size > MOST_INFLATED:
-                raise zlib.error(f"one read of it unpacks to more than {MOST_INFLATED} bytes")
-            if piece:
-                pieces.append(piece)
-            data = inflate.unconsumed_tail
-            if inflate.eof and inflate.unused_data:
-                # Several of them in a row are one.
-                data = inflate.unused_data
-                inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
-        return pieces
-
-    return run

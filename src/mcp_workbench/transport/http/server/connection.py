@@ -293,13 +293,19 @@ class Connection(asyncio.Protocol):
         The parser stops after such a head, so another one takes over. It is shown as much of the head as it needs to
         know where the body ends.
         """
+        version, is_kept = self._parser.get_http_version(), self._parser.should_keep_alive()
         self._parser = httptools.HttpRequestParser(self)
         arrival = self._arrival
         if arrival is not None:
-            is_chunked = "transfer-encoding" in arrival.headers
-            length = "transfer-encoding: chunked" if is_chunked else f"content-length: {arrival.declared_bytes}"
+            coding = arrival.headers.get("transfer-encoding")
+            if coding is not None and (coding.lower() != "chunked" or "content-length" in arrival.headers):
+                # The parser has not looked at these; somebody before us may have read them in another way.
+                self._refuse_bluntly(400)
+                return
+            length = f"content-length: {arrival.declared_bytes}" if coding is None else "transfer-encoding: chunked"
+            keep = "keep-alive" if is_kept else "close"
             self._is_declining = True
-            self._parser.feed_data(f"POST / HTTP/1.1\r\n{length}\r\n\r\n".encode())
+            self._parser.feed_data(f"POST / HTTP/{version}\r\nconnection: {keep}\r\n{length}\r\n\r\n".encode())
             self._is_declining = False
         if rest and not self._transport.is_closing():
             self.data_received(rest)

@@ -1,0 +1,138 @@
+"""A response of a server: its head, its body as it comes, and what may go wrong with it.
+
+Owns the flow of a body. Refuses to know how it is framed: that is the wire's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from mcp_workbench.transport.http.client.inflating import inflater
+
+if TYPE_CHECKING:
+    from mcp_workbench.transport.http.client.wire import Wire
+
+# A body that nobody reads waits in the kernel, not here.
+MOST_BUFFERED: Final = 1024 * 1024
+
+
+class WireError(Exception):
+    """The connection did not bring a response. The classes say how far it got."""
+
+
+class NoAnswer(WireError):
+    """It ended before the first byte of a response; whether the server acted is not known."""
+
+
+class BrokeOff(WireError):
+    """It ended in the middle of a response."""
+
+
+class NotHttp(WireError):
+    """What came is not HTTP."""
+
+
+class Unwritable(WireError):
+    """The request cannot be written: a header has characters that no header can have."""
+
+
+class Listener(Protocol):
+    """Whoever waits for a response. Told one of the two, once."""
+
+    def on_response(self, response: Response) -> None:
+        """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""
+
+    def on_broken(self, error: WireError) -> None:
+        """There will be none."""
+
+
+class Response:
+    """A response, from its head on. Its body is read piece by piece; then it is released."""
+
+    __slots__ = ("_buffered", "_ended", "_error", "_inflate", "_pieces", "_waiter", "_wire", "headers", "status")
+
+    def __init__(self, wire: Wire, status: int, headers: dict[str, str]) -> None:
+        self.status = status
+        # Lower-case names; of one that is repeated, the values joined.
+        self.headers = headers
+        self._wire: Wire | None = wire
+        self._pieces: deque[bytes] = deque()
+        self._buffered = 0
+        self._ended = False
+        self._error: WireError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._inflate = inflater(headers.get("content-encoding", ""))
+
+    @property
+    def content_type(self) -> str:
+        """The type without its parameters, in lower case."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def declared_bytes(self) -> int | None:
+        """What the server says of the size of the body as it travels."""
+        length = self.headers.get("content-length", "")
+        return int(length) if length.isdecimal() and len(length) < 20 else None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether all of it has come, as the server meant it."""
+        return self._ended and self._error is None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What has come of the body and waits to be read."""
+        return self._buffered
+
+    def take(self) -> bytes:
+        """The body of a response that is there."""
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+    async def read(self) -> bytes:
+        """What has come of the body since the last time; waits for it. Empty at the end."""
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        if self._buffered > MOST_BUFFERED and self._wire is not None:
+            self._wire.resume_reading()
+        self._buffered = 0
+        return data
+
+    def release(self) -> None:
+        """Done with it. A connection whose response was read to its end can be used again; any other is closed."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.release(is_clean=self._ended and self._error is None)
+
+    # For the wire
+
+    def feed(self, data: bytes) -> None:
+        """A piece of the body."""
+        for piece in (data,) if self._inflate is None else self._inflate(data):
+            self._pieces.append(piece)
+            self._buffered += len(piece)
+        if self._buffered > MOST_BUFFERED and self._wire is not None:
+            self._wire.pause_reading()
+        self._wake()
+
+    def end(self, error: WireError | None = None) -> None:
+        """Nothing more comes."""
+        if not self._ended:
+            self._ended = True
+            self._error = error
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

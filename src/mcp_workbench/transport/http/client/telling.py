@@ -1,0 +1,87 @@
+"""What is said to a server without anything coming back: notifications, and answers to its questions.
+
+Owns their order, how many are on their way at once, and for how long. A server that provokes them and does not take
+them must use up neither our descriptors nor our memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http.carried import Carried
+from mcp_workbench.transport.http.client.failures import explain
+from mcp_workbench.transport.http.client.reading import read_error_text
+
+if TYPE_CHECKING:
+    from mcp_workbench.transport.http.client.link import HttpLink
+
+log = logging.getLogger(__name__)
+
+# A notification is answered at once, or nobody reads it.
+TELL_SECONDS: Final = 10.0
+# On their way to one server at once, and waiting for their turn.
+MOST_TELLING: Final = 8
+MOST_TO_TELL: Final = 1000
+MOST_BYTES_TO_TELL: Final = 64 * 1024 * 1024
+JSON_HEADERS: Final = {"content-type": words.JSON, "accept": words.ACCEPT_BOTH}
+
+
+class Telling:
+    """The messages of one link that nothing comes back for."""
+
+    __slots__ = ("_bytes", "_link", "_under_way", "_waiting", "dropped")
+
+    def __init__(self, link: HttpLink) -> None:
+        self._link = link
+        self._waiting: deque[tuple[Carried, bytes]] = deque()
+        self._bytes = 0
+        self._under_way = 0
+        self.dropped = 0
+
+    def put(self, carried: Carried, body: bytes) -> None:
+        """Send it when it is its turn."""
+        if len(self._waiting) >= MOST_TO_TELL or self._bytes + len(body) > MOST_BYTES_TO_TELL:
+            self.dropped += 1
+            if self.dropped == 1:
+                log.warning("%s takes no notifications; what is too much is dropped", self._link.target.address.origin)
+            return
+        self._waiting.append((carried, body))
+        self._bytes += len(body)
+        if self._under_way < MOST_TELLING:
+            self._under_way += 1
+            self._link.start(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                carried, body = self._waiting.popleft()
+                self._bytes -= len(body)
+                await self.send(carried, body)
+        finally:
+            self._under_way -= 1
+
+    async def send(self, carried: Carried, body: bytes) -> None:
+        """Send it now. Bounded."""
+        link = self._link
+        origin = link.target.address.origin
+        try:
+            async with asyncio.timeout(TELL_SECONDS):
+                response = await link.client.request("POST", link.target, {**JSON_HEADERS, **link.headers()}, body)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            why = explain(error, link.target.address, link.target.shown_proxy)
+            log.info("%s did not get `%s`: %s", origin, carried.method or "an answer", why.message)
+            return
+        try:
+            await read_error_text(response)
+            if response.status == 404 and link.session_id is not None:
+                link.forgotten()
+            elif response.status >= 300:
+                log.info("%s did not take `%s`: status %d", origin, carried.method, response.status)
+        finally:
+            response.release()
