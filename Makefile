@@ -41,6 +41,7 @@ demo: $(RUNTIME)
 	@$(BIN)/mcp-workbench demo
 
 install: $(RUNTIME)
+	@echo 'mcp-workbench is installed at $(abspath $(BIN))/mcp-workbench'
 
 dev: $(DEV)
 
