@@ -85,11 +85,14 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.requirement("project.documentation")
 @pytest.mark.parametrize("example", examples("json", "jsonc"), ids=str)
-def test_an_example_in_json_is_a_configuration_that_loads_or_a_call(example: Example) -> None:
+def test_an_example_in_json_is_a_configuration_that_loads_or_a_call_that_works(example: Example, folder: Path) -> None:
     if re.search(r'^  "(toolboxes|mcpServers|servers)":', example.text, re.MULTILINE):
         assert parse_config(example.text.encode(), "example.json", {}).toolboxes
-    else:
-        assert isinstance(read_use_tool(Raw(example.text.encode())).tool, ToolIdentifier)
+        return
+    call = read_use_tool(Raw(example.text.encode()))
+    assert isinstance(call.tool, ToolIdentifier)
+    named = shlex.join([call.tool.toolbox, call.tool.server, call.tool.tool])
+    runs(f"mcp-workbench call {named} --json {shlex.quote(bytes(call.arguments).decode())}", folder)
 
 
 def test_what_clients_are_told_to_start_is_a_command_line_of_ours() -> None:
@@ -140,6 +143,7 @@ def sets_a_variable(line: str, folder: Path) -> None:
 CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench": runs,
     "echo": runs,
+    "python3": runs,
     "make": is_a_target_of_make,
     "pip install": installs_this_package,
     "pipx install": installs_this_package,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,8 +72,8 @@ def config(folder: Path) -> Path:
 async def test_every_request_of_the_page_is_answered_as_it_says(tmp_path: Path) -> None:
     asked = list(examples())
     assert len(asked) > 10
-    cities = [{"name": f"City {number}", "people": 1000 * number} for number in range(200)]
-    (tmp_path / "cities.json").write_text(json.dumps(cities) + "\n")
+    (prepare,) = blocks(CONTEXT, "sh")
+    subprocess.run(prepare, shell=True, check=True, cwd=tmp_path)
     kept = ""
     async with RawClient.spawn(workbench_command(config(tmp_path)), cwd=tmp_path) as client:
         told = await client.initialize()
