@@ -47,7 +47,6 @@ log = logging.getLogger(__name__)
 
 # Servers of a toolbox become known together; once is enough for all of them.
 SUMMARISE_AFTER: Final = 1.0
-DEFAULT_SEPARATOR: Final = ":"
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -58,7 +57,7 @@ class Options(Struct, frozen=True, kw_only=True):
     use_cache: bool = True
     # What the command line says; None leaves it to the configuration.
     face: FaceName | None = None
-    separator: str = DEFAULT_SEPARATOR
+    separator: str | None = None
     # Show tools under their own names where those are unique (face `flat`).
     prefix: bool = True
     # How long the first list of face `flat` waits for servers that nobody knows yet.
@@ -275,11 +274,11 @@ class Gateway:
 
 def _face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:
     config = catalog.config
-    name = options.face or config.face or ("flat" if config.plain else "proxy")
+    name = options.face or config.face_in_force
     if name == "flat":
         from mcp_workbench.face.flat import FlatFace
 
-        return FlatFace(catalog, options.separator, prefix=options.prefix)
+        return FlatFace(catalog, options.separator or config.separator, prefix=options.prefix)
     if name == "dynamic":
         from mcp_workbench.face.dynamic import DynamicFace
 

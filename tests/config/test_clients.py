@@ -134,3 +134,11 @@ def test_copilot_cli() -> None:
 def test_leftovers_of_the_other_kind_of_server_do_no_harm_in_a_plain_file() -> None:
     config = parsed({"mcpServers": {"a": {"url": "https://a.b", "args": ["x"], "env": {"A": "b"}}}})
     assert config.toolboxes["default"].servers["a"].url == "https://a.b"
+
+
+def test_zed() -> None:
+    config = parsed(
+        {"theme": "x", "context_servers": {"a": {"source": "custom", "command": "a", "args": [], "env": {}}}}
+    )
+    assert config.plain
+    assert config.toolboxes["default"].servers["a"].command == "a"

@@ -63,6 +63,16 @@ async def test_the_aggregator_with_a_plain_file(bench: Bench, era: str) -> None:
             await seen.client.call_tool("one__other")
 
 
+@pytest.mark.requirement("flat.separator")
+@pytest.mark.parametrize(("flags", "shown"), [((), "one__echo"), (("--separator", "+"), "one+echo")])
+async def test_the_separator_of_the_file_counts_unless_the_command_line_has_one(
+    bench: Bench, flags: tuple[str, ...], shown: str
+) -> None:
+    boxes = {"any": {"one": ("--tool-names", "echo")}}
+    async with bench.as_command(boxes, None, "legacy", *flags, plain=True, settings={"separator": "__"}) as seen:
+        assert await seen.names("tools/list") == [shown]
+
+
 async def listed(seen: Seen) -> list[str]:
     """What is there so far; a list that has nothing to show yet is an error."""
     try:

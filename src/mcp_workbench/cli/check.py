@@ -121,15 +121,14 @@ def run(parsed: Parsed) -> int:
 
 def _about_names(config: WorkbenchConfig) -> list[str]:
     """Where all tools are shown in one list: names that two want, and names that clients refuse."""
-    if config.face != "flat" and not (config.plain and config.face is None):
+    if config.face_in_force != "flat":
         return []
     from mcp_workbench.catalog.catalog import Catalog
     from mcp_workbench.catalog.manifests import ManifestStore, default_folder
     from mcp_workbench.face.flat import FlatFace
-    from mcp_workbench.gateway import DEFAULT_SEPARATOR
 
     # From what has just been remembered of the servers.
-    return FlatFace(Catalog(config, ManifestStore(default_folder)), DEFAULT_SEPARATOR, prefix=True).remarks()
+    return FlatFace(Catalog(config, ManifestStore(default_folder)), config.separator, prefix=True).remarks()
 
 
 COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, DEBUG), run, takes=1)

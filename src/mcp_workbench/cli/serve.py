@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FLAGS = (
     Flag("config", "FILE", "the configuration file"),
     Flag("face", "FACE", "what clients see: proxy, flat or dynamic (default: flat for a plain file, else proxy)"),
-    Flag("separator", "CHARS", "between the parts of a name in face flat (default: `:`)"),
+    Flag("separator", "CHARS", "between the parts of a name in face flat (default: that of the file, or `:`)"),
     Flag("no-prefix", None, "face flat: keep tools' own names where they are unique"),
     Flag("list-timeout", "SECONDS", "face flat: how long the first list waits for unknown servers (default: 5)"),
     Flag(
@@ -197,9 +197,9 @@ def _face(value: str | None) -> FaceName | None:
     raise UsageError(f"--face is proxy, flat or dynamic, not `{value}`")
 
 
-def _separator(value: str | None) -> str:
+def _separator(value: str | None) -> str | None:
     if value is None:
-        return ":"
+        return None
     if not value:
         raise UsageError("Separator cannot be empty. Use --separator <chars> with at least one character, like `__`")
     if any(character.isspace() for character in value):

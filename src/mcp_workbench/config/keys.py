@@ -8,13 +8,26 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from mcp_workbench.config.kinds import Anything, Choice, Filters, Flag, Kind, Seconds, Text, Texts, Url, Whole
+from mcp_workbench.config.kinds import (
+    Anything,
+    Choice,
+    Filters,
+    Flag,
+    Kind,
+    Seconds,
+    Separator,
+    Text,
+    Texts,
+    Url,
+    Whole,
+)
 from mcp_workbench.config.mappings import Environment, Headers, Renames
 from mcp_workbench.config.model import (
     DEFAULT_BUDGET,
     DEFAULT_CALL_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
     DEFAULT_MAX_MESSAGE_BYTES,
+    DEFAULT_SEPARATOR,
     DEFAULT_STARTUP_TIMEOUT,
 )
 
@@ -61,6 +74,13 @@ FACE = Key(
     "What a client sees: two tools that open everything (`proxy`), every tool at once (`flat`), or the tools of each "
     "opened toolbox (`dynamic`). Without it `proxy`, and `flat` for a plain `mcpServers` file.",
 )
+SEPARATOR = Key(
+    "separator",
+    Separator(),
+    "Separator",
+    "What stands between the parts of a name in the face `flat`. `__` is accepted by every client, `:` is not.",
+    DEFAULT_SEPARATOR,
+)
 MAX_MESSAGE_BYTES = Key(
     "maxMessageBytes",
     Whole("bytes", 1024, 2 * 1024 * 1024 * 1024),
@@ -99,6 +119,9 @@ PIN = Key(
 TOOLBOXES = "toolboxes"
 MCP_SERVERS = "mcpServers"
 SERVERS = "servers"
+CONTEXT_SERVERS = "context_servers"
+# A file with one of these at its top is that of another client, without toolboxes.
+PLAIN_ROOTS = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS)
 
 # a toolbox
 
@@ -253,6 +276,7 @@ FOREIGN_KEYS = _table(
     _ignored("dev", "Development mode", "VS Code"),
     _ignored("sandbox", "Sandbox rules", "VS Code"),
     _ignored("extension", "Extension", "Gemini CLI"),
+    _ignored("source", "Source", "Zed"),
 )
 
 # Ignoring these would start a server other than the one the user described, so they are refused while they say
@@ -264,7 +288,7 @@ UNSUPPORTED_KEYS = {
     "tcp": "give the server an `http` address in `url`",
 }
 
-FILE_KEYS = _table(SCHEMA, FACE, MAX_MESSAGE_BYTES, BUDGET, CHECK_ARGUMENTS, PIN)
+FILE_KEYS = _table(SCHEMA, FACE, SEPARATOR, MAX_MESSAGE_BYTES, BUDGET, CHECK_ARGUMENTS, PIN)
 TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET)
 SERVER_KEYS = _table(
     COMMAND,

@@ -67,6 +67,23 @@ class Text(Kind[str]):
         return {"type": "string"} if self._empty else {"type": "string", "pattern": r"\S"}
 
 
+class Separator(Kind[str]):
+    """What stands between the parts of a name."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> str | None:
+        what = "one or more characters without white space, such as `__`"
+        text = Text(what).read(value, path, reader)
+        if text is not None and (has_control(text) or any(letter.isspace() for letter in text)):
+            reader.wrong(value, path, what)
+            return None
+        return text
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": r"^\S+$|\$\{.+\}"}
+
+
 class Url(Kind[str]):
     __slots__ = ()
 

@@ -18,6 +18,8 @@ DEFAULT_CALL_TIMEOUT = 120.0
 # `npx -y` and `uvx` download a package on their first start; half a minute is not rare.
 DEFAULT_STARTUP_TIMEOUT = 60.0
 DEFAULT_IDLE_TIMEOUT = 600.0
+# Between the parts of a name in the face `flat`.
+DEFAULT_SEPARATOR = ":"
 # Tokens, by bytes / 4, that the answer of `open_toolbox` may take. Clients warn at 10,000.
 DEFAULT_BUDGET = 6_000
 # The largest message that passes, in bytes. 64 MiB must pass; results beyond are almost always a mistake.
@@ -66,6 +68,7 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     plain: bool = False
     # None: the face that suits the file (`flat` for a plain one, else `proxy`).
     face: FaceName | None = None
+    separator: str = DEFAULT_SEPARATOR
     # 0: none at all.
     budget: int = DEFAULT_BUDGET
     check_arguments: bool = True
@@ -76,3 +79,8 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     secrets: frozenset[str] = frozenset()
     # `toolbox/server` of those that the file switches off; they are in no toolbox.
     disabled: tuple[str, ...] = ()
+
+    @property
+    def face_in_force(self) -> FaceName:
+        """What clients see, unless the command line says otherwise."""
+        return self.face or ("flat" if self.plain else "proxy")

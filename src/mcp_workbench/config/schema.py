@@ -46,8 +46,13 @@ def json_schema() -> Schema:
                 "description": "Another name for `mcpServers`, as VS Code writes it.",
                 **_named("server"),
             },
+            keys.CONTEXT_SERVERS: {
+                "title": "Servers (Zed)",
+                "description": "Another name for `mcpServers`, as Zed writes it.",
+                **_named("server"),
+            },
         },
-        "anyOf": [{"required": [root]} for root in (keys.TOOLBOXES, keys.MCP_SERVERS, keys.SERVERS)],
+        "anyOf": [{"required": [root]} for root in (keys.TOOLBOXES, *keys.PLAIN_ROOTS)],
         # Further keys of a plain file belong to the program that wrote it.
         "if": {"required": [keys.TOOLBOXES]},
         "then": {"propertyNames": {"enum": [keys.TOOLBOXES, *keys.FILE_KEYS]}},

@@ -7,7 +7,7 @@ the file was decoded and where in it things stand; problems carry paths, `load` 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar, cast
 
 from mcp_workbench.config import keys
@@ -15,12 +15,13 @@ from mcp_workbench.config.keys import Key
 from mcp_workbench.config.model import (
     DEFAULT_BUDGET,
     DEFAULT_MAX_MESSAGE_BYTES,
+    DEFAULT_SEPARATOR,
     FaceName,
     ServerConfig,
     ToolboxConfig,
     WorkbenchConfig,
 )
-from mcp_workbench.config.problems import Path, Problem, quote
+from mcp_workbench.config.problems import Path, Problem, quote, render_path
 from mcp_workbench.config.reading import Reader
 from mcp_workbench.config.server import ServerEntry
 
@@ -41,16 +42,39 @@ def validate(document: object, path: str, environ: Mapping[str, str]) -> tuple[W
 def foreign_part(document: object, steps: Path) -> bool:
     """Whether `steps` lead into a part of a plain file that belongs to another program."""
     root = _root_of(document)
-    return root in (keys.MCP_SERVERS, keys.SERVERS) and bool(steps) and steps[0] not in (root, *keys.FILE_KEYS)
+    return root in keys.PLAIN_ROOTS and bool(steps) and steps[0] not in (root, *keys.FILE_KEYS)
 
 
 def _root_of(document: object) -> str | None:
     """The key that holds the servers, which decides what sort of file it is."""
     if isinstance(document, dict):
-        for root in (keys.TOOLBOXES, keys.MCP_SERVERS, keys.SERVERS):
+        for root in (keys.TOOLBOXES, *keys.PLAIN_ROOTS):
             if root in document:
                 return root
     return None
+
+
+def _about_servers_below(document: dict[str, object]) -> str | None:
+    """What to do where servers stand further down, as those of single projects in `~/.claude.json`."""
+    for steps, holder in _holders(document):
+        for root in keys.PLAIN_ROOTS:
+            servers = holder.get(root)
+            if isinstance(servers, dict) and servers:
+                named = ", ".join(map(quote, list(servers)[:3])) + (", …" if len(servers) > 3 else "")
+                place = render_path((*steps, root))
+                return (
+                    f"there are servers at {place} ({named}): copy them to `mcpServers` at the top of a file of its own"
+                )
+    return None
+
+
+def _holders(document: dict[str, object]) -> Iterator[tuple[Path, dict[str, object]]]:
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield (name,), value
+            for below, deeper in value.items() if name == "projects" else ():
+                if isinstance(deeper, dict):
+                    yield (name, below), deeper
 
 
 class _File:
@@ -73,6 +97,7 @@ class _File:
         plain = root != keys.TOOLBOXES
         toolboxes = self._read_plain(document, root) if plain else self._read_toolboxes(document)
         face = self._read(keys.FACE, document)
+        separator = self._read(keys.SEPARATOR, document)
         max_message_bytes = self._read(keys.MAX_MESSAGE_BYTES, document)
         budget = self._read(keys.BUDGET, document)
         check_arguments = self._read(keys.CHECK_ARGUMENTS, document)
@@ -86,6 +111,7 @@ class _File:
             toolboxes=toolboxes,
             plain=plain,
             face=cast("FaceName | None", face),
+            separator=separator or DEFAULT_SEPARATOR,
             max_message_bytes=DEFAULT_MAX_MESSAGE_BYTES if max_message_bytes is None else max_message_bytes,
             budget=DEFAULT_BUDGET if budget is None else budget,
             check_arguments=check_arguments is not False,
@@ -99,19 +125,24 @@ class _File:
         from mcp_workbench.nearest import nearest
 
         roots = (keys.TOOLBOXES, keys.MCP_SERVERS)
-        misspelt = [name for name in document if nearest(name, roots, 1)]
+        misspelt = [
+            name
+            for name in document
+            if nearest(name, roots, 1) and _about_servers_below({name: document[name]}) is None
+        ]
         for name in misspelt[:10]:
             self.reader.unknown_key((name,), roots)
         if not misspelt:
             found = "found neither `toolboxes` nor `mcpServers`"
-            self.reader.problem((), found, "one of them", hint=f"a small configuration: {_EXAMPLE}")
+            hint = _about_servers_below(document) or f"a small configuration: {_EXAMPLE}"
+            self.reader.problem((), found, "one of them", hint=hint)
 
     def _check_file_keys(self, document: dict[str, object]) -> None:
         known = (keys.TOOLBOXES, *keys.FILE_KEYS)
         for name in document:
             if name in known:
                 continue
-            if name in (keys.MCP_SERVERS, keys.SERVERS):
+            if name in keys.PLAIN_ROOTS:
                 self.reader.problem(
                     (name,),
                     f"found {quote(name)} beside `toolboxes`",
@@ -150,6 +181,9 @@ class _File:
         return ToolboxConfig(name=name, description=description or "", budget=budget, servers=servers)
 
     def _read_plain(self, document: dict[str, object], root: str) -> dict[str, ToolboxConfig]:
+        if document[root] == {} and (hint := _about_servers_below(document)):
+            self._refuse_entries({}, (root,), "server", hint=hint)
+            return {}
         servers = self._read_servers(PLAIN_TOOLBOX, document[root], (root,), foreign=True)
         if not servers:
             return {}
@@ -171,7 +205,7 @@ class _File:
     def _entries(self, value: object, path: Path, what: str) -> dict[str, dict[str, object]]:
         """The named objects of a map of toolboxes or servers; whatever is none has been told."""
         if not isinstance(value, dict) or not value:
-            self.reader.wrong(value, path, f"an object with at least one {what} by its name")
+            self._refuse_entries(value, path, what)
             return {}
         entries = {}
         for name, entry in value.items():
@@ -181,6 +215,9 @@ class _File:
             else:
                 self.reader.wrong(entry, (*path, name), f"an object that describes the {what}")
         return entries
+
+    def _refuse_entries(self, value: object, path: Path, what: str, hint: str | None = None) -> None:
+        self.reader.wrong(value, path, f"an object with at least one {what} by its name", hint=hint)
 
     def _read(self, key: Key[T], entry: dict[str, object], path: Path = ()) -> T | None:
         return key.kind.read(entry[key.name], (*path, key.name), self.reader) if key.name in entry else None

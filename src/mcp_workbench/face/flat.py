@@ -138,7 +138,7 @@ class FlatFace(Face):
         if not is_accepted_by_clients(self._separator):
             mended = [name.replace(self._separator, "__") for name in refused]
             if all(map(is_accepted_by_clients, mended)):
-                return "use `--separator __`"
+                return 'put `"separator": "__"` into the configuration, or use `--separator __`'
         return 'give them shorter or plainer names with `"rename": {"<tool>": "<name>"}` in the server\'s configuration'
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
