@@ -71,7 +71,7 @@ class Gateway:
         self.config = config
         store = ManifestStore(default_folder if options.use_cache else lambda: None)
         self.catalog = Catalog(config, store)
-        self.face = _face(self.catalog, store, options)
+        self.face = make_face(self.catalog, store, options)
         self._options = options
         self._hub = Hub(self.face)
         self.parking = Parking()
@@ -272,7 +272,8 @@ class Gateway:
         return Session(self._services, link, principal, closed)
 
 
-def _face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:
+def make_face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:
+    """What clients see, as the command line says or else the configuration."""
     config = catalog.config
     name = options.face or config.face_in_force
     if name == "flat":

@@ -28,7 +28,7 @@ def test_in_a_pipe_lines_are_whole_plain_and_without_trailing_blanks() -> None:
 
 
 def test_in_a_pipe_a_table_is_aligned_and_nothing_is_cut() -> None:
-    table = shown(lambda screen: screen.table(["a", "b"], [["x" * 100, ("1", "good")], ["y", "22"]], right=1))
+    table = shown(lambda screen: screen.table(["a", "b"], [["x" * 100, ("1", "good")], ["y", "22"]], right=[1]))
     assert table == f"{'A':100}   B\n{'x' * 100}   1\n{'y':100}  22\n"
     assert shown(lambda screen: screen.table(["", ""], [["a", "b"]], indent=3)) == "   a  b\n"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import run
+from tests.cli.shell import on_terminal, run
 from tests.support.workbench import scripted_entry, write_config
 
 FORMS = ["full", "lean", "text", "clipped", "sentence", "arguments", "names"]
@@ -66,6 +66,42 @@ def test_the_same_as_json_adds_up(tmp_path: Path) -> None:
         assert box["opened"]["tokens"] <= box["opened"]["budget"] == 500
     lab = report["toolboxes"][1]
     assert lab["forms"]["full"] > lab["forms"]["sentence"] > lab["forms"]["names"]
+
+
+@pytest.mark.parametrize(
+    ("plain", "way"), [(True, "Grouped into toolboxes it would start with"), (False, "In the face proxy it would")]
+)
+def test_a_file_that_is_served_flat_is_told_what_that_costs(tmp_path: Path, plain: bool, way: str) -> None:
+    path = tmp_path / "flat.json"
+    servers = {"mcpServers": {"many": scripted_entry("--tools", 40)}}
+    boxes = {"face": "flat", "toolboxes": {"box": {"description": "Many.", **servers}}}
+    path.write_text(json.dumps(servers if plain else boxes))
+    shown = run("tokens", "--connect", path).stdout
+    report = json.loads(run("tokens", "--json", path).stdout)
+    assert report["face"] == "flat"
+    assert report["inForce"] > report["flat"] > report["start"]
+    assert f"in the face flat: every conversation starts with {report['inForce']:,} tokens" in shown
+    assert f"{way} " in shown
+    assert "less to start with" not in shown
+    checked = run("check", path)
+    assert f"context: {report['inForce']:,} tokens to start with, as served in the face flat, " in checked.stdout
+    assert checked.stderr == ""
+    run("tokens", "--html", tmp_path / "page.html", path)
+    said = Page((tmp_path / "page.html").read_text(encoding="utf-8")).said
+    assert f"{report['inForce']:,}tokens that a conversation starts with here, in the face flat" in said
+
+
+def test_on_a_narrow_terminal_no_number_is_broken(tmp_path: Path) -> None:
+    path = config(tmp_path)
+    run("tokens", "--connect", path)
+    report = json.loads(run("tokens", "--json", path).stdout)
+    status, shown = on_terminal("tokens", path, width=60)
+    assert status == 0
+    shown = re.sub(r"\x1b\[[\d;]*m", "", shown)
+    for box in report["toolboxes"]:
+        row = next(line for line in shown.splitlines() if line.startswith(box["name"])).removeprefix(box["name"])
+        numbers = [box["tools"], box["flat"], box["forms"]["full"], box["opened"]["tokens"]]
+        assert row.split() == [*(f"{number:,}" for number in numbers), box["opened"]["form"]]
 
 
 def test_a_server_that_fails_is_told_and_the_others_are_counted(tmp_path: Path) -> None:

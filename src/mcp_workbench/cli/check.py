@@ -31,7 +31,7 @@ from mcp_workbench.errors import ConfigError, WorkbenchError
 MOST_AT_ONCE: Final = 8
 HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
 # Times are aligned to the right.
-RIGHT: Final = len(HEADER) - 1
+RIGHT: Final = (len(HEADER) - 1,)
 REFRESH_PER_SECOND: Final = 8
 
 CONNECT = Flag("connect", None, "start every server of every toolbox and ask what it offers")
@@ -99,9 +99,9 @@ def run(parsed: Parsed) -> int:
             raise
         stdout().json(_problems_json(error))
         return USAGE
+    log_for(parsed, config)
     if not parsed.has("connect"):
         return _say_valid(parsed, config)
-    log_for(parsed, config)
     findings = connect(config, remember=not parsed.has("no-cache"))
     failed = sum(finding.state == "failed" for finding in findings)
     screen = stdout()

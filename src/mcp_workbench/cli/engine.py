@@ -18,11 +18,12 @@ from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.base import Face
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such
-from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.gateway import Gateway, Options, make_face
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.meta import PROGRESS_TOKEN
@@ -61,10 +62,14 @@ class Engine:
 
     @property
     def face(self) -> ProxyFace:
-        """What clients would be shown."""
+        """The face `proxy`, whatever clients are shown."""
         face = self._gateway.face
         assert isinstance(face, ProxyFace)
         return face
+
+    def shown_to_clients(self, options: Options) -> Face:
+        """What clients see, as the options say or else the configuration, of what is known here."""
+        return make_face(self._gateway.catalog, ManifestStore(lambda: None), options)
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work while everything runs, then end every server. Errors come out as they are."""

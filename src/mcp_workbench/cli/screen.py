@@ -8,7 +8,7 @@ is piped is often shown by the next program. Only `text` and `json`, which are d
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
@@ -68,23 +68,34 @@ class Screen:
         """An empty line."""
         self._stream.write("\n")
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[Part]], *, indent: int = 0, right: int = -1) -> None:
-        """Rows under a header; the column `right` is aligned to the right."""
+    def fits(self, header: Sequence[str], rows: Sequence[Sequence[Part]], *, indent: int = 0) -> bool:
+        """Whether a table stands on this screen without a line being broken; in a pipe always."""
+        if not self.is_terminal:
+            return True
+        widths = [max(map(len, column)) for column in zip(*_texts(header, rows), strict=True)]
+        return indent + sum(widths) + _BETWEEN_COLUMNS * (len(widths) - 1) <= self.console.width
+
+    def table(
+        self, header: Sequence[str], rows: Sequence[Sequence[Part]], *, indent: int = 0, right: Collection[int] = ()
+    ) -> None:
+        """Rows under a header; the columns of `right` are numbers: aligned to the right, and never broken."""
         if self.is_terminal:
             self._rich_table(header, rows, indent, right)
             return
-        cells = [[visible(cell if isinstance(cell, str) else cell[0]) for cell in row] for row in rows]
-        if any(header):
-            cells.insert(0, [title.upper() for title in header])
+        cells = _texts([title.upper() for title in header], rows)
+        if not any(header):
+            del cells[0]
         widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
         for row in cells:
             padded = [
-                cell.rjust(width) if column == right else cell.ljust(width)
+                cell.rjust(width) if column in right else cell.ljust(width)
                 for column, (cell, width) in enumerate(zip(row, widths, strict=True))
             ]
             self._stream.write((" " * indent + (" " * _BETWEEN_COLUMNS).join(padded)).rstrip() + "\n")
 
-    def _rich_table(self, header: Sequence[str], rows: Sequence[Sequence[Part]], indent: int, right: int) -> None:
+    def _rich_table(
+        self, header: Sequence[str], rows: Sequence[Sequence[Part]], indent: int, right: Collection[int]
+    ) -> None:
         from rich.padding import Padding
 
         shown = rich_table(header, rows, right)
@@ -108,17 +119,23 @@ class Screen:
         self._stream.flush()
 
 
-def rich_table(header: Sequence[str], rows: Sequence[Sequence[Part]], right: int = -1) -> RenderableType:
+def rich_table(header: Sequence[str], rows: Sequence[Sequence[Part]], right: Collection[int] = ()) -> RenderableType:
     """The same table for a terminal, also for a display that changes."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, _BETWEEN_COLUMNS, 0, 0), header_style="dim")
     table.show_header = any(header)
     for column, title in enumerate(header):
-        table.add_column(title, justify="right" if column == right else "left", overflow="fold")
+        is_number = column in right
+        table.add_column(title, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     for row in rows:
         table.add_row(*(_assembled([cell]) for cell in row))
     return table
+
+
+def _texts(header: Sequence[str], rows: Sequence[Sequence[Part]]) -> list[list[str]]:
+    shown = [[visible(cell if isinstance(cell, str) else cell[0]) for cell in row] for row in rows]
+    return [list(header), *shown]
 
 
 def _assembled(parts: Sequence[Part]) -> Text:

@@ -18,7 +18,7 @@ from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
-from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy.costs import Cost, cost, flat_cost
 from mcp_workbench.economy.forms import Form
@@ -28,6 +28,7 @@ from mcp_workbench.face.opening import opened
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
+from mcp_workbench.gateway import Options
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 # Servers that start at the same time.
@@ -37,6 +38,9 @@ FORMS: Final = tuple(form.value for form in Form)
 CONNECT = Flag("connect", None, "start the servers that nobody knows yet, and ask what they offer")
 HTML = Flag("html", "FILE", "write the same as a page with a chart")
 
+ABOUT_FLAT: Final = (
+    "A flat list has every definition whole, with annotations and outputSchema; the form full leaves those two out."
+)
 ABOUT = """
 Shows what the tools of every toolbox and server cost an agent, in tokens (bytes / 4): as a flat list, which a client
 without the workbench carries through every conversation, in each form that open_toolbox can show them in, and as a
@@ -75,6 +79,11 @@ class Report(Struct):
     """Everything, with what each conversation pays from the start: the two tools, pinned ones, the instructions."""
 
     config: str
+    # The face in force, and what its tools and its instructions cost a conversation that starts.
+    face: FaceName
+    listed: int
+    told: int
+    plain: bool
     two_tools: int
     pinned: int
     instructions: int
@@ -91,8 +100,13 @@ class Report(Struct):
         return sum(toolbox.cost.tools for toolbox in self.toolboxes)
 
     @property
+    def in_force(self) -> int:
+        """What every conversation pays, as clients are served now."""
+        return self.listed + self.told
+
+    @property
     def start(self) -> int:
-        """What every conversation pays here."""
+        """What every conversation pays in the face `proxy`."""
         return self.two_tools + self.pinned + self.instructions
 
     @property
@@ -106,8 +120,9 @@ class Report(Struct):
         return [f"{box.name}/{server.name}" for box in self.toolboxes for server in box.servers if server.cost is None]
 
 
-def measure(config: WorkbenchConfig, face: ProxyFace) -> Report:
+def measure(config: WorkbenchConfig, engine: Engine) -> Report:
     """Count what is known now."""
+    face = engine.face
     toolboxes = []
     for name, servers in face.catalog.toolboxes.items():
         known = {server: face.shelves.tools([entry]) for server, entry in servers.items() if entry.recall() is not None}
@@ -118,7 +133,19 @@ def measure(config: WorkbenchConfig, face: ProxyFace) -> Report:
         toolboxes.append(ToolboxCost(name, costs, cost(together), _opened(face, name), budget))
     if face.shelves.is_summary_missing:
         face.shelves.summarise()
-    return Report(config.path, *_start(face), toolboxes)
+    start = _start(face)
+    return Report(config.path, config.face_in_force, *_in_force(engine, config, start), config.plain, *start, toolboxes)
+
+
+def _in_force(engine: Engine, config: WorkbenchConfig, proxy: tuple[int, int, int]) -> tuple[int, int]:
+    """What every conversation pays for tools and for instructions in the face that clients are shown."""
+    if config.face_in_force == "proxy":
+        return proxy[0] + proxy[1], proxy[2]
+    shown = engine.shown_to_clients(Options())
+    view = View(LOCAL_PRINCIPAL)
+    return sum(tokens(definition.decode(errors="replace")) for definition in shown.tools(view)), tokens(
+        shown.instructions(view)
+    )
 
 
 def _start(face: ProxyFace) -> tuple[int, int, int]:
@@ -141,7 +168,7 @@ def run(parsed: Parsed) -> int:
     log_for(parsed, config)
     engine = Engine(config, use_cache=True)
     failures = connect(engine) if parsed.has("connect") else {}
-    report = measure(config, engine.face)
+    report = measure(config, engine)
     screen = stdout()
     if parsed.has("json"):
         screen.json(as_json(report))
@@ -198,25 +225,20 @@ def show(screen: Screen, report: Report) -> None:
         rows.append([(toolbox.name, "name"), *(_cells(toolbox.cost, "strong") if known else _UNKNOWN), within])
         for server in toolbox.servers:
             rows.append([f"  {server.name}", *(_cells(server.cost, "plain") if server.cost else _UNKNOWN), ""])
-    screen.table(*_aligned(["", "tools", "flat list", *FORMS, "opened"], rows))
+    header = ["", "tools", "flat list", *FORMS, "opened"]
+    if not screen.fits(header, rows):
+        # What decides comes first; a wider terminal, or a pipe, shows the other forms too.
+        kept = [header.index(title) for title in _NARROW]
+        header, rows = _NARROW, [[row[column] for column in kept] for row in rows]
+    screen.table(header, rows, right=range(1, len(header) - 1))
     screen.blank()
-    for line in said(report):
+    for line in [*said(report), ABOUT_FLAT]:
         screen.line(line)
 
 
 def said(report: Report) -> list[str]:
-    """What it comes down to, in sentences."""
-    pinned = f"{report.pinned:,} for pinned ones, " if report.pinned else ""
-    lines = [
-        f"Every conversation starts with {report.start:,} tokens: {report.two_tools:,} for two tools, {pinned}"
-        f"{report.instructions:,} for the instructions."
-    ]
-    if report.flat:
-        saved = f"; that is {percent(report.saved)} less to start with" if report.saved else ""
-        lines.append(f"As a flat list {report.tools:,} tools would be {report.flat:,} tokens{saved}.")
-    opening = [toolbox.opened.tokens for toolbox in report.toolboxes if toolbox.cost.tools]
-    if opening:
-        lines.append(f"Opening a toolbox costs {sum(opening) // len(opening):,} on average, {max(opening):,} at most.")
+    """What it comes down to, in sentences: what the face in force costs, and what another would make of it."""
+    lines = _as_toolboxes(report) if report.face == "proxy" else _as_served(report)
     if report.unknown:
         count = len(report.unknown)
         lines.append(
@@ -226,6 +248,38 @@ def said(report: Report) -> list[str]:
     return lines
 
 
+def _as_toolboxes(report: Report) -> list[str]:
+    lines = [f"Every conversation starts with {report.start:,} tokens: {_start_in_words(report)}."]
+    if report.flat:
+        saved = f"; that is {percent(report.saved)} less to start with" if report.saved else ""
+        lines.append(f"As a flat list {report.tools:,} tools would be {report.flat:,} tokens{saved}.")
+    opening = [toolbox.opened.tokens for toolbox in report.toolboxes if toolbox.cost.tools]
+    if opening:
+        lines.append(f"Opening a toolbox costs {sum(opening) // len(opening):,} on average, {max(opening):,} at most.")
+    return lines
+
+
+def _as_served(report: Report) -> list[str]:
+    what = f"{report.tools:,} tool{'s' * (report.tools != 1)}" if report.face == "flat" else "open_toolbox"
+    lines = [
+        f"This file is served in the face {report.face}: every conversation starts with {report.in_force:,} tokens, "
+        f"{report.listed:,} for {what}, {report.told:,} for the instructions."
+    ]
+    if report.face == "dynamic":
+        lines.append("The definitions of a toolbox (flat list) are added when it is opened.")
+    if report.flat:
+        way = "Grouped into toolboxes" if report.plain else "In the face proxy"
+        less = report.in_force and 1 - report.start / report.in_force
+        saved = f"; that is {percent(less)} less" if less > 0 else ""
+        lines.append(f"{way} it would start with {report.start:,}: {_start_in_words(report)}{saved}.")
+    return lines
+
+
+def _start_in_words(report: Report) -> str:
+    pinned = f"{report.pinned:,} for pinned ones, " if report.pinned else ""
+    return f"{report.two_tools:,} for two tools, {pinned}{report.instructions:,} for the instructions"
+
+
 def percent(part: float) -> str:
     """A part as people read it. 99.96 % is not 100 %."""
     return f"{min(part * 100, 99.9):.1f} %" if part > 0.99 else f"{part * 100:.0f} %"
@@ -233,15 +287,21 @@ def percent(part: float) -> str:
 
 def in_short(config: WorkbenchConfig) -> str | None:
     """One line for `check`, from what is known; None where that is nothing."""
-    face = Engine(config, use_cache=True).face
+    engine = Engine(config, use_cache=True)
+    face = engine.face
     entries = list(face.catalog.entries())
     unknown = sum(entry.recall() is None for entry in entries)
     flat = flat_cost(face.shelves.tools(entries))
     if not flat:
         return None
-    start = sum(_start(face))
+    start = _start(face)
+    in_force = sum(_in_force(engine, config, start))
+    otherwise = f"{flat:,} as a flat list"
+    if config.face_in_force != "proxy":
+        way = "grouped into toolboxes" if config.plain else "in the face proxy"
+        otherwise = f"as served in the face {config.face_in_force}, {sum(start):,} {way}"
     uncounted = f" ({unknown} server{'s' * (unknown > 1)} not counted)" if unknown else ""
-    return f"{start:,} tokens to start with, {flat:,} as a flat list{uncounted}; mcp-workbench tokens tells more"
+    return f"{in_force:,} tokens to start with, {otherwise}{uncounted}; mcp-workbench tokens tells more"
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -249,6 +309,8 @@ def as_json(report: Report) -> dict[str, Any]:
     return {
         "config": report.config,
         "unit": "bytes / 4",
+        "face": report.face,
+        "inForce": report.in_force,
         "twoTools": report.two_tools,
         "pinned": report.pinned,
         "instructions": report.instructions,
@@ -281,24 +343,10 @@ def _counted(cost: Cost) -> dict[str, Any]:
     return {"tools": cost.tools, "flat": cost.flat, "forms": cost.forms}
 
 
+_NARROW: Final = ["", "tools", "flat list", "full", "opened"]
 _UNKNOWN: Final[list[Part]] = [("?", "dim"), *([""] * (len(FORMS) + 1))]
 
 
 def _cells(cost: Cost, style: Style) -> list[Part]:
     numbers = [cost.tools, cost.flat, *(cost.forms[form] for form in FORMS)]
     return [(f"{number:,}", style) for number in numbers]
-
-
-def _aligned(header: list[str], rows: list[list[Part]]) -> tuple[list[str], list[list[Part]]]:
-    """Numbers and their headings to the right; the first and the last column are words."""
-    texts = [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in rows]
-    widths = [max([len(header[column]), *(len(row[column]) for row in texts)]) for column in range(len(header))]
-    numbers = range(1, len(header) - 1)
-    return (
-        [title.rjust(widths[column]) if column in numbers else title for column, title in enumerate(header)],
-        [[_padded(cell, widths[n]) if n in numbers else cell for n, cell in enumerate(row)] for row in rows],
-    )
-
-
-def _padded(cell: Part, width: int) -> Part:
-    return cell.rjust(width) if isinstance(cell, str) else (cell[0].rjust(width), cell[1])

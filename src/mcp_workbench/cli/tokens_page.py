@@ -84,6 +84,8 @@ _NOTHING = "<p>Nothing is known of these servers yet: <code>mcp-workbench tokens
 
 
 def _figures(report: Report) -> str:
+    from mcp_workbench.cli.tokens import ABOUT_FLAT
+
     return f"""<h2>Toolboxes: the flat list, and opened here</h2>
 <figure>
 <div class="legend"><span><i class="flat"></i>all definitions, as a flat list</span>
@@ -94,7 +96,8 @@ def _figures(report: Report) -> str:
 <h2>All known tools, form by form</h2>
 <figure class="forms">
 {"".join(_form_bars(report))}
-<figcaption><code>open_toolbox</code> uses the longest form that fits the budget; <code>detail</code> asks for another.
+<figcaption><code>open_toolbox</code> shows definitions with schemas (full, lean) where they fit the budget, else an
+overview in the longest of the other forms that fits a quarter of it; <code>detail</code> asks for another. {ABOUT_FLAT}
 </figcaption>
 </figure>"""
 
@@ -107,9 +110,13 @@ def _cards(report: Report) -> Iterable[str]:
 
     if report.tools:
         yield card(f"{report.flat:,}", f"tokens for {report.tools:,} tool{'s' * (report.tools > 1)} as a flat list")
-    yield card(f"{report.start:,}", "tokens that a conversation starts with here")
-    if report.saved:
-        yield card(percent(report.saved), "less to start with", "good")
+    yield card(f"{report.in_force:,}", f"tokens that a conversation starts with here, in the face {report.face}")
+    if report.face == "proxy":
+        if report.saved:
+            yield card(percent(report.saved), "less to start with", "good")
+    elif report.tools:
+        way = "grouped into toolboxes" if report.plain else "in the face proxy"
+        yield card(f"{report.start:,}", f"tokens that it would start with {way}", "good")
     if report.unknown:
         count = len(report.unknown)
         yield card(f"{count}", f"server{'s' * (count > 1)} that nobody knows yet, not counted")

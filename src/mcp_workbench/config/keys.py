@@ -92,7 +92,8 @@ BUDGET = Key(
     "budget",
     Whole("tokens", 300, 1_000_000, none=True),
     "Token budget",
-    "How many tokens (bytes / 4) the answer of `open_toolbox` may take. What does not fit is shown in shorter forms. "
+    "How many tokens (bytes / 4) the answer of `open_toolbox` may take. Where definitions with schemas do not fit, a "
+    "shorter overview takes a quarter of it. "
     "`null`: always full definitions.",
     DEFAULT_BUDGET,
 )
