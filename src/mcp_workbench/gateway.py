@@ -85,6 +85,8 @@ class Gateway:
         # What SIGCHLD did before us; given back at the end.
         self._old_handler: Any = None
         self._beacon: Beacon | None = None
+        # `stdio` or the address, told by whoever serves; None where nobody is served.
+        self.serving: str | None = None
         self._mirrored: Mirrored | None = None
         self._http: HttpClient | None = None
         self._started_at = 0.0
@@ -152,7 +154,7 @@ class Gateway:
         config = connection.config
         connection.conceal = connection.traffic.conceal = self._redactor.text
         if self._beacon is None:
-            await self._light_beacon()
+            await self.light_beacon()
         if config.command is None:
             return self._open_http(connection, receiver)
         # Imported with the first server: starting up does not need it.
@@ -219,6 +221,7 @@ class Gateway:
                 "version": __version__,
                 "config": self.config.path,
                 "face": self.face.name,
+                "serving": self.serving,
                 "uptimeSeconds": round(now - self._started_at, 3),
                 "parkedCalls": len(self.parking),
                 "tasks": len(asyncio.all_tasks()),
@@ -253,11 +256,13 @@ class Gateway:
         # The words of thousands of tools leave megabytes behind.
         give_back()
 
-    async def _light_beacon(self) -> None:
-        from mcp_workbench.observe.beacon import Beacon
+    async def light_beacon(self) -> None:
+        """From now on `mcp-workbench status` finds us."""
+        if self._beacon is None:
+            from mcp_workbench.observe.beacon import Beacon
 
-        self._beacon = Beacon(self.status)
-        await self._beacon.light()
+            self._beacon = Beacon(self.status)
+            await self._beacon.light()
 
     def parameters_of(self, tool: str) -> HeaderParameters | None:
         """Which parameters of a tool its clients mirror into HTTP headers; None for a tool that is not shown."""

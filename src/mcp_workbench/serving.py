@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 5.0
 # How long the client may take to read the last answers.
 FLUSH_SECONDS: Final = 1.0
+# Being found by `mcp-workbench status` must not delay the first answer, which is there long before.
+BEACON_AFTER: Final = 1.0
 # Over stdio there is one user: whoever started us.
 LOCAL_PRINCIPAL: Final = ""
 UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
@@ -37,6 +39,7 @@ async def serve_stdio(gateway: Gateway) -> None:
     """Serve one client on stdin and stdout until it goes or a signal comes."""
     from mcp_workbench.transport.stdio import StdioLink
 
+    gateway.serving = "stdio"
     async with _until_the_end(gateway) as ending:
         assert gateway.batch is not None
         link = StdioLink(gateway.batch, gateway.config.max_message_bytes)
@@ -73,6 +76,8 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
 
         server = await start(options, make_session, readiness=gateway.readiness, parameters_of=gateway.parameters_of)
         try:
+            gateway.serving = server.url
+            await gateway.light_beacon()
             started(server.url)
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
@@ -90,7 +95,12 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
 async def _until_the_end(gateway: Gateway) -> AsyncIterator[_Ending]:
     ending = _Ending(asyncio.get_running_loop(), gateway.end_at_once)
     async with gateway.running():
-        yield ending
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(BEACON_AFTER, lambda: gateway.start_task(gateway.light_beacon()))
+        try:
+            yield ending
+        finally:
+            timer.cancel()
     log.info("bye")
 
 

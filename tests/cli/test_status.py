@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import os
 from pathlib import Path
+
+import pytest
 
 from mcp_workbench.cli import status
 from mcp_workbench.cli.screen import Screen
 from tests.cli.shell import Done, run
+from tests.support.client import RawClient
+from tests.support.workbench import scripted_entry, workbench_command, write_config
 
 SERVER = {
     "toolbox": "box",
@@ -23,21 +29,30 @@ SERVER = {
     "bytesReceived": 5 * 1024 * 1024,
     "bytesSent": 900,
 }
-UNUSED = {**SERVER, "server": "other", "state": "configured", "tools": None, "uptimeSeconds": None, "lastError": None}
+UNUSED = {
+    **SERVER,
+    "server": "other",
+    "state": "configured",
+    "tools": None,
+    "uptimeSeconds": None,
+    "starts": 0,
+    "lastError": None,
+}
 
 
 def test_where_none_is_running_that_is_said(tmp_path: Path) -> None:
     done = run("status", env={"XDG_RUNTIME_DIR": str(tmp_path)})
-    assert done == Done(0, "No workbench is running that has started a server.\n", "")
+    assert done == Done(0, "No workbench is running.\n", "")
     assert run("status", "--json", env={"XDG_RUNTIME_DIR": str(tmp_path)}).stdout == "[]\n"
 
 
 def test_every_server_has_a_line_and_its_last_error_says_when() -> None:
     stream = io.StringIO()
-    found = {"pid": 7, "face": "proxy", "uptimeSeconds": 80.0, "config": "/c.json", "servers": [SERVER, UNUSED]}
+    found = {"pid": 7, "serving": "stdio", "face": "proxy", "uptimeSeconds": 80.0, "config": "/c.json"}
+    found["servers"] = [SERVER, UNUSED]
     status._show(Screen(stream), found)
     first, header, good, other, error = stream.getvalue().splitlines()
-    assert first == "process 7, face proxy, up 1 min 20 s: /c.json"
+    assert first == "process 7, stdio, face proxy, up 1 min 20 s: /c.json"
     assert header.split() == "TOOLBOX/SERVER STATE UP TOOLS UNDER WAY STARTS FAILURES RECEIVED SENT".split()
     assert good.split() == "box/good ready 1 min 15 s 3 4 2 1 5 MiB 900 B".split()
     assert other.split()[:2] == ["box/other", "configured"]
@@ -51,3 +66,33 @@ def test_a_workbench_of_another_version_is_shown_as_far_as_it_says_things() -> N
     stream = io.StringIO()
     status._show(Screen(stream), {"pid": 7, "face": "flat", "uptimeSeconds": 1, "config": "c", "servers": [older]})
     assert stream.getvalue().endswith("box/good: the server exited with status 3\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_narrow_terminal_the_most_important_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    found = {"pid": 7, "face": "flat", "uptimeSeconds": 1, "config": "c", "servers": [SERVER, UNUSED]}
+    stream = Terminal()
+    status._show(Screen(stream), found)
+    _, header, good, *_ = stream.getvalue().splitlines()
+    assert header.split() == "toolbox/server state up tools under way failures".split()
+    assert good.split() == "box/good ready 1 min 15 s 3 4 1".split()
+
+
+async def test_a_workbench_is_found_before_it_has_started_a_server(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"one": scripted_entry()}})
+    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    async with RawClient.spawn(workbench_command(config), env={**os.environ, **env}) as client:
+        await client.initialize()
+        async with asyncio.timeout(30):
+            while not (shown := await asyncio.to_thread(run, "status", env=env)).stdout.startswith("process "):
+                await asyncio.sleep(0.1)
+        first, second, *_ = shown.stdout.splitlines()
+        assert ", stdio, face proxy, " in first
+        assert second == "  no server started yet"
+    assert not list((tmp_path / f"mcp-workbench-{os.getuid()}").iterdir())

@@ -14,13 +14,15 @@ from mcp_workbench.observe.beacon import ask_all
 from mcp_workbench.run import run as run_loop
 
 ABOUT = """
-Shows every workbench of yours that is running and has started a server: its process, configuration and face, and for
+Shows every workbench of yours that is running: its process, where it serves, its face and configuration, and for
 each server its state, how long it has been up, how often it was started and failed, calls under way, the bytes of
-messages in both directions, and the last error. Over HTTP the same is at /readyz, and clients read it as the resource workbench://status.
+messages in both directions, and the last error; on a narrow terminal the most important of these. Over HTTP the same
+is at /readyz, and clients read it as the resource workbench://status.
 """
 
 EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
 HEADER = ("toolbox/server", "state", "up", "tools", "under way", "starts", "failures", "received", "sent")
+NARROW = ("toolbox/server", "state", "up", "tools", "under way", "failures")
 
 
 def run(parsed: Parsed) -> int:
@@ -31,7 +33,7 @@ def run(parsed: Parsed) -> int:
         screen.json(found)
         return 0
     if not found:
-        screen.line("No workbench is running that has started a server.")
+        screen.line("No workbench is running.")
     for number, status in enumerate(found):
         if number:
             screen.blank()
@@ -53,16 +55,28 @@ def _read(answer: bytes) -> dict[str, Any] | None:
 
 def _show(screen: Screen, status: dict[str, Any]) -> None:
     up = _duration(status["uptimeSeconds"])
-    screen.line(f"process {status['pid']}, face {status['face']}, up {up}: {status['config']}")
+    # One of an older version does not say where it serves.
+    serving = f"{status['serving']}, " if status.get("serving") else ""
+    screen.line(f"process {status['pid']}, {serving}face {status['face']}, up {up}: {status['config']}")
     servers = status["servers"]
+    if not any(server["starts"] for server in servers):
+        screen.line("no server started yet", indent=2)
     if servers:
-        screen.table(HEADER, [_row(server) for server in servers], indent=2)
+        _show_table(screen, [_row(server) for server in servers])
     for server in servers:
         if server["lastError"]:
             name = f"{server['toolbox']}/{server['server']}"
             ago = server.get("lastErrorSecondsAgo")
             when = "" if ago is None else f" ({_duration(ago)} ago)"
             screen.line(f"{name}: {server['lastError'].splitlines()[0]}{when}", indent=2)
+
+
+def _show_table(screen: Screen, rows: list[list[Part]]) -> None:
+    header: tuple[str, ...] = HEADER
+    if not screen.fits(header, rows, indent=2):
+        kept = [header.index(title) for title in NARROW]
+        header, rows = NARROW, [[row[column] for column in kept] for row in rows]
+    screen.table(header, rows, indent=2, right=range(2, len(header)))
 
 
 def _row(server: dict[str, Any]) -> list[Part]:

@@ -1,7 +1,8 @@
 """Telling how we are doing to whoever of the same user asks: a socket for each running workbench.
 
-A workbench over stdio has no address, so it listens on a Unix socket in a folder that only its user can enter, from
-the moment its first server starts. It answers with its status and takes nothing: whatever is sent to it is not read.
+A workbench over stdio has no address, so it listens on a Unix socket in a folder that only its user can enter, from a
+moment after its start, or from that of its first server. It answers with its status and takes nothing: whatever is sent
+to it is not read.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class Beacon:
         """Answer no more."""
         if self._server is not None:
             self._server.close()
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
+        # Also when lighting it was interrupted: the socket may be there already.
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError):
