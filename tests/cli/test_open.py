@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.shell import Done, on_terminal, run
-from tests.support.workbench import logged, scripted_entry, write_config
+from tests.support.client import RawClient
+from tests.support.workbench import logged, scripted_entry, workbench_command, write_config
 
 
 def demo_entry(server: str, **settings: Any) -> dict[str, Any]:
@@ -112,3 +113,34 @@ def test_on_a_terminal_a_server_cannot_repaint_the_screen(tmp_path: Path) -> Non
     assert "\\x1b[2Jgone [bold]x[/bold]" in shown
     _, again = on_terminal("open", "box", "--config", config)
     assert "from what the servers offered last time" in again
+
+
+async def test_within_a_budget_it_is_the_very_text_that_an_agent_gets(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"many": scripted_entry("--tools", 40)}}, budget=1000)
+    async with RawClient.spawn(workbench_command(config)) as client:
+        await client.initialize()
+        answered = await client.call_tool("open_toolbox", {"toolbox_name": "box"})
+    assert "structuredContent" not in answered
+    text = answered["content"][0]["text"]
+    status, shown, _ = run("open", "box", "--config", config)
+    assert status == 0
+    assert shown.startswith(f"{text}\n\nabout ")
+    content = json.loads(run("open", "box", "--json", "--config", config).stdout)
+    assert (content["toolbox"], content["text"]) == ("box", text)
+    assert content["form"] in ("text", "clipped", "sentence", "arguments", "names")
+    everything = json.loads(run("open", "box", "--json", "--budget", "null", "--config", config).stdout)
+    assert everything["form"] == "full"
+    assert len(everything["tools"]) == 40
+
+
+def test_a_budget_that_is_none_is_refused(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"one": scripted_entry()}})
+    for value in ("", "299", "-1", "many", "9" * 50):
+        status, _, complaints = run("open", "box", f"--budget={value}", "--config", config)
+        assert status == 2
+        assert f"found `{value}`" in complaints
+
+
+def test_what_cannot_be_reached_is_not_to_be_asked_for_as_an_agent_would(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"one": scripted_entry("--exit-at-start", 3)}})
+    assert "open_toolbox" not in run("open", "box", "--config", config).stdout

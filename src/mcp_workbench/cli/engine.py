@@ -17,11 +17,12 @@ from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.economy.ladder import Listing
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.base import Face
+from mcp_workbench.face.opening import opened
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.request import OpenRequest
-from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.gateway import Gateway, Options, make_face
 from mcp_workbench.jsonrpc import messages
@@ -154,10 +155,11 @@ class Engine:
         if entry.offer is not None:
             self._store.save(entry.key, entry.offer)
 
-    def opened(self, toolbox: str, failures: dict[str, WorkbenchError]) -> bytes:
-        """The result of `open_toolbox`, from what is known now."""
-        by_place = {(toolbox, server): error for server, error in failures.items()}
-        return self._gateway.face.opened(View(LOCAL_PRINCIPAL), OpenRequest(toolbox, budget=None), by_place)
+    def opened(self, request: OpenRequest, failures: dict[str, WorkbenchError]) -> tuple[Listing, bytes]:
+        """The result of `open_toolbox` for a toolbox, from what is known now, with what is listed in it."""
+        assert request.toolbox_name is not None
+        by_place = {(request.toolbox_name, server): error for server, error in failures.items()}
+        return opened(self.face.catalog, self.face.shelves, request, by_place, [])
 
     def client(self) -> LocalClient:
         """A client of this workbench."""

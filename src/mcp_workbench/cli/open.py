@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import decode
 
 from mcp_workbench.cli.complain import FAILED, remark
 from mcp_workbench.cli.engine import Engine
-from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configuration, log_for
 from mcp_workbench.cli.tool_schema import arguments_schema, signature
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.opening import BYTES_PER_TOKEN, NO_RETRY_ADVICE
+from mcp_workbench.face.request import LEAST_BUDGET, OpenRequest
+
+BUDGET = Flag("budget", "TOKENS", "what the answer may take, instead of the configured budget; null for no limit")
+# Digits of a number that is not worth reading any more.
+_LONGEST_BUDGET: Final = 9
 
 ABOUT = """
-Shows the tools of a toolbox with their arguments and descriptions, as an agent gets them from open_toolbox; with --json
-exactly that, its structured content. Servers that are known from an earlier connection are not started: what they
-offered then is shown. With --no-cache all are asked.
+Shows the tools of a toolbox as an agent gets them from open_toolbox: definitions where they fit the budget, laid out
+for people; else the very text. With --json the structured content that an agent gets, or the text as a member of an
+object. --budget null shows everything, whatever the budget is.
+
+Servers that are known from an earlier connection are not started: what they offered then is shown. With --no-cache all
+are asked.
 
 Exit status: 0, or 1 when no server of the toolbox could be reached, 2 when there is no such toolbox.
 """
@@ -29,6 +38,7 @@ Exit status: 0, or 1 when no server of the toolbox could be reached, 2 when ther
 def run(parsed: Parsed) -> int:
     """Open a toolbox; the exit status."""
     toolbox = parsed.positionals[0]
+    request = OpenRequest(toolbox, budget=_budget(parsed.value("budget")))
     config = configuration(parsed)
     log_for(parsed, config)
     engine = Engine(config, use_cache=not parsed.has("no-cache"))
@@ -46,19 +56,36 @@ def run(parsed: Parsed) -> int:
 
     if unknown:
         _while_shown(f"starting {', '.join(entry.name for entry in unknown)}", lambda: engine.run(ask))
-    content = decode(engine.opened(toolbox, failures), type=dict[str, Raw])["structuredContent"]
+    made, result = engine.opened(request, failures)
+    content = decode(result, type=dict[str, Raw]).get("structuredContent")
+    text: str = decode(result)["content"][0]["text"]
     screen = stdout()
     if parsed.has("json"):
-        screen.json(content)
+        screen.json({"toolbox": toolbox, "form": made.form.value, "text": text} if content is None else content)
     else:
-        _show(screen, decode(content), len(bytes(content)), Redactor(config.secrets))
+        redactor = Redactor(config.secrets)
+        if content is None:
+            _show_text(screen, text, made.form.value, redactor)
+        else:
+            _show(screen, decode(content), len(bytes(content)), redactor)
         if len(unknown) < len(entries) and screen.is_terminal:
             screen.flush()
             remark("note", "from what the servers offered last time; --no-cache asks them again")
     return FAILED if len(failures) == len(entries) else 0
 
 
-COMMAND = Command("open [OPTIONS] TOOLBOX", ABOUT, (CONFIG, JSON, NO_CACHE, DEBUG), run, names=["TOOLBOX"], takes=1)
+FLAGS = (CONFIG, BUDGET, JSON, NO_CACHE, DEBUG)
+COMMAND = Command("open [OPTIONS] TOOLBOX", ABOUT, FLAGS, run, names=["TOOLBOX"], takes=1)
+
+
+def _budget(value: str | None) -> int | UnsetType | None:
+    if value is None:
+        return UNSET
+    if value == "null":
+        return None
+    if value.isascii() and value.isdecimal() and len(value) <= _LONGEST_BUDGET and int(value) >= LEAST_BUDGET:
+        return int(value)
+    raise UsageError(f"--budget is a number of tokens from {LEAST_BUDGET} up, or null for no limit; found `{value}`")
 
 
 def _while_shown(what: str, work: Any) -> None:
@@ -68,6 +95,17 @@ def _while_shown(what: str, work: Any) -> None:
         return
     with screen.console.status(what):
         work()
+
+
+def _show_text(screen: Screen, text: str, form: str, redactor: Redactor) -> None:
+    screen.line(_for_a_shell(redactor.text(text)))
+    screen.blank()
+    size = f"about {len(text.encode()) // BYTES_PER_TOKEN:,} tokens for the agent (bytes / 4), in the form {form}"
+    screen.line((f"{size}; --budget null shows all definitions", "dim"))
+
+
+def _for_a_shell(text: str) -> str:
+    return text.replace(NO_RETRY_ADVICE, "run the command again to try once more")
 
 
 def _show(screen: Screen, content: dict[str, Any], size: int, redactor: Redactor) -> None:
@@ -90,9 +128,8 @@ def _show(screen: Screen, content: dict[str, Any], size: int, redactor: Redactor
         screen.blank()
         screen.line((missing["server"], "strong"), ("  unavailable", "bad"))
         screen.line(redactor.text(missing["reason"]), indent=2)
-        screen.line(("hint: ", "name"), redactor.text(missing["retry"]), indent=2)
+        screen.line(("hint: ", "name"), _for_a_shell(redactor.text(missing["retry"])), indent=2)
     screen.blank()
     count = len(content["tools"])
     tools_word = "1 tool" if count == 1 else f"{count} tools"
-    # Four bytes for a token is the usual rule of thumb for English and JSON.
-    screen.line((f"{tools_word}; about {size // 4:,} tokens for the agent (bytes / 4)", "dim"))
+    screen.line((f"{tools_word}; about {size // BYTES_PER_TOKEN:,} tokens for the agent (bytes / 4)", "dim"))
