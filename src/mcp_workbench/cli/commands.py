@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from mcp_workbench.cli.complain import FAILED, complain
-from mcp_workbench.cli.flags import HELP, Command, UsageError, options_text
+from mcp_workbench.cli.flags import HELP, Command, UsageError, columns_text, options_text
+from mcp_workbench.cli.wrapping import paragraphs, width_of
 from mcp_workbench.errors import ConfigError, WorkbenchError
 from mcp_workbench.nearest import nearest
 
@@ -31,10 +32,10 @@ def overview() -> str:
     """What there is, with the options of `serve`, which need no command before them."""
     from mcp_workbench.cli.serve import FLAGS, USAGE
 
-    width = max(map(len, SUMMARIES)) + 2
-    rows = "\n".join(f"  {name:{width}}{summary}" for name, summary in SUMMARIES.items())
+    usage = paragraphs(USAGE.rstrip(), width_of(sys.stdout))
+    commands = columns_text(list(SUMMARIES.items()))
     more = "mcp-workbench COMMAND --help explains a command and its options."
-    return f"{USAGE}\nCommands:\n{rows}\n\n{more}\n\n{options_text([*FLAGS, HELP])}"
+    return f"{usage}\n\nCommands:\n{commands}\n\n{more}\n\n{options_text([*FLAGS, HELP])}"
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -19,23 +19,24 @@ _COLOURS: Final = {"error": "1;31", "warning": "1;33", "hint": "1;36", "note": "
 
 def complain(message: str, hint: str | None = None, *, status: int = USAGE) -> int:
     """Say what is wrong and what to do about it; the exit status."""
-    text = f"{_label('error')} {_visible(message)}"
+    text = _labelled("error", message)
     if hint:
-        text += f"\n\n{_label('hint')} {_visible(hint)}"
+        text += f"\n\n{_labelled('hint', hint)}"
     print(text, file=sys.stderr)
     return status
 
 
 def remark(label: str, message: str) -> None:
     """A `warning`, `note` or `hint` that does not end anything."""
-    print(f"{_label(label)} {_visible(message)}", file=sys.stderr)
+    print(_labelled(label, message), file=sys.stderr)
 
 
-def _visible(text: str) -> str:
+def _labelled(label: str, text: str) -> str:
     # Imported when something is said: a start that goes well says nothing.
+    from mcp_workbench.cli.wrapping import folded, width_of
     from mcp_workbench.printable import visible
 
-    return visible(text)
+    return f"{_label(label)} {folded(visible(text), width_of(sys.stderr), before=len(label) + 2)}"
 
 
 def _label(word: str) -> str:

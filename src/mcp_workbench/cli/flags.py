@@ -5,6 +5,7 @@ Owns what an option is, how a command line is read, and how help is laid out. Re
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -117,7 +118,10 @@ class Command:
 
     def help(self) -> str:
         """The help text."""
-        return f"Usage: mcp-workbench {self.usage}\n\n{self.about.strip()}\n\n{options_text([*self.flags, HELP])}"
+        from mcp_workbench.cli.wrapping import paragraphs, width_of
+
+        about = paragraphs(self.about.strip(), width_of(sys.stdout))
+        return f"Usage: mcp-workbench {self.usage}\n\n{about}\n\n{options_text([*self.flags, HELP])}"
 
     def parse(self, arguments: Sequence[str]) -> Parsed:
         """Read the command's arguments. Raises `UsageError`."""
@@ -131,8 +135,15 @@ class Command:
 def options_text(flags: Sequence[Flag]) -> str:
     """The options with their meaning, aligned."""
     rows = [(f"--{flag.name}{' ' + flag.value if flag.value else ''}", flag.help) for flag in flags]
-    width = max(len(left) for left, _ in rows) + 2
-    return "Options:\n" + "\n".join(f"  {left:{width}}{right}" for left, right in rows)
+    return f"Options:\n{columns_text(rows)}"
+
+
+def columns_text(rows: Sequence[tuple[str, str]]) -> str:
+    """Words with their meaning beside them, broken between words on a terminal."""
+    from mcp_workbench.cli.wrapping import beside, width_of
+
+    column, width = max(len(left) for left, _ in rows) + 2, width_of(sys.stdout)
+    return "\n".join(beside(left, right, column, width) for left, right in rows)
 
 
 def parse(

@@ -1,0 +1,59 @@
+"""On a terminal lines are broken between words, never within them; in a pipe they stay whole."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_workbench.cli.commands import SUMMARIES
+from mcp_workbench.cli.wrapping import beside, folded, paragraphs
+from tests.cli.shell import on_terminal, run
+
+WORDS = st.lists(st.text("abcxyz-/`", min_size=1, max_size=12), min_size=1, max_size=60)
+
+
+@given(WORDS, st.integers(30, 120), st.integers(0, 10))
+def test_no_word_is_broken_and_no_line_is_too_long(words: list[str], width: int, before: int) -> None:
+    shown = folded(" ".join(words), width, before=before)
+    assert shown.split() == words
+    first, *rest = shown.split("\n")
+    assert before + len(first) <= width
+    assert all(len(line) <= width for line in rest)
+
+
+def test_a_word_that_is_too_long_stays_whole_and_lines_keep_their_indentation() -> None:
+    assert folded("a " + "x" * 50, 30) == "a\n" + "x" * 50
+    assert folded("one\n  hint: " + "word " * 8, 30) == "one\n  hint: word word word word\n  word word word word"
+    assert folded("a b", None) == "a b"
+
+
+def test_prose_is_broken_anew_and_examples_stay() -> None:
+    text = "one two\nthree\n\n    an example that is longer than the width is left as it is"
+    assert paragraphs(text, 30) == text.replace("two\nthree", "two three")
+    assert beside("left", "right " * 8, 6, 40).split("\n")[1].startswith(" " * 8 + "right")
+
+
+@pytest.mark.parametrize("command", SUMMARIES)
+def test_help_fits_a_terminal_and_says_the_same_as_in_a_pipe(command: str) -> None:
+    whole = run("help", command).stdout
+    status, shown = on_terminal("help", command, width=80)
+    assert status == 0
+    assert shown.split() == whole.split()
+    # Examples stay as they are, so that they can be copied.
+    assert not [
+        line for line in shown.splitlines() if len(line) > 80 and not re.match(r"    mcp-workbench|Usage:", line)
+    ]
+
+
+def test_an_error_fits_a_terminal(tmp_path: Path) -> None:
+    config = tmp_path / "c.json"
+    config.write_text('{"toolboxes": {"a": {"mcpServers": {"b": {"comand": "x"}}}}}')
+    status, shown = on_terminal("check", config, width=80)
+    assert status == 2
+    plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
+    assert plain.split() == run("check", config).stderr.split()
+    assert not [line for line in plain.splitlines() if len(line) > 80 and " " in line.strip()]
