@@ -256,7 +256,9 @@ class ClientCall(RoutedCall):
         if self.traffic is not None:
             self.traffic.cancel(self, params)
         if self.task is not None:
+            # It is not kept: what a cancelled task remembers leads back to this call and all that it holds.
             self.task.cancel()
+            self.task = None
 
     # ── the bridge: legacy server, modern client (`Parking`) ──
 

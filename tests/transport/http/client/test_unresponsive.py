@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
 import zlib
@@ -12,7 +13,7 @@ import pytest
 from mcp_workbench.transport.http.client import link as link_module
 from mcp_workbench.transport.http.client import telling
 from mcp_workbench.transport.http.client.inflating import MOST_INFLATED
-from mcp_workbench.transport.http.client.post import LEAST_RESUME_SECONDS
+from mcp_workbench.transport.http.client.post import LEAST_RESUME_SECONDS, Post
 from tests.transport.http.client.talk import STAMP, talking
 from tests.transport.http.client.test_link import LegacyServer, answer
 from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
@@ -99,6 +100,27 @@ async def test_calls_that_are_given_up_in_the_same_breath_leave_nothing_behind(m
         assert (await talk.ask("tools/call", {"name": "y"}, modern=True))["result"] == {"ok": True}
         await wait_until(lambda: not talk.link._posts)
         assert (talk.link._running, talk.link.unsent_bytes) == (0, 0)
+
+
+async def test_a_call_that_was_given_up_is_not_left_to_the_collector_of_cycles() -> None:
+    """Which comes late, and the call may be large."""
+
+    async def handler(request: Request, reply: Reply) -> None:
+        await reply.send(200, answer(request, {"ok": True}))
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        await talk.ask("tools/call", {"name": "y"}, modern=True)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                id = talk.request("tools/call", {"name": "x"}, modern=True)
+                talk.notify("notifications/cancelled", {"requestId": id})
+            await talk.ask("tools/call", {"name": "y"}, modern=True)
+            await wait_until(lambda: not talk.link._tasks)
+            assert not [each for each in gc.get_objects() if isinstance(each, Post)]
+        finally:
+            gc.enable()
 
 
 async def test_a_server_that_provokes_answers_and_takes_none_uses_a_few_connections(

@@ -274,6 +274,15 @@ async def test_only_one_revision_has_batches(version: str) -> None:
         assert (response.status, response.error["code"]) == (400, -32600)
 
 
+async def test_a_call_that_is_given_up_within_its_batch_holds_nothing_open() -> None:
+    async with echoing() as house:
+        session = await house.client.begin_session("2025-03-26")
+        cancel = legacy("notifications/cancelled", {"requestId": 1}, id=None)
+        response = await post(house, session, json.dumps([legacy("later", id=1), cancel]).encode())
+        await response.end()
+        assert (await post(house, session, json.dumps(legacy("echo", id=1)).encode())).status == 200, "the id is free"
+
+
 async def test_a_batch_is_answered_message_by_message() -> None:
     async with echoing() as house:
         session = await house.client.begin_session("2025-03-26")

@@ -104,6 +104,8 @@ class Post:
 
     def let_go(self) -> None:
         """It is over, perhaps before anybody looked at its response."""
+        # What a cancelled task remembers leads back here: with a large body in between, for long.
+        self.task = None
         if self._unsettled is not None:
             self._unsettled.release()
             self._unsettled = None

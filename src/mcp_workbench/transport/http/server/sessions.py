@@ -101,8 +101,11 @@ class LegacySession:
         """A notification, or the answer to a question."""
         assert self.session is not None
         self.session.on_message(message)
+        self._note_cancelled(self.session, carried)
+
+    def _note_cancelled(self, session: ServedSession, carried: Carried) -> None:
         cancelled = carried.cancels
-        if cancelled is None or cancelled in self.session.calls:
+        if cancelled is None or cancelled in session.calls:
             return
         reply = self._replies.pop(cancelled, None)
         if reply is not None:
@@ -139,6 +142,7 @@ class LegacySession:
         try:
             for message, carried in posted:
                 hand_over(self.session, message, carried)
+                self._note_cancelled(self.session, carried)
         finally:
             self._feeding = None
         if not reply.is_over:
