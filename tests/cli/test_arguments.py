@@ -98,9 +98,9 @@ def test_numbers_keep_the_digits_that_were_typed() -> None:
         (["filter=[]"], "`filter` takes object, found `[]`"),
         (["level=middle"], "`level` takes one of `low`, `high`, `3`, `null`, found `middle`"),
         (["text=a", "text=b"], "`text` is given 2 times and takes one value"),
-        (["text"], "`text` is not an argument"),
-        (["=value"], "`=value` is not an argument"),
-        ([":=1"], "`:=1` is not an argument"),
+        (["text"], "`text` is not key=value"),
+        (["=value"], "`=value` is not key=value"),
+        ([":=1"], "`:=1` is not key=value"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_what_would(words: list[str], message: str) -> None:
@@ -125,7 +125,7 @@ def test_an_unknown_argument_is_refused_where_the_schema_forbids_it_and_pointed_
         read("txet=x", additionalProperties=False)
     assert read("txet=x") == {"txet": "x"}
     assert unexpected(["txet=x", "text=y"], SCHEMA) == ["the tool has no argument `txet`; did you mean `text`?"]
-    assert unexpected(["qqqq=x"], {"properties": {"a": {}}}) == ["the tool has no argument `qqqq`; there are `a`"]
+    assert unexpected(["qqqq=x"], {"properties": {"a": {}}}) == ["the tool has no argument `qqqq`; there are `a`."]
     assert unexpected(["any=x"], {}) == []
 
 

@@ -80,6 +80,11 @@ def test_arguments_can_be_given_as_json_also_on_stdin(config: Path) -> None:
         (["desk", "clock", "wait"], "missing: `seconds` (number)"),
         (["desk", "clock", "wait", "seconds=x"], "`seconds` takes number, found `x`"),
         (["desk", "clock", "now", "zon=UTC"], "the tool has no argument `zon`; did you mean `zone`?"),
+        (["desk/clock/now", "Europe/Berlin"], "`Europe/Berlin` is not key=value"),
+        (
+            ["desk", "clock", "wait", "--json", '{"second": 1}'],
+            "[desk/clock/wait] the arguments do not fit, so it was not called:",
+        ),
         (["desk", "clock", "now", "--json", "[]"], "--json takes an object, found array"),
         (["desk", "clock", "now", "zone=UTC", "--json", "{}"], "`zone=UTC` and --json were both given"),
     ],
@@ -245,3 +250,35 @@ def test_names_with_slashes_of_their_own_are_found_in_a_path(tmp_path: Path) -> 
     config = write_config(tmp_path, {"my/box": {"a/b": demo("calculator")}})
     assert call(config, "my/box/a/b/evaluate", "expression=1+1") == Done(0, "1+1 = 2\n", "")
     assert call(config, "my/box", "a/b", "evaluate", "expression=1+1") == Done(0, "1+1 = 2\n", "")
+
+
+def test_arguments_that_do_not_fit_are_answered_with_the_tool_s_signature(config: Path) -> None:
+    assert "hint: wait(seconds: number)" in call(config, "desk/clock/wait").stderr
+    complaints = call(config, "desk/clock/wait", "--json", '{"seconds": "x"}').stderr
+    assert complaints.endswith("\n\nhint: wait(seconds: number)\n")
+    assert "Its schema" not in complaints
+
+
+@pytest.mark.parametrize("words", [["calculator/evaluate"], ["calculator", "evaluate"], ["default/evaluate"]])
+def test_where_one_server_has_the_name_its_toolbox_need_not_be_said(tmp_path: Path, words: list[str]) -> None:
+    config = tmp_path / "plain.json"
+    config.write_text(json.dumps({"mcpServers": {"calculator": demo("calculator")}}))
+    expected = Done(0, "1+1 = 2\n", "")
+    # First of a server that nobody knows, then of one that is remembered.
+    assert call(config, *words, "expression=1+1") == expected
+    assert call(config, *words, "--json", '{"expression": "1+1"}') == expected
+
+
+def test_a_short_path_that_can_be_two_tools_is_not_guessed(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": {"calculator": demo("calculator")}, "b": {"calculator": demo("calculator")}})
+    for box in "ab":
+        assert call(config, f"{box}/calculator/evaluate", "expression=1").status == 0
+    status, _, complaints = call(config, "calculator/evaluate", "expression=1")
+    assert status == 2
+    assert "can be `a/calculator/evaluate` or `b/calculator/evaluate`; write the whole path" in complaints
+
+
+def test_a_warning_about_an_argument_is_a_sentence(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"one": scripted_entry()}})
+    remarks = call(config, "box", "one", "echo", "completely=x").stderr
+    assert remarks == "warning: the tool has no argument `completely`; there are `node`. It is sent all the same.\n"

@@ -62,7 +62,7 @@ def test_a_word_that_is_a_file_or_looks_like_one_is_taken_for_a_configuration(tm
     assert complaints.startswith("error: chekc:1:1: $: ") or "chekc:1:1" in complaints
     status, _, complaints = run("my-config.json", cwd=tmp_path)
     assert status == 2
-    assert "the configuration `my-config.json`, named by `the argument`, does not exist" in complaints
+    assert "the configuration `my-config.json`, named by the argument, does not exist" in complaints
 
 
 @pytest.mark.parametrize(

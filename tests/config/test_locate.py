@@ -56,16 +56,16 @@ def test_two_different_names_are_refused_and_the_same_twice_is_not(tmp_path: Pat
 @pytest.mark.parametrize(
     ("option", "argument", "environ", "source"),
     [
-        ("gone.json", None, {}, "--config"),
+        ("gone.json", None, {}, "`--config`"),
         (None, "gone.json", {}, "the argument"),
-        (None, None, {"WORKBENCH_CONFIG": "gone.json"}, "WORKBENCH_CONFIG"),
+        (None, None, {"WORKBENCH_CONFIG": "gone.json"}, "`WORKBENCH_CONFIG`"),
         (None, "no\0such", {}, "the argument"),
     ],
 )
 def test_a_named_file_that_does_not_exist_is_told_with_who_named_it(
     option: str | None, argument: str | None, environ: dict[str, str], source: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"`{source}`, does not exist"):
+    with pytest.raises(ConfigError, match=f"named by {source}, does not exist"):
         locate(option, argument, environ)
 
 

@@ -49,7 +49,7 @@ def test_a_missing_argument_names_what_was_sent_instead() -> None:
     ("arguments", "problem"),
     [
         ({"owner": 5}, "$.owner: expected string, got `5`."),
-        ({"owner": ""}, "$.owner: expected at least 1 characters, got 0."),
+        ({"owner": ""}, "$.owner: expected at least 1 character, got 0."),
         ({"labels": "bug"}, '$.labels: expected array, got `"bug"`.'),
         (
             {"labels": '["bug"]'},

@@ -36,7 +36,7 @@ class Given:
         self.is_json = key.endswith(":")
         self.key = key[:-1] if self.is_json else key
         if not equals or not self.key:
-            raise UsageError(f"`{word}` is not an argument", hint=_FORMS)
+            raise UsageError(f"`{word}` is not key=value", hint=_FORMS)
 
 
 def read_arguments(words: Sequence[str], schema: Schema) -> bytes:
@@ -75,7 +75,8 @@ def unexpected(words: Sequence[str], schema: Schema) -> list[str]:
     """Arguments that the schema does not know but does not forbid either: often a slip of the finger."""
     known = properties(schema)
     keys = dict.fromkeys(Given(word).key for word in words)
-    return [_unknown(key, known) for key in keys if known and key not in known]
+    slips = [_unknown(key, known) for key in keys if known and key not in known]
+    return [slip if slip.endswith("?") else f"{slip}." for slip in slips]
 
 
 def _unknown(key: str, known: Schema) -> str:

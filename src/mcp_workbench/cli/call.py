@@ -19,7 +19,7 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.results import Binary, Reading, asks_the_user
 from mcp_workbench.cli.screen import stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, NO_CACHE, configuration, log_for
-from mcp_workbench.cli.tool_schema import arguments_schema
+from mcp_workbench.cli.tool_schema import arguments_schema, signature
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject
@@ -50,12 +50,14 @@ _CLIENTS_ONLY: Final = (
     "the tool asks its client something while it runs (elicitation, sampling or roots), which a command line cannot "
     "answer; use it from an MCP client that can"
 )
+# How `use_tool` begins what it says of arguments that it did not pass on.
+_NOT_CALLED: Final = "the arguments do not fit, so it was not called"
 _LOUD_LEVELS: Final = ("warning", "error", "critical", "alert", "emergency")
 
 
 def run(parsed: Parsed) -> int:
     """Call a tool; the exit status."""
-    if not _may_be_path(parsed.positionals):
+    if len(parsed.positionals) == 1 and "/" not in parsed.positionals[0]:
         # Before the configuration is looked for: what was typed last is looked at first.
         _refuse_too_few(parsed.positionals)
     config = configuration(parsed)
@@ -65,13 +67,17 @@ def run(parsed: Parsed) -> int:
     given = _given_json(parsed, words)
     engine.server(toolbox, server)
     where = f"{toolbox}/{server}/{tool}"
+    usage: list[str] = []
 
     async def work() -> Raw:
-        definition = decode(await engine.tool(toolbox, server, tool))
+        schema = arguments_schema(decode(await engine.tool(toolbox, server, tool)))
+        usage.append(signature(tool, schema))
         arguments = given
         if arguments is None:
-            schema = arguments_schema(definition)
-            arguments = read_arguments(words, schema)
+            try:
+                arguments = read_arguments(words, schema)
+            except UsageError as error:
+                raise UsageError(str(error), hint="; ".join(filter(None, (*usage, error.hint)))) from None
             for slip in unexpected(words, schema):
                 remark("warning", f"{slip} It is sent all the same.")
         client = engine.client()
@@ -88,6 +94,8 @@ def run(parsed: Parsed) -> int:
     except WorkbenchError as error:
         message = redactor.text(f"[{toolbox}/{server}] {error.message}")
         return complain(message, error.hint and redactor.text(error.hint), status=FAILED)
+    if reading.is_error and not parsed.has("raw") and (problems := _not_called(reading, where)):
+        return complain(redactor.text(problems), *usage)
     return _show(parsed, reading, where, redactor)
 
 
@@ -103,15 +111,24 @@ COMMAND = Command(
 def _named(positionals: list[str], engine: Engine) -> tuple[str, str, str, list[str]]:
     """The tool that is meant, in three words or as one path, and the words after it."""
     first, *rest = positionals
-    if _may_be_path(positionals) and first not in engine.toolboxes:
-        return *engine.path(first), rest
+    if first not in engine.toolboxes:
+        if "/" in first and not (len(rest) > 1 and rest[0] and "=" not in rest[0] + rest[1]):
+            return *engine.path(first), rest
+        only = engine.toolbox_of(first)
+        if only is not None and rest and "=" not in rest[0]:
+            return only, first, rest[0], rest[1:]
     _refuse_too_few(positionals)
     toolbox, server, tool, *words = positionals
     return toolbox, server, tool, words
 
 
-def _may_be_path(positionals: list[str]) -> bool:
-    return "/" in positionals[0] and (len(positionals) == 1 or "=" in positionals[1])
+def _not_called(reading: Reading, where: str) -> str | None:
+    """What is wrong with the arguments, where the workbench found that out before the call; None where it did not."""
+    text = "\n".join(reading.texts)
+    if not text.startswith(f"[{where}] {_NOT_CALLED}"):
+        return None
+    # For a shell the signature in the hint says it shorter.
+    return text.partition("\nIts schema: ")[0]
 
 
 def _refuse_too_few(positionals: list[str]) -> None:

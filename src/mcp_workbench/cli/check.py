@@ -183,6 +183,8 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
 
 
 def _about_noise(lines: int) -> tuple[str, ...]:
+    if lines == 1:
+        return ("wrote a line to stdout that is no message; it was skipped",)
     return (f"wrote {lines} lines to stdout that are no messages; they were skipped",) if lines else ()
 
 

@@ -19,6 +19,7 @@ from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.economy.ladder import Listing
 from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face import paths
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.opening import opened
 from mcp_workbench.face.proxy import ProxyFace
@@ -102,11 +103,31 @@ class Engine:
         if tools and tools[0][1]:
             entry, tool = tools[0]
             return entry.toolbox, entry.name, tool
+        short = self._short_path(path)
+        if short is not None:
+            return short
         toolbox, _, rest = path.partition("/")
         server, _, tool = rest.partition("/")
         if not tool:
             raise UsageError(f"`{path}` is not a path of a tool", hint="write toolbox/server/tool")
         return toolbox, server, tool
+
+    def _short_path(self, path: str) -> tuple[str, str, str] | None:
+        """What `server/tool` or `toolbox/tool` means, as for `use_tool`; None when it is neither."""
+        catalog = self._gateway.catalog
+        for entry in paths.concerned(catalog, path):
+            entry.recall()
+        meant = paths.find(catalog, path)
+        if isinstance(meant, paths.Ambiguous):
+            raise UsageError(f"`{path}` can be {' or '.join(f'`{one}`' for one in meant.paths)}; write the whole path")
+        places = [(entry.toolbox, entry.name, tool) for entry, tool in paths.candidates(catalog, path)]
+        # Several servers that have not spoken yet: nobody is started only to find out which of them is meant.
+        return places[0] if len(places) == 1 else None
+
+    def toolbox_of(self, server: str) -> str | None:
+        """The toolbox of the only server with this name; None when there is none, or another one."""
+        found = [entry.toolbox for entry in self._gateway.catalog.entries() if entry.name == server]
+        return found[0] if len(found) == 1 else None
 
     def toolbox(self, name: str) -> dict[str, ServerEntry]:
         """The servers of a toolbox. Raises `UsageError` with the nearest names."""

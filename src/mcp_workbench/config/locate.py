@@ -25,7 +25,7 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str])
             f"the configuration is named twice: `{option}` with `--config` and `{argument}` as an argument",
             hint="keep one of them",
         )
-    for path, source in ((option, "--config"), (argument, "the argument"), (environ.get(VARIABLE), VARIABLE)):
+    for path, source in ((option, "`--config`"), (argument, "the argument"), (environ.get(VARIABLE), f"`{VARIABLE}`")):
         if path:
             return _named(path, source)
     looked_at = []
@@ -53,7 +53,7 @@ def _named(path: str, source: str) -> str:
     except ValueError:
         missing = True
     if missing and _folder_is_readable(path):
-        raise ConfigError(f"the configuration `{path}`, named by `{source}`, does not exist", hint="check the path")
+        raise ConfigError(f"the configuration `{path}`, named by {source}, does not exist", hint="check the path")
     return path
 
 

@@ -279,13 +279,18 @@ _LENGTHS: dict[type, tuple[str, str]] = {
     dict: ("minProperties", "maxProperties"),
 }
 _COUNTED: dict[type, str] = {str: "characters", list: "items", dict: "properties"}
+_ONE: dict[str, str] = {"characters": "character", "items": "item", "properties": "property"}
+
+
+def _count(number: int, of_what: str) -> str:
+    return f"{number} {_ONE[of_what] if number == 1 else of_what}"
 
 
 def _out_of_bounds(length: int, low: object, high: object, of_what: str, where: str) -> Iterator[_Found]:
     if isinstance(low, int) and length < low:
-        yield _Found(where, f"expected at least {low} {of_what}, got {length}")
+        yield _Found(where, f"expected at least {_count(low, of_what)}, got {length}")
     if isinstance(high, int) and length > high:
-        yield _Found(where, f"expected at most {high} {of_what}, got {length}")
+        yield _Found(where, f"expected at most {_count(high, of_what)}, got {length}")
 
 
 def _out_of_range(value: float, schema: Mapping[str, object], where: str) -> Iterator[_Found]:
