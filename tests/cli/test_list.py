@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tests.cli.shell import Done, run
-from tests.support.workbench import write_config
+from tests.support.workbench import scripted_entry, write_config
 
 TOOLBOXES = {
     "desk": {
@@ -101,3 +101,26 @@ def test_a_plain_file_is_one_toolbox(tmp_path: Path) -> None:
     assert status == 0
     assert shown.splitlines()[0].startswith("default  ")
     assert "  time  stdio  ? tools  uvx mcp-server-time" in shown
+
+
+def test_names_are_shown_as_clients_see_them_of_servers_that_are_known(tmp_path: Path) -> None:
+    boxes = {
+        "a": {"one": scripted_entry("--tool-names", "x,y")},
+        "b": {"two": scripted_entry("--tool-names", "x"), "three": {"command": "no-such-program"}},
+    }
+    path = write_config(tmp_path, boxes, separator="__")
+    unknown = "note: without a/one, b/two, b/three, which nobody knows yet; --connect asks\n"
+    assert run("list", "--face", "flat", path) == Done(0, "", unknown)
+    status, _, warnings = run("list", "--connect", path)
+    assert status == 1
+    assert warnings.startswith("warning: b/three: command `no-such-program` was not found")
+    assert run("list", "--face", "flat", path).stdout.split() == ["a__one__x", "a__one__y", "b__two__x"]
+    assert run("list", "--face", "flat", "--separator", "+", path).stdout.split() == ["a+one+x", "a+one+y", "b+two+x"]
+    assert run("list", "--face", "flat", "--no-prefix", path).stdout.split() == ["a__one__x", "y", "b__two__x"]
+    assert run("list", "--face", "proxy", path) == Done(0, "open_toolbox\nuse_tool\n", "")
+    assert json.loads(run("list", "--face", "dynamic", "--json", path).stdout) == {
+        "face": "dynamic",
+        "tools": ["open_toolbox", "a__one_x", "a__one_y", "b__two_x"],
+        "unknown": ["b/three"],
+    }
+    assert run("list", "--face", "round", path).status == 2

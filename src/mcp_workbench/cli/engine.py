@@ -39,6 +39,10 @@ T = TypeVar("T")
 NO_CAPABILITIES: Final = b"{}"
 
 
+# Servers that start at the same time.
+MOST_AT_ONCE: Final = 8
+
+
 class Progress(Struct):
     """How far a call is, as its server says."""
 
@@ -185,6 +189,29 @@ class Engine:
     def client(self) -> LocalClient:
         """A client of this workbench."""
         return LocalClient(self._gateway)
+
+
+def connect(engine: Engine) -> dict[str, WorkbenchError]:
+    """Have every server that nobody knows yet say what it offers; what failed, by `toolbox/server`."""
+    unknown = [entry for entry in engine.face.catalog.entries() if entry.recall() is None]
+    places = asyncio.Semaphore(MOST_AT_ONCE)
+    failures: dict[str, WorkbenchError] = {}
+
+    async def meet(entry: ServerEntry) -> None:
+        async with places:
+            try:
+                connection = await engine.listed(entry)
+            except WorkbenchError as error:
+                failures[f"{entry.toolbox}/{entry.name}"] = error
+            else:
+                connection.request_stop()
+
+    async def meet_all() -> None:
+        await asyncio.gather(*map(meet, unknown))
+
+    if unknown:
+        engine.run(meet_all)
+    return failures
 
 
 class LocalClient:

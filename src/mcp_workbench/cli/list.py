@@ -1,38 +1,96 @@
-"""`mcp-workbench list`: toolboxes and servers as they are configured. Starts nothing."""
+"""`mcp-workbench list`: toolboxes and servers as they are configured, or the names of tools as clients see them."""
 
 from __future__ import annotations
 
 import shlex
 from typing import Any
 
+from msgspec import Struct
+from msgspec.json import decode
+
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.cli.engine import Engine
-from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.complain import FAILED, remark
+from mcp_workbench.cli.engine import Engine, connect
+from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
-from mcp_workbench.cli.settings import CONFIG, JSON, configuration
+from mcp_workbench.cli.serve import face_named, separator_named
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
 from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
+from mcp_workbench.face.view import View
+from mcp_workbench.gateway import Options
+from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 ABOUT = """
 Shows the toolboxes with their descriptions and servers: how each is reached, which of its tools are let through, and
-how many tools it has, where that is known from an earlier connection. Nothing is started. Secrets are not shown.
+how many tools it has, where that is known from an earlier connection. Nothing is started unless --connect is given.
+Secrets are not shown.
+
+With --face, --separator or --no-prefix, which mean the same as for serve: the names of the tools that clients see, one
+on each line; in the face dynamic those that they see once every toolbox is open.
+
+Exit status: 0, or 1 when a server that was to be asked failed.
 """
+CONNECT = Flag("connect", None, "start the servers that nobody knows yet, and ask what they offer")
+FACE = Flag("face", "FACE", "show the names of tools in this face: proxy, flat or dynamic")
+SEPARATOR = Flag("separator", "CHARS", "show them with this between the parts of a name (face flat)")
+NO_PREFIX = Flag("no-prefix", None, "show them under their own names where those are unique (face flat)")
 
 
 def run(parsed: Parsed) -> int:
     """Show what is configured."""
+    options = _options(parsed)
     config = configuration(parsed, parsed.positional(0))
+    log_for(parsed, config)
     engine = Engine(config, use_cache=True)
     redactor = Redactor(config.secrets)
+    failures = connect(engine) if parsed.has("connect") else {}
     screen = stdout()
-    if parsed.has("json"):
+    if options is not None:
+        _show_names(screen, engine, options, as_json=parsed.has("json"))
+    elif parsed.has("json"):
         screen.json(_as_json(config, engine, redactor))
     else:
         _show(screen, config, engine, redactor)
-    return 0
+    screen.flush()
+    for place, error in failures.items():
+        remark("warning", f"{place}: {redactor.text(error.message.partition(chr(10))[0])}")
+    return FAILED if failures else 0
 
 
-COMMAND = Command("list [OPTIONS] [CONFIG]", ABOUT, (CONFIG, JSON), run, takes=1)
+FLAGS = (CONFIG, FACE, SEPARATOR, NO_PREFIX, CONNECT, JSON, DEBUG)
+COMMAND = Command("list [OPTIONS] [CONFIG]", ABOUT, FLAGS, run, takes=1)
+
+
+def _options(parsed: Parsed) -> Options | None:
+    """How names are to be shown; None where toolboxes and servers are."""
+    if not any(parsed.has(flag.name) for flag in (FACE, SEPARATOR, NO_PREFIX)):
+        return None
+    return Options(
+        face=face_named(parsed.value("face")),
+        separator=separator_named(parsed.value("separator")),
+        prefix=not parsed.has("no-prefix"),
+    )
+
+
+def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bool) -> None:
+    face = engine.shown_to_clients(options)
+    view = View(LOCAL_PRINCIPAL)
+    view.opened.update(dict.fromkeys(engine.toolboxes))
+    names = [decode(definition, type=_Named).name for definition in face.tools(view)]
+    unknown = [f"{entry.toolbox}/{entry.name}" for entry in engine.face.catalog.entries() if entry.recall() is None]
+    if as_json:
+        screen.json({"face": face.name, "tools": names, "unknown": unknown})
+        return
+    for name in names:
+        screen.line(name, wrap=False)
+    if unknown and face.name != "proxy":
+        screen.flush()
+        remark("note", f"without {', '.join(unknown)}, which nobody knows yet; --connect asks")
+
+
+class _Named(Struct):
+    name: str
 
 
 def address(server: ServerConfig, redactor: Redactor) -> str:

@@ -98,8 +98,8 @@ def _options(parsed: Parsed) -> Options:
         name=parsed.value("name") or "mcp-workbench",
         version=parsed.value("version") or __version__,
         use_cache=not parsed.has("no-cache"),
-        face=_face(parsed.value("face")),
-        separator=_separator(parsed.value("separator")),
+        face=face_named(parsed.value("face")),
+        separator=separator_named(parsed.value("separator")),
         prefix=not parsed.has("no-prefix"),
         list_timeout=_seconds(parsed.value("list-timeout"), 5.0),
     )
@@ -188,7 +188,8 @@ def _token(parsed: Parsed) -> str | None:
     return token
 
 
-def _face(value: str | None) -> FaceName | None:
+def face_named(value: str | None) -> FaceName | None:
+    """The face that is chosen with `--face`. Raises `UsageError`."""
     for name in ("proxy", "flat", "dynamic"):
         if value == name:
             return name
@@ -197,7 +198,8 @@ def _face(value: str | None) -> FaceName | None:
     raise UsageError(f"--face is proxy, flat or dynamic, not `{value}`")
 
 
-def _separator(value: str | None) -> str | None:
+def separator_named(value: str | None) -> str | None:
+    """The separator that is chosen with `--separator`. Raises `UsageError`."""
     if value is None:
         return None
     if not value:

@@ -5,16 +5,14 @@ Owns the report and its table. Counting is `economy.costs`, the page `tokens_pag
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.json import decode
 
-from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.cli.complain import FAILED, complain, remark
-from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.engine import Engine, connect
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
@@ -23,7 +21,6 @@ from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy.costs import Cost, cost, flat_cost
 from mcp_workbench.economy.forms import Form
 from mcp_workbench.economy.ladder import tokens
-from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.opening import opened
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.request import OpenRequest
@@ -31,8 +28,6 @@ from mcp_workbench.face.view import View
 from mcp_workbench.gateway import Options
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
-# Servers that start at the same time.
-MOST_AT_ONCE: Final = 8
 FORMS: Final = tuple(form.value for form in Form)
 
 CONNECT = Flag("connect", None, "start the servers that nobody knows yet, and ask what they offer")
@@ -191,29 +186,6 @@ def run(parsed: Parsed) -> int:
 
 
 COMMAND = Command("tokens [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, HTML, DEBUG), run, takes=1)
-
-
-def connect(engine: Engine) -> dict[str, WorkbenchError]:
-    """Have every server that nobody knows yet say what it offers; what failed, by `toolbox/server`."""
-    unknown = [entry for entry in engine.face.catalog.entries() if entry.recall() is None]
-    places = asyncio.Semaphore(MOST_AT_ONCE)
-    failures: dict[str, WorkbenchError] = {}
-
-    async def meet(entry: ServerEntry) -> None:
-        async with places:
-            try:
-                connection = await engine.listed(entry)
-            except WorkbenchError as error:
-                failures[f"{entry.toolbox}/{entry.name}"] = error
-            else:
-                connection.request_stop()
-
-    async def meet_all() -> None:
-        await asyncio.gather(*map(meet, unknown))
-
-    if unknown:
-        engine.run(meet_all)
-    return failures
 
 
 def show(screen: Screen, report: Report) -> None:
