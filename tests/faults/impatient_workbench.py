@@ -25,6 +25,7 @@ LIMITS = Limits(
     comment_seconds=1.0,
     resume_seconds=1.0,
     unread_bytes=1024 * 1024,
+    unread_seconds=1.0,
 )
 
 

@@ -17,7 +17,8 @@ from mcp_workbench.transport.http.client.response import WireError
 from mcp_workbench.transport.http.client.wire import Wire
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import Arrival
-from mcp_workbench.transport.http.server.connection import Connection, Connections
+from mcp_workbench.transport.http.server.connection import Connection
+from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Outlet
 from tests.transport.http.server.echoing import echoing
@@ -58,6 +59,8 @@ class Sink:
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
 
 
 class Mirror:

@@ -323,8 +323,60 @@ async def test_a_legacy_client_that_does_not_read_loses_its_connection_and_keeps
         assert (await house.client.request(body=legacy("echo"), mcp_session_id=id)).status == 200
 
 
+async def test_who_does_not_read_its_answers_is_not_read_from_and_goes_on_when_it_reads() -> None:
+    async with echoing(Limits(pause_bytes=100_000)) as house:
+        connection = await stalled(house)
+        asked = 200
+        request = written("POST", "/mcp", modern("echo", {"text": "x" * 100_000}), **modern_headers("echo"))
+        connection.writer.write(request * asked)
+        await wait_until(lambda: "stalled" in repr(next(iter(house.server._connections.open))))
+        served = len(house.sessions)
+        assert served < asked / 2, "what is not read in the house and in the kernel is all that was served"
+        unsent = next(iter(house.server._connections.open)).unsent_bytes
+        assert unsent < 400_000
+        for _ in range(asked):
+            assert (await connection.response()).status == 200
+
+
+async def test_a_connection_that_leaves_its_answers_unread_is_dropped_after_a_while() -> None:
+    async with echoing(Limits(head_seconds=0.05, pause_bytes=100_000, unread_seconds=0.05)) as house:
+        connection = await stalled(house)
+        await connection.send(written("POST", "/mcp", modern("later"), **modern_headers("later")))
+        await house.under_way()
+        house.last.tell("notifications/progress", about=b"1", text="x" * 8_000_000)
+        await wait_until(lambda: house.server.connection_count == 0)
+        assert house.last.received[-1]["method"] == "notifications/cancelled"
+
+
+async def test_of_many_that_do_not_read_those_who_have_not_for_longest_are_dropped() -> None:
+    limits = Limits(pause_bytes=100_000, unread_bytes_in_all=15_000_000)
+    async with echoing(limits) as house:
+        request = written("POST", "/mcp", modern("echo", {"text": "x" * 8_000_000}), **modern_headers("echo"))
+        connections = []
+        for _ in range(8):
+            connections.append(await stalled(house))
+            await connections[-1].send(request)
+            await wait_until(lambda: len(house.sessions) == len(connections))
+        await wait_until(lambda: house.server.connection_count <= 4)
+        assert (await connections[-1].response()).status == 200, "the last one came after the others"
+
+
+async def test_who_resumes_a_stream_again_and_again_without_reading_holds_it_once() -> None:
+    async with echoing(Limits(pause_bytes=100_000)) as house:
+        id = await house.client.begin_session()
+        session = house.last
+        listening = {"mcp_session_id": id, "accept": "text/event-stream"}
+        for _ in range(8):
+            session.tell("notifications/message", text="x" * 1_000_000)
+        resume = written("GET", "/mcp", None, **listening, last_event_id="0-0")
+        for _ in range(5):
+            await (await stalled(house)).send(resume)
+        await wait_until(lambda: house.server.connection_count == 2)
+        assert (await house.client.request(body=legacy("echo"), mcp_session_id=id)).status == 200
+
+
 async def test_an_answer_that_nobody_reads_is_given_up() -> None:
-    async with echoing(Limits(head_seconds=0.05, keep_alive_seconds=0.05)) as house:
+    async with echoing(Limits(head_seconds=0.05, keep_alive_seconds=0.05, unread_seconds=0.05)) as house:
         connection = await stalled(house)
         text = "x" * 8_000_000
         await connection.send(written("POST", "/mcp", modern("echo", {"text": text}), **modern_headers("echo")))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mcp_workbench.transport.http.server.admission import BearerToken, Refusal
 from mcp_workbench.transport.http.server.arrival import Arrival
-from mcp_workbench.transport.http.server.connection import Connections
+from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.endpoint import Endpoint
 from mcp_workbench.transport.http.server.known_heads import (
     END_OF_HEAD,

@@ -5,7 +5,8 @@ Measured at 32 in flight, a general server with its application protocol takes 3
 more than everything we do with one.
 
 Owns deadlines for heads and bodies, their sizes, the order of responses, and clients that do not read. Refuses to know
-what is served: a `Site` decides on the head of a request whether it comes in, and answers it when it is whole.
+what is served: a `Site` decides on the head of a request whether it comes in, and answers it when it is whole; and what
+all connections hold together (`Connections`).
 """
 
 from __future__ import annotations
@@ -15,27 +16,23 @@ import contextlib
 import logging
 import socket
 import struct
-import time
 from collections import deque
-from email.utils import formatdate
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import httptools  # noqa: TID253 (loaded only where HTTP is served)
 
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival
+from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.known_heads import END_OF_HEAD, OWN_HEADS, KnownHeads, worth_keeping
 from mcp_workbench.transport.http.server.limits import (
-    CROWD,
     LINGER_BYTES,
     LINGER_SECONDS,
     MOST_HEAD_BYTES,
     MOST_PIPELINED,
     SMALL_BODY,
-    Limits,
 )
 from mcp_workbench.transport.http.server.outlet import Headers, Outlet
-from mcp_workbench.transport.http.server.sweeps import Sweep
 from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon
 
 log = logging.getLogger(__name__)
@@ -43,59 +40,6 @@ log = logging.getLogger(__name__)
 # On, and no seconds: closing means a reset.
 _DISCARD: Final = struct.pack("ii", 1, 0)
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-class Site(Protocol):
-    """What is served."""
-
-    def admit(self, arrival: Arrival) -> Refusal | None:
-        """Whether a request comes in, decided on its head alone."""
-
-    def is_still_admitted(self, arrival: Arrival) -> bool:
-        """Whether a head that came in before does so now."""
-
-    def serve(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
-        """Answer a request, now or later."""
-
-    def refuse(self, arrival: Arrival, refusal: Refusal, outlet: Outlet) -> None:
-        """Answer a request that does not come in. Its body may not have been read."""
-
-
-class Connections:
-    """All connections of one server."""
-
-    def __init__(self, site: Site, limits: Limits) -> None:
-        self.site = site
-        self.limits = limits
-        self.open: set[Connection] = set()
-        self.heads = KnownHeads()
-        # What happens after a while is late by at most this.
-        self.sweep: Sweep[Connection] = Sweep(min(limits.head_seconds, limits.body_seconds) / 4)
-        self._most = 0
-        self._second = 0
-        self._date: Headers = b""
-
-    def enter(self, connection: Connection) -> None:
-        """Somebody connected."""
-        self.open.add(connection)
-        self.sweep.add(connection)
-        self._most = max(self._most, len(self.open))
-
-    def leave(self, connection: Connection) -> None:
-        """Somebody is gone. When a crowd is, the memory that it took is given back."""
-        self.open.discard(connection)
-        self.sweep.discard(connection)
-        if self._most >= CROWD and len(self.open) < self._most // 4:
-            self._most = len(self.open)
-            give_back_soon(asyncio.get_running_loop())
-
-    def date(self) -> Headers:
-        """RFC 9110 wants a `Date` on every response; it is written once a second, and only when somebody asks."""
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._date = b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
-        return self._date
 
 
 class Connection(asyncio.Protocol):
@@ -120,6 +64,7 @@ class Connection(asyncio.Protocol):
         "_parser",
         "_queue",
         "_quiet_since",
+        "_stalled_since",
         "_transport",
         "_unsent_before",
         "_url",
@@ -153,11 +98,14 @@ class Connection(asyncio.Protocol):
         self._has_served = False
         self._quiet_since = 0.0
         self._unsent_before = 0
+        # Since when the client has not read what it asked for; None as long as it does.
+        self._stalled_since: float | None = None
         self.is_chunking = True
         self.is_kept = True
 
     def __repr__(self) -> str:
         state = "lingering" if self._is_lingering else "quiet" if self._outlet is None else "responding"
+        state += "" if self._stalled_since is None else ", stalled"
         return f"<Connection {state}, {self.unsent_bytes} bytes unsent>"
 
     # ── for responses (`Wire`) ──
@@ -214,6 +162,7 @@ class Connection(asyncio.Protocol):
         """Somebody connected."""
         self._transport = cast(asyncio.Transport, transport)
         self._quiet_since = self._loop.time()
+        self._transport.set_write_buffer_limits(self._limits.pause_bytes)
         if len(self._connections.open) >= self._limits.connections:
             self.is_kept = False
             self._refuse_bluntly(503)
@@ -236,6 +185,23 @@ class Connection(asyncio.Protocol):
         """The client has said all it will. One that waits for an answer is taken for gone, as all servers do."""
         return False
 
+    def pause_writing(self) -> None:
+        """The client does not read: it is not read from either, so that it cannot ask for more."""
+        self._stalled_since = self._loop.time()
+        self._unsent_before = self.unsent_bytes
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._connections.stall(self)
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._stalled_since = None
+        self._connections.flow(self)
+        if self._queue:
+            self._loop.call_soon(self._serve_next)
+        elif not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def data_received(self, data: bytes) -> None:
         """Take in what was read."""
         if self._is_lingering:
@@ -244,7 +210,7 @@ class Connection(asyncio.Protocol):
                 self.abort()
             return
         if self._arrival is None:
-            if self._outlet is None and not self._queue and self._serve_known(data):
+            if self._outlet is None and not self._queue and self._stalled_since is None and self._serve_known(data):
                 return
             self._first_read = data
         if self._body_since is None:
@@ -394,7 +360,7 @@ class Connection(asyncio.Protocol):
         if is_chunking and is_kept and arrival.refusal is None:
             self._learn(self._first_read, arrival)
         self._first_read = b""
-        if self._outlet is not None or self._queue:
+        if self._outlet is not None or self._queue or self._stalled_since is not None:
             self._queue.append((arrival, body, is_chunking, is_kept))
             self._transport.pause_reading()
             if len(self._queue) > MOST_PIPELINED:
@@ -415,9 +381,9 @@ class Connection(asyncio.Protocol):
             site.serve(arrival, body, outlet)
 
     def _serve_next(self) -> None:
-        if self._queue and self._outlet is None and not self._transport.is_closing():
+        if self._stalled_since is None and self._queue and self._outlet is None and not self._transport.is_closing():
             self._serve(*self._queue.popleft())
-            if not self._queue:
+            if not self._queue and self._stalled_since is None:
                 self._transport.resume_reading()
 
     def _refuse_now(self, arrival: Arrival) -> None:
@@ -458,6 +424,8 @@ class Connection(asyncio.Protocol):
         if self._is_lingering:
             if now - self._quiet_since > LINGER_SECONDS:
                 self.abort()
+        elif self._stalled_since is not None:
+            self._on_stalled(now)
         elif self._body_since is not None:
             patience = self._limits.body_seconds + self._body_bytes / self._limits.body_rate
             if now - self._body_since > patience:
@@ -470,6 +438,17 @@ class Connection(asyncio.Protocol):
                 self._refuse_bluntly(408)
         else:
             self._on_quiet(now)
+
+    def _on_stalled(self, now: float) -> None:
+        unsent, before = self.unsent_bytes, self._unsent_before
+        self._unsent_before = unsent
+        if unsent < before:
+            # It takes something, however slowly.
+            self._stalled_since = now
+        elif now - (self._stalled_since or now) > self._limits.unread_seconds:
+            self.abort()
+            return
+        self._connections.drop_beyond()
 
     def _on_quiet(self, now: float) -> None:
         unsent = self.unsent_bytes

@@ -59,5 +59,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     session_idle_seconds: float = 1800.0
     # A full house makes room by forgetting the session that was not used for longest, if it was quiet for this long.
     evict_after_seconds: float = 60.0
-    # What a client that does not read may make pile up, beyond one message of the largest size.
+    # What a connection leaves unread until it is not read from either: who does not read should not ask.
+    pause_bytes: int = 1024 * 1024
+    # Such a connection is dropped when nothing more of it is read for this long; nobody is that slow and still there.
+    unread_seconds: float = 60.0
+    # What all such connections may hold together: two of the largest messages. Whoever has not read for longest goes.
+    unread_bytes_in_all: int = 256 * 1024 * 1024
+    # What a client that does not read may make pile up on a stream, beyond one message of the largest size.
     unread_bytes: int = 16 * 1024 * 1024

@@ -23,7 +23,7 @@ from mcp_workbench.transport.http.server.sides import MakeSession, ServedSession
 from mcp_workbench.transport.http.server.validation import ParametersOf
 
 if TYPE_CHECKING:
-    from mcp_workbench.transport.http.server.connection import Connections
+    from mcp_workbench.transport.http.server.connections import Connections
 
 # How long responses may take to leave when everything else is done; who has not read by then is cut off.
 GOODBYE_SECONDS: Final = 1.0
@@ -141,7 +141,7 @@ async def serve_http(
         options.host, options.authenticator or Anonymous(), options.allow_hosts, options.allow_origins
     )
     endpoint = Endpoint(admission, make_session, limits, readiness=readiness, parameters_of=parameters_of)
-    from mcp_workbench.transport.http.server.connection import Connections
+    from mcp_workbench.transport.http.server.connections import Connections
 
     server = HttpServer(endpoint, Connections(endpoint, limits), sockets)
     await server._start()

@@ -49,7 +49,18 @@ class ReplayBudget:
 class Stream:
     """A sequence of messages to a client, over one connection after another."""
 
-    __slots__ = ("_budget", "_events", "_last", "_limits", "_outlets", "_read", "ended_at", "kept_bytes", "number")
+    __slots__ = (
+        "_budget",
+        "_events",
+        "_last",
+        "_limits",
+        "_outlets",
+        "_read",
+        "_resumed",
+        "ended_at",
+        "kept_bytes",
+        "number",
+    )
 
     def __init__(self, number: int, budget: ReplayBudget, limits: Limits) -> None:
         self.number = number
@@ -63,6 +74,8 @@ class Stream:
         self._last = self._read = 0
         # Usually one. A client may open several; the youngest gets what there is, the others wait behind it.
         self._outlets: list[Outlet] = []
+        # Who was given again what had been sent. It may be whole, and unread all the same.
+        self._resumed: Outlet | None = None
 
     def __repr__(self) -> str:
         state = "open" if self.ended_at is None else "ended"
@@ -98,6 +111,11 @@ class Stream:
             for stale in self._outlets:
                 stale.abort()
             self._outlets.clear()
+        # Whoever resumes again and again without reading would be given everything each time.
+        before, self._resumed = self._resumed, outlet
+        if before is not None and before.unsent_bytes > self._limits.pause_bytes:
+            self.leave(before)
+            before.abort()
         self._attach(outlet, after)
 
     def leave(self, outlet: Outlet) -> None:

@@ -1,0 +1,99 @@
+"""All connections of one server, and what they may make us hold together.
+
+Owns who is connected, which of them do not read what they asked for, and the `Date` that all of them send. Refuses to
+know how a connection speaks (`Connection`) and what is served (`Site`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Protocol
+
+from mcp_workbench.transport.http.server.admission import Refusal
+from mcp_workbench.transport.http.server.arrival import Arrival
+from mcp_workbench.transport.http.server.known_heads import KnownHeads
+from mcp_workbench.transport.http.server.limits import CROWD, Limits
+from mcp_workbench.transport.http.server.outlet import Headers, Outlet
+from mcp_workbench.transport.http.server.sweeps import Sweep
+from mcp_workbench.transport.memory import give_back_soon
+
+if TYPE_CHECKING:
+    from mcp_workbench.transport.http.server.connection import Connection
+
+
+class Site(Protocol):
+    """What is served."""
+
+    def admit(self, arrival: Arrival) -> Refusal | None:
+        """Whether a request comes in, decided on its head alone."""
+
+    def is_still_admitted(self, arrival: Arrival) -> bool:
+        """Whether a head that came in before does so now."""
+
+    def serve(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
+        """Answer a request, now or later."""
+
+    def refuse(self, arrival: Arrival, refusal: Refusal, outlet: Outlet) -> None:
+        """Answer a request that does not come in. Its body may not have been read."""
+
+
+class Connections:
+    """All connections of one server."""
+
+    def __init__(self, site: Site, limits: Limits) -> None:
+        self.site = site
+        self.limits = limits
+        self.open: set[Connection] = set()
+        self.heads = KnownHeads()
+        # What happens after a while is late by at most this.
+        self.sweep: Sweep[Connection] = Sweep(min(limits.head_seconds, limits.body_seconds) / 4)
+        # Those that have not read what they asked for, whoever has been at it for longest first.
+        self._stalled: dict[Connection, None] = {}
+        self._most = 0
+        self._second = 0
+        self._date: Headers = b""
+
+    def enter(self, connection: Connection) -> None:
+        """Somebody connected."""
+        self.open.add(connection)
+        self.sweep.add(connection)
+        self._most = max(self._most, len(self.open))
+
+    def leave(self, connection: Connection) -> None:
+        """Somebody is gone. When a crowd is, the memory that it took is given back."""
+        self.open.discard(connection)
+        self.sweep.discard(connection)
+        self._stalled.pop(connection, None)
+        if self._most >= CROWD and len(self.open) < self._most // 4:
+            self._most = len(self.open)
+            give_back_soon(asyncio.get_running_loop())
+
+    def stall(self, connection: Connection) -> None:
+        """Somebody does not read."""
+        self._stalled[connection] = None
+        # Not from within: whoever is writing to it may not be done, and its connection must not end under it.
+        asyncio.get_running_loop().call_soon(self.drop_beyond)
+
+    def flow(self, connection: Connection) -> None:
+        """Somebody reads again."""
+        self._stalled.pop(connection, None)
+
+    def drop_beyond(self) -> None:
+        """Drop those who have not read for longest, until the others do not hold too much."""
+        unread = sum(connection.unsent_bytes for connection in self._stalled)
+        for connection in list(self._stalled):
+            if unread <= self.limits.unread_bytes_in_all:
+                break
+            unread -= connection.unsent_bytes
+            del self._stalled[connection]
+            connection.abort()
+
+    def date(self) -> Headers:
+        """RFC 9110 wants a `Date` on every response; it is written once a second, and only when somebody asks."""
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._date = b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
+        return self._date
