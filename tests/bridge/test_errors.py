@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.config.model import FaceName
+from mcp_workbench.session import parking
 from tests.bridge.conversation import URL, Conversation
 from tests.bridge.scene import DONE, answered, scene
 from tests.bridge.stage import ERAS, EVERYTHING, META, Json, staged
@@ -138,6 +139,31 @@ async def test_its_state_belongs_to_the_same_request_and_principal() -> None:
         assert stranger.retry(request, {}).error["code"] == -32602
         assert on.client.retry(request, []).error["code"] == -32602
         assert len(on.server.received) == 1
+
+
+@pytest.mark.bridge("page-required", "request-state")
+async def test_its_state_opens_once() -> None:
+    async with scene() as on:
+        request = on.client.call()
+        on.server.fail(on.server.call, -32042, "Sign in first", PAGES)
+        on.client.retry(request, answered(request, {"action": "accept"}))
+        for _ in range(2):
+            again = on.client.retry(request, answered(request, {"action": "accept"}))
+            assert again.error["code"] == -32602 and "used already" in again.error["message"]
+        assert len(on.server.requests("tools/call")) == 2
+
+
+@pytest.mark.bridge("page-required", "request-state")
+async def test_of_many_such_states_the_oldest_do_not_open_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parking, "MOST_STATES", 2)
+    async with scene() as on:
+        requests = []
+        for _ in range(3):
+            requests.append(on.client.call())
+            on.server.fail(on.server.call, -32042, "Sign in first", PAGES)
+        retries = [on.client.retry(each, answered(each, {"action": "accept"})) for each in requests]
+        assert retries[0].error["code"] == -32602
+        assert len(on.server.open_calls()) == 2
 
 
 @pytest.mark.bridge("page-required")

@@ -434,3 +434,32 @@ async def test_a_question_in_the_middle_of_anything_else_is_refused() -> None:
         assert refusal is not None and refusal["error"]["code"] == -32601
         on.server.reply(on.server.call, {"completion": {"values": []}})
         assert request.result["completion"] == {"values": []}
+
+
+# What is held meanwhile
+
+
+async def test_a_parked_call_does_not_hold_what_the_client_sent() -> None:
+    async with scene() as on:
+        request = on.client.call(arguments={"a": "x" * 1_000_000}, meta={"progressToken": "p", "own": "y" * 1_000_000})
+        await on.ask(request=request)
+        (parked,) = on.stage.parking._parked.values()
+        call = parked.call
+        assert call.params == {} and call.meta is None
+        assert call.decision is not None and call.decision.body == b""
+        assert bytes(call.progress_token or b"") == b'"p"'
+        on.client.retry(request, answered(request), arguments={"a": "x" * 1_000_000})
+        on.server.reply(on.server.call, DONE)
+        assert on.stage.is_clean()
+
+
+async def test_parked_calls_of_a_client_hold_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parking, "MOST_PARKED_BYTES", 10_000)
+    async with scene() as on:
+        request, _ = await on.ask()
+        large = on.server.ask("elicitation/create", {**FORM, "message": "x" * 10_000})
+        assert "hold 10000 bytes already" in (on.server.answer_to(large) or {})["error"]["message"]
+        on.server.reply(on.server.call, {"content": [{"type": "text", "text": "x" * 10_000}]})
+        retry = on.client.retry(request, answered(request))
+        assert "came while the client was away, and was too large to be kept" in retry.error["message"]
+        assert on.stage.is_clean() and not on.stage.parking._bytes

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from mcp_workbench.jsonrpc.messages import NOT_A_MESSAGE
+from mcp_workbench.session.session import MOST_CAPABILITIES, TOO_CAPABLE
 from tests.bridge.stage import ERAS, staged
 
 
@@ -45,3 +46,15 @@ async def test_a_call_that_ends_late_does_not_end_another_one_with_its_id() -> N
         assert second is not late
         client.session.finish(late, b"result", b"{}")
         assert client.session.calls[late.id] is second and first.answer is None
+
+
+async def test_capabilities_beyond_all_measure_are_refused() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        huge = {"experimental": {"x": {"y": "z" * MOST_CAPABILITIES}}}
+        params = {"protocolVersion": "2025-11-25", "capabilities": huge, "clientInfo": {"name": "c", "version": "1"}}
+        error = client.send_request("initialize", params).error
+        assert (error["code"], error["message"]) == (-32602, TOO_CAPABLE)
+        assert b"zzz" not in client.session.capabilities
+        stamped = stage.client("modern", capabilities=huge)
+        assert stamped.send_request("tools/list", {}).error["message"] == TOO_CAPABLE

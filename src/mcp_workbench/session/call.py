@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
@@ -242,7 +243,7 @@ class ClientCall(RoutedCall):
         if parked is None:
             self.session.finish(self, kind, *parts)
         elif parked.is_away:
-            parked.outcome = (kind, b"".join(parts))
+            self.session.parking.keep(parked, kind, b"".join(parts))
         else:
             self.session.parking.leave(parked)
             self.session.finish(self, kind, *parts)
@@ -264,7 +265,23 @@ class ClientCall(RoutedCall):
 
     def digest(self) -> str:
         """What identifies this request across its tries."""
-        return digest_of(self.method, self.params)
+        return digest_of(self.method, self.params) if self.parked is None else self.parked.digest
+
+    def slim(self) -> int:
+        """A parked call may wait for long: keep what it can still need. Returns the bytes that a client made of it.
+
+        The server has accepted it, or it would not ask: it is never sent again, and its retries are known by a digest.
+        """
+        self.was_resent = True
+        self.meta = None
+        if self.decision is not None:
+            self.decision = replace(self.decision, body=b"")
+        if self.progress_token is not None:
+            # A `Raw` is a view into the message it came in, and would keep all of it alive.
+            self.progress_token = Raw(bytes(self.progress_token))
+        given = self.params.get("inputResponses")
+        self.params = {} if given is None else {"inputResponses": Raw(bytes(given))}
+        return 0 if given is None else len(bytes(given))
 
     def send_away(self, result: bytes) -> None:
         """Answer with a question; the call itself goes on."""
@@ -276,7 +293,7 @@ class ClientCall(RoutedCall):
         session.calls[retry.id] = self
         self.id, self.session, self.client = retry.id, session, session
         self.capabilities = retry.capabilities
-        self.progress_token = retry.progress_token
+        self.progress_token = None if retry.progress_token is None else Raw(bytes(retry.progress_token))
         self.log_level = retry.log_level
 
     def start_over(self) -> None:

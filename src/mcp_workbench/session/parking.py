@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 PARKED_SECONDS: Final = 600.0
 # Calls of one principal that may be parked at once.
 MOST_PARKED: Final = 100
+# What all of them may hold together: questions of servers, answers that came ahead, and results that wait.
+MOST_PARKED_BYTES: Final = 128 * 1024 * 1024
+# States of one principal for calls that are to be made again. Each opens once; beyond, the oldest do not open any more.
+MOST_STATES: Final = 1000
+# How the key of such a state begins: nothing is parked under it.
+_NOT_PARKED: Final = "-"
 # Questions that a server asks side by side are put to the client together: when they have paused, or at the latest
 # after this long. What it costs is nothing beside the time that a person or a model takes to answer.
 GATHER_PAUSE: Final = 0.05
@@ -40,6 +46,7 @@ GATHER_AT_LATEST: Final = 0.25
 # choose their keys; with this, a server that is written for both eras has the same ones behind us.
 INPUT_KEY: Final = "mcp-workbench/inputKey"
 MOST_KEY_CHARACTERS: Final = 100
+USED_ALREADY: Final = "`requestState` has been used already, or its call is over"
 
 
 class Parked:
@@ -54,6 +61,8 @@ class Parked:
         self.questions: dict[str, tuple[Traffic, bytes, Raw]] = {}
         # What became of the call meanwhile.
         self.outcome: tuple[bytes, bytes] | None = None
+        # What is held for it, as far as others decide how much that is.
+        self.held_bytes = 0
         self.is_away = False
         self.timer: asyncio.TimerHandle | None = None
         # While further questions may follow the first one.
@@ -88,6 +97,9 @@ class Parking:
         self.seconds = PARKED_SECONDS
         self._parked: dict[str, Parked] = {}
         self._counts: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+        # By principal, the keys of states that have not been used yet.
+        self._unused: dict[str, dict[str, None]] = {}
 
     @cached_property
     def _sealer(self) -> Sealer:
@@ -116,6 +128,8 @@ class Parking:
             reason = f"{MOST_PARKED} calls of this client wait for its answers already"
         elif parked is not None and len(parked.questions) >= MOST_QUESTIONS:
             reason = f"{MOST_QUESTIONS} questions of this call wait for an answer already"
+        elif not self._has_room(call, 0 if params is None else len(bytes(params))):
+            reason = f"calls of this client that wait for its answers hold {MOST_PARKED_BYTES} bytes already"
         if reason is not None:
             traffic.answer(id, _error(INTERNAL_ERROR, reason))
             return
@@ -123,9 +137,30 @@ class Parking:
             parked = Parked(os.urandom(16).hex(), call, call.digest())
             self._parked[parked.key] = call.parked = parked
             self._counts[call.view.principal] += 1
+            self._hold(parked, call.slim())
+        self._hold(parked, 0 if params is None else len(bytes(params)))
         parked.add(traffic, id, method, params)
         if not parked.is_away:
             self._gather(parked)
+
+    def keep(self, parked: Parked, kind: bytes, payload: bytes) -> None:
+        """The call has its answer, and the client is away."""
+        if self._has_room(parked.call, len(payload)):
+            self._hold(parked, len(payload))
+        else:
+            size = len(payload)
+            lost = DownstreamError(
+                f"the answer of {size} bytes came while the client was away, and was too large to be kept"
+            )
+            kind, payload = b"error", encode({"code": INTERNAL_ERROR, "message": lost.message})
+        parked.outcome = (kind, payload)
+
+    def _has_room(self, call: ClientCall, size: int) -> bool:
+        return self._bytes[call.view.principal] + size <= MOST_PARKED_BYTES
+
+    def _hold(self, parked: Parked, size: int) -> None:
+        parked.held_bytes += size
+        self._bytes[parked.call.view.principal] += size
 
     def withdraw(self, call: ClientCall, traffic: Traffic, id: bytes) -> None:
         """The server gave a question up."""
@@ -139,8 +174,9 @@ class Parking:
         now = asyncio.get_running_loop().time()
         sealed = self._sealer.open(state, principal=call.view.principal, digest=call.digest(), now=now)
         given = _read_responses(responses)
-        if not sealed.key:
-            # Nothing was parked: the call is simply made again, unless the user did not want what it takes.
+        if sealed.key.startswith(_NOT_PARKED):
+            # The call is simply made again, unless the user did not want what it takes.
+            self._use_up(sealed)
             if any(_is_refusal(response) for response in given.values()):
                 call.on_failure(DownstreamError("the server wants a page to be visited first, and that was declined"))
             else:
@@ -148,7 +184,7 @@ class Parking:
             return
         parked = self._parked.get(sealed.key)
         if parked is None or sealed.round != parked.round or not parked.is_away:
-            raise BadState("`requestState` has been used already, or its call is over")
+            raise BadState(USED_ALREADY)
         parked.is_away = False
         parked.stop_timers()
         parked.call.continue_as(call)
@@ -167,14 +203,29 @@ class Parking:
 
     def state_without_parking(self, call: ClientCall) -> str:
         """A state for a client that has to do something and then make the call again."""
-        return self._sealer.seal(self._sealed(call, "", 0, call.digest()))
+        key = _NOT_PARKED + os.urandom(16).hex()
+        unused = self._unused.setdefault(call.view.principal, {})
+        unused[key] = None
+        if len(unused) > MOST_STATES:
+            del unused[next(iter(unused))]
+        return self._sealer.seal(self._sealed(call, key, 0, call.digest()))
+
+    def _use_up(self, sealed: Sealed) -> None:
+        unused = self._unused.get(sealed.principal, {})
+        if sealed.key not in unused:
+            raise BadState(USED_ALREADY)
+        del unused[sealed.key]
+        if not unused:
+            del self._unused[sealed.principal]
 
     def leave(self, parked: Parked) -> None:
         """The call is no longer parked."""
         if self._parked.pop(parked.key, None) is not None:
-            self._counts[parked.call.view.principal] -= 1
-            if not self._counts[parked.call.view.principal]:
-                del self._counts[parked.call.view.principal]
+            principal = parked.call.view.principal
+            self._counts[principal] -= 1
+            self._bytes[principal] -= parked.held_bytes
+            if not self._counts[principal]:
+                del self._counts[principal], self._bytes[principal]
         parked.call.parked = None
         parked.stop_timers()
         questions, parked.questions = parked.questions, {}

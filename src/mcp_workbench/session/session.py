@@ -46,6 +46,10 @@ log = logging.getLogger(__name__)
 MOST_CALLS: Final = 10_000
 # Unsent bytes beyond which a client is not told anything that it did not ask for.
 MOST_UNSENT_FOR_NEWS: Final = 4 * 1024 * 1024
+# They are kept for as long as a legacy client is there, and with every connection that is made for them. Those of real
+# clients are some hundred bytes.
+MOST_CAPABILITIES: Final = 64 * 1024
+TOO_CAPABLE: Final = f"the client's capabilities are larger than {MOST_CAPABILITIES} bytes"
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 NO_CAPABILITIES: Final = b"{}"
 UNSTAMPED: Final = (
@@ -306,7 +310,11 @@ class Session:
         if not isinstance(meta.log_level, UnsetType) and meta.log_level not in LEVELS:
             self._refuse(id, INVALID_PARAMS, f"`io.modelcontextprotocol/logLevel` must be one of {', '.join(LEVELS)}")
             return None
-        call = ClientCall(self, id, method, _canonical(meta.capabilities), True)
+        capabilities = _canonical(meta.capabilities)
+        if capabilities is None:
+            self._refuse(id, INVALID_PARAMS, TOO_CAPABLE)
+            return None
+        call = ClientCall(self, id, method, capabilities, True)
         call.log_level = None if isinstance(meta.log_level, UnsetType) else meta.log_level
         return call
 
@@ -316,8 +324,12 @@ class Session:
         except (DecodeError, ValidationError) as error:
             self._refuse(id, INVALID_PARAMS, f"`initialize` cannot be used: {error}")
             return
+        capabilities = _canonical(params.capabilities)
+        if capabilities is None:
+            self._refuse(id, INVALID_PARAMS, TOO_CAPABLE)
+            return
         self.version = negotiate_legacy(params.protocolVersion)
-        self.capabilities = _canonical(params.capabilities)
+        self.capabilities = capabilities
         self.wants_news()
         result = self.welcome.initialize_result(self.version, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
@@ -453,8 +465,10 @@ class Session:
 
 
 @remembered_if_short
-def _canonical(capabilities: bytes) -> bytes:
-    """Capabilities in one spelling: they are part of what decides who shares a connection."""
+def _canonical(capabilities: bytes) -> bytes | None:
+    """Capabilities in one spelling: they are part of what decides who shares a connection. None: too large to keep."""
+    if len(capabilities) > MOST_CAPABILITIES:
+        return None
     try:
         declared = decode(capabilities)
     except (DecodeError, RecursionError):
