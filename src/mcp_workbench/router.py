@@ -22,7 +22,7 @@ from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, T
 from mcp_workbench.downstream.watch import Subscriber
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.face.base import Face, Params
-from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject, Work
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View
@@ -144,6 +144,8 @@ class Router:
                     call.task = self.start_for(call, self._forward_when_ready(call, decision, connection))
             case Answer():
                 call.finish_result(decision.result)
+            case Work():
+                call.task = self.start_for(call, self._work(call, decision))
             case Reject():
                 call.finish_error(decision.code, decision.message, decision.data)
             case Open():
@@ -166,6 +168,9 @@ class Router:
         except Exception:
             log.exception("a request could not be handled; please report this")
             call.finish_error(INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
+
+    async def _work(self, call: RoutedCall, decision: Work) -> None:
+        call.finish_result(await asyncio.to_thread(decision.make))
 
     async def _learn_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
         entries = (learn.entry, *learn.others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +45,21 @@ async def read_on(seen: Shelf, uri: str, **arguments: Any) -> str:
 
 def boxes(result: Json, **settings: Any) -> dict[str, dict[str, Server]]:
     return {"dev": {"api": server(result, **settings)}}
+
+
+async def test_reading_on_does_not_hold_up_other_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    piece = kept._piece
+
+    def watched(*given: Any) -> str:
+        threads.append(threading.current_thread())
+        return piece(*given)
+
+    monkeypatch.setattr(kept, "_piece", watched)
+    async with shelf(tmp_path, boxes(text(json.dumps(ISSUES)), resultBudget=300)) as seen:
+        uri = uri_in(await seen.use("dev/get"))
+        assert await read_on(seen, uri, select="length(@)") == "(characters 0 to 3 of 3)\n500"
+    assert threads and threading.current_thread() not in threads
 
 
 # when

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
@@ -175,3 +176,28 @@ def test_ordinary_work_on_a_large_value_is_done() -> None:
     assert select(rows, "sort_by(@, &name)[-1].id") == 9999
     assert select(rows, "[?id > `49998`].name") == ["row 49999"]
     assert select(rows * 20, "length(@)") == 1_000_000
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "join(to_string(@), [*].to_string(i))",
+        "to_string(@)" + "|join('',[@,@,@,@,@,@,@,@])" * 4,
+        "[*].to_string(i) | sort(@) | sort(@) | sort(@) | sort(@) | sort(@) | sort(@) | sort(@) | sort(@) | sort(@)",
+        "sort_by(@, &i)" + " | sort_by(@, &i)" * 12,
+    ],
+)
+def test_what_would_grow_or_take_too_long_is_refused_before_it_does(expression: str) -> None:
+    value = [{"i": number} for number in range(30_000)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadExpression, match="too much work"):
+            select(value, expression)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_function_that_cannot_take_an_object_says_so() -> None:
+    with pytest.raises(BadExpression, match="`reverse` cannot be applied"):
+        select({"a": 1}, "reverse(@)")

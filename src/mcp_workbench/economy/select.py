@@ -21,7 +21,9 @@ _MOST_STEPS = 500_000
 # Parts of values that functions and comparisons may go through, all together, and how much text is one of them.
 _MOST_WORK = 2_000_000
 _MOST_PARTS = 2_000_000
-_CHARACTERS = 64
+_CHARACTERS = 16
+# Bringing something into an order takes several times as long as going through it, and nothing else can run meanwhile.
+_ORDERING = 8
 _TOO_MUCH = "the selection is too much work; select a smaller part first"
 # For what is said of a pointer that leads nowhere.
 _LONGEST_KEY = 60
@@ -92,9 +94,12 @@ class _Evaluation:
     def _spend(self, *values: Any) -> None:
         """Going through a value takes as long as it is large, however few steps lead there."""
         for value in values:
-            self._work -= _parts(value, self._work)
-            if self._work < 0:
-                raise BadExpression(_TOO_MUCH)
+            self._charge(_parts(value, self._work))
+
+    def _charge(self, work: int) -> None:
+        self._work -= work
+        if self._work < 0:
+            raise BadExpression(_TOO_MUCH)
 
     def of(self, node: Node, value: Any) -> Any:
         self._steps -= 1
@@ -120,9 +125,7 @@ class _Evaluation:
         if not isinstance(found, list):
             return None
         flat: list[Any] = []
-        self._work -= sum(len(each) for each in found if isinstance(each, list))
-        if self._work < 0:
-            raise BadExpression(_TOO_MUCH)
+        self._charge(sum(len(each) for each in found if isinstance(each, list)))
         for each in found:
             flat.extend(each if isinstance(each, list) else [each])
         return self._through(flat, node.parts[1])
@@ -140,9 +143,7 @@ class _Evaluation:
         if len(bounds) == 3 and bounds[2] == 0:
             raise BadExpression("a slice cannot have a step of 0")
         cut = found[slice(*bounds)]
-        self._work -= len(cut)
-        if self._work < 0:
-            raise BadExpression(_TOO_MUCH)
+        self._charge(len(cut))
         return cut
 
     def _compare(self, node: Node, value: Any) -> Any:
@@ -172,9 +173,15 @@ class _Evaluation:
         arguments = [self.of(part, value) for part in node.parts]
         if node.value not in _SHALLOW:
             self._spend(*arguments)
+        match node.value, arguments:
+            case "join", [str(glue), list(parts)]:
+                # What stands between the parts is repeated: the outcome can be far larger than what it is made of.
+                self._charge(len(glue) * len(parts) // _CHARACTERS)
+            case "sort", [list(found)]:
+                self._charge(len(found) * _ORDERING)
         try:
             return function(*arguments)
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, AttributeError, KeyError):
             raise BadExpression(f"`{node.value}` cannot be applied to these values") from None
 
     def _by_reference(self, node: Node, value: Any) -> Any:
@@ -188,6 +195,7 @@ class _Evaluation:
         if node.value == "map":
             return [key for key, _ in keyed]
         keyed = [(key, each) for key, each in keyed if _is_orderable(key)]
+        self._charge(len(keyed) * _ORDERING)
         try:
             keyed.sort(key=operator.itemgetter(0))
         except TypeError:

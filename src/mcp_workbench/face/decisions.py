@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
@@ -12,6 +14,12 @@ class Answer(Struct, frozen=True):
     """Answer with this result, written as JSON."""
 
     result: bytes
+
+
+class Work(Struct, frozen=True):
+    """Answer with the result that this makes. It takes a while: not where other calls would wait for it."""
+
+    make: Callable[[], bytes]
 
 
 class Reject(Struct, frozen=True):
@@ -58,4 +66,4 @@ class Learn(Struct, frozen=True):
     item: str = ""
 
 
-Decision = Answer | Reject | Forward | Open | Learn
+Decision = Answer | Work | Reject | Forward | Open | Learn

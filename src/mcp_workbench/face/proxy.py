@@ -146,7 +146,7 @@ class ProxyFace(Face):
             wanted = call.tool
             if isinstance(wanted, str):
                 if wanted.startswith(RESULTS):
-                    return Answer(self.results.read_on(view, wanted, call))
+                    return self.results.read_on(view, wanted, call)
                 meant = self._find(wanted)
                 if isinstance(meant, Unheard) and not fresh:
                     first = meant.entries[0]

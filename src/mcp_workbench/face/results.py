@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
+from mcp_workbench.face.decisions import Answer, Work
 from mcp_workbench.face.identifier import UseTool
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result
@@ -111,20 +112,18 @@ class Results:
 
     # ── reading on ──
 
-    def read_on(self, view: View, uri: str, call: UseTool) -> bytes:
+    def read_on(self, view: View, uri: str, call: UseTool) -> Answer | Work:
         """A piece of a kept result, as a tool result."""
         try:
             wanted = _decode_read_on(call.arguments)
         except (DecodeError, ValidationError) as error:
-            return error_result(f"{error}; expected one of {HOW}")
+            return Answer(error_result(f"{error}; expected one of {HOW}"))
         kept = self._find(view.principal, uri.removeprefix(SCHEME))
         if kept is None:
-            return error_result(f"`{uri[:100]}` is not kept (any more); make the call again")
-        try:
-            text = _piece(kept.result, wanted, call.max_tokens or wanted.max_tokens or DEFAULT_PIECE)
-        except ValueError as error:
-            return error_result(str(error))
-        return encode({"content": [{"type": "text", "text": text}]})
+            return Answer(error_result(f"`{uri[:100]}` is not kept (any more); make the call again"))
+        tokens = call.max_tokens or wanted.max_tokens or DEFAULT_PIECE
+        # A result may be large, and what is selected from it a matter of a second.
+        return Work(lambda: _read_piece(kept.result, wanted, tokens))
 
     def resource(self, view: View, uri: str) -> bytes | None:
         """The whole of a kept result, or one of its blocks, as the contents of a resource."""
@@ -219,6 +218,14 @@ def _contents(uri: str, block: Any) -> dict[str, object]:
         if block.get("type") == "text":
             return {"uri": uri, "mimeType": "text/plain", "text": block.get("text", "")}
     return {"uri": uri, "mimeType": "application/json", "text": encode(block).decode()}
+
+
+def _read_piece(result: bytes, wanted: ReadOn, tokens: int) -> bytes:
+    try:
+        text = _piece(result, wanted, tokens)
+    except ValueError as error:
+        return error_result(str(error))
+    return encode({"content": [{"type": "text", "text": text}]})
 
 
 def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
