@@ -84,6 +84,29 @@ async def test_a_task_of_a_modern_server_is_found_again_by_its_handle() -> None:
 
 
 @pytest.mark.bridge("tasks")
+async def test_a_handle_that_another_server_gave_out_is_not_taken_over() -> None:
+    task = {"resultType": "task", "taskId": "1", "status": "working", "ttlMs": 1000}
+    async with staged("modern", servers={"server": "modern", "other": "modern"}) as stage:
+        client = stage.client("modern", {"extensions": {TASKS: {}}})
+        server, other = await stage.connect(client), await stage.connect(client, "other")
+        first = client.call()
+        server.reply(server.call, task)
+        second = client.send_request("tools/call", {"name": "box:other:work", "arguments": {}})
+        call = other.call
+        other.reply(call, task)
+        handles = [first.result["taskId"], second.result["taskId"]]
+        assert handles[0] == "1" and handles[1].startswith("1~")
+        for handle, owner, stranger in ((handles[0], server, other), (handles[1], other, server)):
+            before = len(stranger.requests("tasks/get"))
+            asked = client.send_request("tasks/get", {"taskId": handle})
+            call = owner.requests("tasks/get")[-1]
+            assert call["params"]["taskId"] == "1", "each server hears its own"
+            owner.reply(call, {"resultType": "complete", "taskId": "1", "status": "completed"})
+            assert asked.result["taskId"] == handle, "and the client what it was given"
+            assert len(stranger.requests("tasks/get")) == before
+
+
+@pytest.mark.bridge("tasks")
 async def test_the_tasks_of_2025_are_passed_on_within_their_era_only() -> None:
     """They were an experiment, and are another protocol than the extension that followed."""
     async with staged("legacy") as stage:

@@ -1,11 +1,14 @@
 """Tasks (the extension `io.modelcontextprotocol/tasks`): which server a task lives on.
 
 A server answers a call with a handle instead of a result; the client comes back with that handle. We remember who
-gave it out. Handles may outlive us: where one is unknown, the only server that has tasks at all is asked.
+gave it out. Servers choose their handles alone, and two may choose the same: the first keeps it, and the client is
+given another one for the second, so that no server gets to see or to answer what is about a task of another. Handles
+may outlive us: where one is unknown, the only server that has tasks at all is asked.
 """
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from typing import Final
 
@@ -35,37 +38,72 @@ class _Task(Struct):
 _decode_task: Final = Decoder(_Task).decode
 
 
+class _Given(Struct, frozen=True):
+    """A handle that a client was given: whose it is, and what that server calls it."""
+
+    entry: ServerEntry
+    own: str
+
+
 class Tasks:
     """Who gave out which handle."""
 
     def __init__(self, face: Face) -> None:
         self._face = face
-        self._owners: OrderedDict[tuple[str, str], ServerEntry] = OrderedDict()
+        # By principal and handle.
+        self._given: OrderedDict[tuple[str, str], _Given] = OrderedDict()
+        # By principal, server and what it calls a task: the handles that are not the server's own.
+        self._others: dict[tuple[str, str, str, str], str] = {}
 
-    def remember(self, view: View, entry: ServerEntry, result: bytes) -> float:
-        """Take note of a handle; returns how many seconds its server has to stay up for it."""
+    def remember(self, view: View, entry: ServerEntry, result: bytes) -> tuple[float, bytes]:
+        """Take note of a handle: for how many seconds its server has to stay up, and what the client gets."""
         try:
             task = _decode_task(result)
         except (DecodeError, ValidationError):
-            return 0.0
-        self._owners[view.principal, task.taskId] = entry
-        while len(self._owners) > MOST_TASKS:
-            self._owners.popitem(last=False)
-        return DEFAULT_LIFE if task.ttlMs is None else min(max(task.ttlMs / 1000, 0.0), LONGEST_LIFE)
+            return 0.0, result
+        self._note(view.principal, entry, task.taskId)
+        life = DEFAULT_LIFE if task.ttlMs is None else min(max(task.ttlMs / 1000, 0.0), LONGEST_LIFE)
+        return life, self.shown(view, entry, result)
+
+    def _note(self, principal: str, entry: ServerEntry, own: str) -> None:
+        name = (principal, entry.toolbox, entry.name, own)
+        handle = self._others.get(name, own)
+        taken = self._given.pop((principal, handle), None)
+        if taken is not None and taken.entry is not entry:
+            self._given[principal, handle] = taken
+            # Not to be guessed, or it could be taken too.
+            handle = self._others[name] = f"{own}~{os.urandom(8).hex()}"
+        self._given[principal, handle] = _Given(entry, own)
+        while len(self._given) > MOST_TASKS:
+            (whose, _), gone = self._given.popitem(last=False)
+            self._others.pop((whose, gone.entry.toolbox, gone.entry.name, gone.own), None)
+
+    def shown(self, view: View, entry: ServerEntry, members: bytes) -> bytes:
+        """What a server says about a task, under the handle that the client has."""
+        if not self._others:
+            return members
+        try:
+            own = _decode_task(members).taskId
+            handle = self._others.get((view.principal, entry.toolbox, entry.name, own))
+            return members if handle is None else encode({**decode_object(members), "taskId": handle})
+        except (DecodeError, ValidationError):
+            return members
 
     def resolve(self, view: View, method: str, params: Params) -> Decision:
         """What to do with a request about a task."""
         try:
-            task_id = Decoder(str).decode(params["taskId"])
+            handle = Decoder(str).decode(params["taskId"])
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`taskId` must be a string")
-        owner = self._owners.get((view.principal, task_id))
-        if owner is None:
+        given = self._given.get((view.principal, handle))
+        if given is None:
             having = [entry for entry in self._face.entries(view) if EXTENSION in extensions(entry)]
-            owner = having[0] if len(having) == 1 else None
-        if owner is None:
-            return Reject(INVALID_PARAMS, f"task `{task_id[:200]}` is not known")
-        return Forward(owner, task_id, encode(method), open_body(params))
+            given = _Given(having[0], handle) if len(having) == 1 else None
+        if given is None:
+            return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")
+        if given.own != handle:
+            params = {**params, "taskId": Raw(encode(given.own))}
+        return Forward(given.entry, given.own, encode(method), open_body(params))
 
 
 def extensions(entry: ServerEntry) -> dict[str, Raw]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.face.tasks import METHODS as TASK_METHODS
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, read_error
@@ -210,6 +211,8 @@ class ClientCall(RoutedCall):
             return
         if self.from_modern and method in LEGACY_NOTIFICATIONS:
             return
+        if method.startswith("notifications/tasks") and params is not None and self.entry is not None:
+            params = Raw(self.session.router.tasks.shown(self.view, self.entry, bytes(params)))
         self.session.notify(method, params, self.id)
 
     def _wants_log(self, params: Raw | None) -> bool:
@@ -225,7 +228,9 @@ class ClientCall(RoutedCall):
         """Answer with a result. `server_info` is who made it, ourselves unless somebody else is named."""
         if self.from_modern:
             if self.traffic is not None and result_type(result) == "task":
-                self.session.remember_task(self, bytes(result))
+                result = self.session.remember_task(self, bytes(result))
+            elif self.method in TASK_METHODS and self.entry is not None:
+                result = self.session.router.tasks.shown(self.view, self.entry, bytes(result))
             self.emit(b"result", *modern_parts(result, self.method, server_info or self.session.welcome.info))
         else:
             self.emit(b"result", result)

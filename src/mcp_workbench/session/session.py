@@ -432,12 +432,13 @@ class Session:
         """A resource that this client subscribed to in the legacy way has changed (`Subscriber`)."""
         self.notify("notifications/resources/updated", messages.encode(without_subscription(params)))
 
-    def remember_task(self, call: ClientCall, result: bytes) -> None:
-        """A server answered with a handle: it has to stay up for it."""
+    def remember_task(self, call: ClientCall, result: bytes) -> bytes:
+        """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""
         assert call.entry is not None
-        seconds = self.router.tasks.remember(self.view, call.entry, result)
+        seconds, result = self.router.tasks.remember(self.view, call.entry, result)
         connection = self.router.connection(call.entry, call)
         connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
+        return result
 
     # ── what servers ask of the client (`Correspondent`, outside of any call) ──
 
