@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.streams import STREAM_BYTES
 from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import EchoSession, House, echoing
 from tests.transport.http.server.raw_client import RawConnection, Response, initialize, legacy, written
@@ -356,6 +357,27 @@ async def test_a_session_may_end_itself() -> None:
         house.last.close("for a reason of its own")
         assert house.last.ended == ["for a reason of its own"]
         assert (await post(house, session, legacy("echo"))).status == 404
+
+
+async def test_streams_that_have_ended_count_even_if_they_said_little() -> None:
+    async with echoing(Limits(kept_streams=5)) as house:
+        session = await house.client.begin_session("2025-03-26")
+        connection = await house.client.connect()
+        for number in range(20):
+            batch = json.dumps([legacy("echo", id=2 * number), legacy("echo", id=2 * number + 1)]).encode()
+            response = await connection.request(body=batch, mcp_session_id=session)
+            assert [(await response.message())["id"] for _ in range(2)] == [2 * number, 2 * number + 1]
+            await response.end()
+        (kept,) = house.server._endpoint.sessions.sessions()
+        assert len(kept._streams) <= 6
+        assert house.server._endpoint.sessions.budget.total >= 5 * STREAM_BYTES
+    async with echoing(Limits(replay_bytes_in_all=10 * STREAM_BYTES)) as house:
+        session = await house.client.begin_session("2025-03-26")
+        for number in range(20):
+            batch = json.dumps([legacy("echo", id=2 * number), legacy("echo", id=2 * number + 1)]).encode()
+            await (await post(house, session, batch)).message()
+        (kept,) = house.server._endpoint.sessions.sessions()
+        assert len(kept._streams) <= 10
 
 
 async def test_what_is_kept_for_resuming_is_bounded() -> None:

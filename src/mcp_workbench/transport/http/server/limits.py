@@ -52,6 +52,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     # Events kept for resuming: for one session, and for all of them together.
     replay_bytes: int = 16 * 1024 * 1024
     replay_bytes_in_all: int = 128 * 1024 * 1024
+    # Streams of one session that are at their end and can be resumed. The oldest goes first.
+    kept_streams: int = 1000
     # Messages that belong to no request wait for a client that has no stream open.
     waiting_messages: int = 1000
     sessions: int = 10_000

@@ -206,7 +206,7 @@ class LegacySession:
             for id in list(reply.ids):
                 reply.give_up(id, now)
         self._replies.clear()
-        for stream in self._streams.values():
+        for stream in list(self._streams.values()):
             stream.end(now)
             stream.forget()
         self._streams.clear()
@@ -220,7 +220,6 @@ class LegacySession:
             stream.comment()
             if stream.ended_at is not None and now - stream.ended_at >= limits.resume_seconds:
                 stream.forget()
-                del self._streams[stream.number]
         if now - self.last_used >= limits.session_idle_seconds:
             if self.is_busy:
                 self.last_used = now
@@ -242,13 +241,24 @@ class LegacySession:
     def _standalone(self) -> Stream:
         stream = self._streams.get(STANDALONE)
         if stream is None:
-            stream = self._streams[STANDALONE] = Stream(STANDALONE, self._table.budget, self._table.limits)
+            stream = self._stream(STANDALONE)
         return stream
 
     def _new_stream(self) -> Stream:
         self._last_stream += 1
-        stream = self._streams[self._last_stream] = Stream(self._last_stream, self._table.budget, self._table.limits)
+        if len(self._streams) > self._table.limits.kept_streams:
+            ended = next((stream for stream in self._streams.values() if stream.ended_at is not None), None)
+            if ended is not None:
+                ended.forget()
+        return self._stream(self._last_stream)
+
+    def _stream(self, number: int) -> Stream:
+        table = self._table
+        stream = self._streams[number] = Stream(number, table.budget, table.limits, self._drop_stream)
         return stream
+
+    def _drop_stream(self, number: int) -> None:
+        self._streams.pop(number, None)
 
 
 class SessionTable:

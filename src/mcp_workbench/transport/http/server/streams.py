@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from mcp_workbench.transport.http.server.exchange import STREAM_HEADERS
@@ -19,6 +20,8 @@ from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon
 
 # The stream that a plain GET opens.
 STANDALONE: Final = 0
+# What a stream takes beside its events, measured: many that say little count too.
+STREAM_BYTES: Final = 1300
 
 
 class ReplayBudget:
@@ -51,6 +54,7 @@ class Stream:
 
     __slots__ = (
         "_budget",
+        "_dropped",
         "_events",
         "_last",
         "_limits",
@@ -62,8 +66,10 @@ class Stream:
         "number",
     )
 
-    def __init__(self, number: int, budget: ReplayBudget, limits: Limits) -> None:
+    def __init__(self, number: int, budget: ReplayBudget, limits: Limits, dropped: Callable[[int], object]) -> None:
         self.number = number
+        # Told its number when nothing of it is left to be resumed.
+        self._dropped = dropped
         # When the last message was sent; None while there may be more.
         self.ended_at: float | None = None
         self.kept_bytes = 0
@@ -142,10 +148,14 @@ class Stream:
 
     def end(self, now: float) -> None:
         """No more messages. Connections are closed; what was sent can be resumed for a while."""
+        if self.ended_at is not None:
+            return
         self.ended_at = now
         for outlet in self._outlets:
             outlet.finish()
         self._outlets.clear()
+        self.kept_bytes += STREAM_BYTES
+        self._budget.charge(self, STREAM_BYTES)
 
     def comment(self) -> None:
         """Let its connections be heard."""
@@ -157,6 +167,10 @@ class Stream:
         if self.kept_bytes > KEPT_BYTES:
             give_back_soon(asyncio.get_running_loop())
         self._forget_beyond(0, 0)
+        if self.ended_at is not None:
+            size, self.kept_bytes = self.kept_bytes, 0
+            self._budget.release(self, size)
+            self._dropped(self.number)
 
     def _attach(self, outlet: Outlet, after: int) -> None:
         for number, event in self._events:
