@@ -144,3 +144,9 @@ def test_no_object_raises_anything_but_a_bad_identifier(given_object: dict[str, 
     except BadIdentifier:
         return
     assert bytes(call.arguments).startswith(b"{")
+
+
+@pytest.mark.parametrize("arguments", [b"1e400", b"-1e999"])
+def test_a_number_beyond_all_measure_is_no_object(arguments: bytes) -> None:
+    with pytest.raises(BadIdentifier, match="`arguments` must be an object"):
+        read_use_tool(Raw(b'{"tool":"box/srv/run","arguments":%b}' % arguments))

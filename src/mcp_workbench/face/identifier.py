@@ -65,7 +65,7 @@ def read_use_tool(raw: Raw | None) -> UseTool:
     elif not (identifier.toolbox and identifier.server and identifier.tool):
         raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
     if memoryview(call.arguments)[0] != _OPENING_BRACE:
-        call.arguments = _read_arguments(decode(call.arguments))
+        call.arguments = _read_arguments(_decoded(call.arguments))
     if call.max_tokens < 0:
         raise BadIdentifier("`max_tokens` must be a number of tokens, 0 for no limit of its own")
     return call
@@ -106,6 +106,14 @@ def _path(identity: dict[str, object]) -> str | None:
 def _tokens(given: dict[str, object]) -> int:
     tokens = given.get("max_tokens")
     return tokens if isinstance(tokens, int) else 0
+
+
+def _decoded(arguments: Raw) -> object:
+    try:
+        return decode(arguments)
+    except (DecodeError, ValidationError, RecursionError):
+        # A number beyond all measure, for example.
+        raise BadIdentifier(f"`arguments` must be an object; expected {EXAMPLE}") from None
 
 
 def _read_arguments(value: object) -> Raw:
