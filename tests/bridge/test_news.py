@@ -134,6 +134,24 @@ async def test_a_changed_list_is_told_in_the_way_of_the_client(client_era: str, 
 
 @pytest.mark.bridge("resource-subscriptions")
 @pytest.mark.parametrize("client_era", ERAS)
+async def test_a_changed_resource_with_odd_meta_is_told_without_it(client_era: str) -> None:
+    async with staged("legacy") as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        if client_era == "legacy":
+            asked = client.send_request("resources/subscribe", {"uri": "test:///one"})
+            await until(lambda: asked.answer is not None)
+        else:
+            wanted = {"notifications": {"resourceSubscriptions": ["test:///one"]}}
+            client.send_request("subscriptions/listen", wanted)
+            await until(lambda: bool(client.told("notifications/subscriptions/acknowledged")))
+        server.tell("notifications/resources/updated", {"uri": "test:///one", "_meta": []})
+        (told,) = client.told("notifications/resources/updated")
+        assert told["uri"] == "test:///one" and told.get("_meta") != []
+
+
+@pytest.mark.bridge("resource-subscriptions")
+@pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_changed_resource_is_told_in_the_way_of_the_client(client_era: str, server_era: str) -> None:
     async with staged(server_era) as stage:

@@ -58,3 +58,14 @@ async def test_capabilities_beyond_all_measure_are_refused() -> None:
         assert b"zzz" not in client.session.capabilities
         stamped = stage.client("modern", capabilities=huge)
         assert stamped.send_request("tools/list", {}).error["message"] == TOO_CAPABLE
+
+
+@pytest.mark.parametrize("text", [rb"\ud800", rb"\udc00", rb"a\uD83Db"])
+async def test_half_of_a_surrogate_pair_is_called_what_it_is(text: bytes) -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        client.received.clear()
+        client.session.on_message(b'{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"%b"}}' % text)
+        (answer,) = client.received
+        message = "`params` cannot be used: not valid Unicode: half of a surrogate pair"
+        assert (answer["id"], answer["error"]) == (9, {"code": -32602, "message": message})

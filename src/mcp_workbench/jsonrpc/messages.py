@@ -122,6 +122,17 @@ def _is_utf8(line: bytes) -> bool:
 _SURROGATE: Final = re.compile(rb"((?<!\\)(?:\\\\)*)\\u(?=[dD][89abcdefABCDEF][0-9a-fA-F]{2})")
 
 
+# Half of a pair; msgspec says that the input is truncated, or wrong somewhere else.
+_LONE_SURROGATE: Final = (
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+
+
+def why_unreadable(data: bytes | Raw, error: Exception) -> str:
+    """What is wrong with JSON that cannot be decoded, for whoever sent it."""
+    return "not valid Unicode: half of a surrogate pair" if re.search(_LONE_SURROGATE, bytes(data)) else str(error)
+
+
 def _read_tolerantly(line: bytes) -> Envelope:
     """Second try for what is meant well: lone surrogates (`"\\ud800"`), which JavaScript writes.
 

@@ -128,7 +128,11 @@ def without_subscription(params: Raw) -> dict[str, Raw]:
     """The members of a notification, without the id of the subscription that it came on."""
     fields = decode_object(params)
     if "_meta" in fields:
-        meta = {key: value for key, value in decode_object(fields["_meta"]).items() if key != SUBSCRIPTION_ID}
+        try:
+            meta = {key: value for key, value in decode_object(fields["_meta"]).items() if key != SUBSCRIPTION_ID}
+        except (DecodeError, ValidationError):
+            # It is the server's, and must be an object; nobody can make anything else of it.
+            meta = {}
         if meta:
             fields["_meta"] = Raw(messages.encode(meta))
         else:

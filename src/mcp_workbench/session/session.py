@@ -197,7 +197,9 @@ class Session:
             params = {} if isinstance(raw_params, UnsetType) else decode_object(raw_params)
         except (DecodeError, ValidationError, RecursionError) as error:
             if self._is_acceptable(id):
-                self._refuse(id, INVALID_PARAMS, f"`params` cannot be used: {error}")
+                written = b"" if isinstance(raw_params, UnsetType) else bytes(raw_params)
+                reason = messages.why_unreadable(written, error)
+                self._refuse(id, INVALID_PARAMS, f"`params` cannot be used: {reason}")
             return
         self.on_request(id, method, params)
 
