@@ -8,16 +8,42 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from typing import Literal
+from typing import Final, Literal
 
 from mcp_workbench.config.redact import Redactor
 
 Format = Literal["text", "json"]
+MOST_TRACEBACKS: Final = 10
+_MINUTE: Final = 60.0
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
     def handleError(self, record: logging.LogRecord) -> None:
         """A log that cannot be written (closed stderr, full disk) is no reason to fail or to complain."""
+
+
+class _FewTracebacks(logging.Filter):
+    """Tracebacks, so many a minute. A defect that somebody can provoke at will must not fill a disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._since = 0.0
+        self._count = 0
+        self._dropped = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.exc_info:
+            return True
+        if not 0 <= record.created - self._since < _MINUTE:
+            self._since, self._count = record.created, 0
+        self._count += 1
+        if self._count > MOST_TRACEBACKS:
+            self._dropped += 1
+            return False
+        if self._dropped:
+            record.msg, record.args = f"{record.getMessage()} ({self._dropped} more like this were not logged)", ()
+            self._dropped = 0
+        return True
 
 
 class _TextFormatter(logging.Formatter):
@@ -57,6 +83,7 @@ def set_up(*, debug: bool, file: str | None, format: Format, redactor: Redactor)
     stream = sys.stderr if file is None else open(file, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
     handler = _Handler(stream)
     handler.setFormatter(_JsonFormatter(redactor) if format == "json" else _TextFormatter(redactor))
+    handler.addFilter(_FewTracebacks())
     logger = logging.getLogger("mcp_workbench")
     logger.handlers[:] = [handler]
     logger.propagate = False
