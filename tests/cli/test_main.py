@@ -174,6 +174,16 @@ def test_a_token_file_that_holds_no_token_is_refused(content: bytes | None, comp
     assert done.status == 2 and complaint in done.stderr
 
 
+@pytest.mark.parametrize("token", ["pad ", " pad", "two words", "gebühr", "tab\t", "line\nbreak"])
+def test_a_token_that_no_client_could_show_is_refused(token: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
+    file = tmp_path / "token"
+    file.write_text(token + "\n", encoding="utf-8")
+    for given in (("--token", token), ("--token-file", file)):
+        done = run("serve", config, "--http", "127.0.0.1:0", *given)
+        assert done.status == 2 and "characters that a header cannot carry" in done.stderr
+
+
 def test_a_token_comes_from_one_place() -> None:
     done = run("serve", "--http", "--token", "a", "--token-file", "b")
     assert done.status == 2 and "--token and --token-file were both given" in done.stderr

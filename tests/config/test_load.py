@@ -21,6 +21,14 @@ from tests.config.loading import FILE, outcome_of, parsed, problems_of, toolbox_
 GOOD = toolbox_with({"command": "npx"})
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    os.mkfifo(path)
+    with pytest.raises(ConfigProblems, match="is a pipe or a device, expected a file"):
+        load(str(path), {})
+
+
 def test_a_file_is_loaded_with_every_default_filled_in(tmp_path: Path) -> None:
     path = tmp_path / FILE
     path.write_text(json.dumps(GOOD))
@@ -87,7 +95,7 @@ def test_a_file_without_permission_is_told_as_such(tmp_path: Path, monkeypatch: 
     path.chmod(0)
     if os.access(path, os.R_OK):  # a superuser may read everything
 
-        def refuse(*_: object) -> None:
+        def refuse(*_: object, **how: object) -> None:
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr("builtins.open", refuse)

@@ -176,7 +176,8 @@ def _token(parsed: Parsed) -> str | None:
     if path is not None:
         try:
             with open(path, encoding="utf-8") as file:
-                token: str | None = file.read(_LONGEST_TOKEN).strip()
+                # Editors end a file with a line break.
+                token: str | None = file.read(_LONGEST_TOKEN).rstrip("\r\n")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
             raise UsageError(f"token file `{path}` cannot be read: {reason}") from None
@@ -185,6 +186,10 @@ def _token(parsed: Parsed) -> str | None:
     if token is not None and not token.strip():
         hint = "leave out --token, --token-file and WORKBENCH_TOKEN to serve without one, on loopback"
         raise UsageError("the token is empty", hint=hint)
+    if token is not None and not all("!" <= character <= "~" for character in token):
+        # What a header cannot carry would be refused for ever, and nobody would see why.
+        hint = "take letters, digits and signs of ASCII alone; `openssl rand -hex 32` makes such a one"
+        raise UsageError("the token has white space or other characters that a header cannot carry", hint=hint)
     return token
 
 

@@ -7,6 +7,7 @@ or something is wrong and its line must be found. Refuses to know what the keys 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -47,7 +48,10 @@ def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchCon
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
+        # Without waiting: a pipe that nobody writes to would hold us up for ever.
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _unreadable(path, "is a pipe or a device, expected a file")
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise _unreadable(path, "does not exist", hint="name another one with `--config`") from None
@@ -65,6 +69,10 @@ def _read(path: str) -> bytes:
     if not content.strip(b"\xef\xbb\xbf \t\r\n"):
         raise _unreadable(path, "is empty, expected an object with `toolboxes` or `mcpServers` in it")
     return content
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _unreadable(path: str, found: str, *, hint: str | None = None) -> ConfigProblems:
