@@ -22,7 +22,7 @@ from bench.flat import flat_call, flat_list
 from bench.footprint import memory, per_tool
 from bench.http_calls import http_in_flight, http_sequential
 from bench.http_sessions import http_idle, http_sessions
-from bench.machine import describe_machine
+from bench.machine import describe_machine, doubt
 from bench.report import json_report, markdown_report, text_report, write_section
 from bench.startup import start_up
 from bench.subjects import Subject, Workshop
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
         print(f"error: the yardstick needs {' and '.join(missing)}\n\nhint: install them beside us", file=sys.stderr)
         return 1
     # Before we load it ourselves.
-    machine = describe_machine()
+    machine, reason = describe_machine(), doubt()
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             findings = run(options, Path(folder))
@@ -103,6 +103,8 @@ def main(arguments: list[str]) -> int:
         return 1
     date = datetime.now(UTC).date().isoformat()
     print(text_report(findings, machine, date), end="")
+    if reason is not None:
+        print(f"warning: {reason}", file=sys.stderr)
     if options.json:
         options.json.write_text(json.dumps(json_report(findings, machine, date), indent=2, ensure_ascii=False) + "\n")
     if options.write:

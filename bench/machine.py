@@ -24,6 +24,12 @@ def describe_machine() -> dict[str, str]:
     }
 
 
+def doubt() -> str | None:
+    """Why numbers that are taken now should not be trusted; None when there is no reason."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    return f"the machine was busy (load {load:.1f} on {cores} cores): do not trust this" if load > cores else None
+
+
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -166,6 +166,9 @@ def test_a_terminal_sees_the_servers_start_and_then_the_table(tmp_path: Path) ->
     assert status == 1
     assert "waiting" in shown
     assert "\x1b[32mready\x1b[0m" in shown
+    # What was shown last stays, and is not said again.
+    assert "\x1b[?25h" in shown
+    assert "ready" not in shown.rpartition("\x1b[?25h")[2]
     assert "\x1b[1;31mfailed\x1b[0m" in shown
 
 
@@ -175,3 +178,16 @@ def test_interrupting_ends_with_130_and_leaves_no_server_behind(tmp_path: Path) 
     status, shown = on_terminal("check", "--connect", config, type_when=lambda shown: "starting" in shown)
     assert status == 130
     assert "Traceback" not in shown
+
+
+def test_what_is_known_when_it_is_interrupted_stays_on_the_screen(tmp_path: Path) -> None:
+    boxes = {"one": {"silent": {"command": "sleep", "args": ["600"]}, "bad": {"command": "no-such-program"}}}
+    config = write_config(tmp_path, boxes)
+
+    def is_known(shown: str) -> bool:
+        return "failed" in shown and "starting" in shown
+
+    status, shown = on_terminal("check", "--connect", config, type_when=is_known)
+    assert status == 130
+    last = shown.rpartition("\x1b[2K")[2]
+    assert "silent" in last or "bad" in last

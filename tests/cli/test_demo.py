@@ -19,7 +19,7 @@ A client, a workbench and five servers, for real, in a temporary folder.
    lab   notes, calculator, files  Calculations, files, and notes of its own
 
 2. A client connects and sees two tools
-   → initialize  ready T ms after the start; 0 of 5 servers running
+   → initialize  ready T ms after the start; 5 servers configured, none running
    → tools/list  open_toolbox, use_tool  T ms
 
 3. The agent opens a toolbox; its servers start side by side
@@ -52,7 +52,7 @@ A client, a workbench and five servers, for real, in a temporary folder.
      (started again for this call)
 
 7. The client goes, and everything goes with it
-   → close stdin  exit status 0, 0 of 4 servers left  T ms
+   → close stdin  exit status 0; 4 servers ran, none left  T ms
 """
 
 

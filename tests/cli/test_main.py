@@ -187,3 +187,16 @@ def test_a_token_that_no_client_could_show_is_refused(token: str, tmp_path: Path
 def test_a_token_comes_from_one_place() -> None:
     done = run("serve", "--http", "--token", "a", "--token-file", "b")
     assert done.status == 2 and "--token and --token-file were both given" in done.stderr
+
+
+def test_a_token_file_that_others_can_read_is_warned_about(tmp_path: Path) -> None:
+    config = tmp_path / "c.json"
+    config.write_text('{"mcpServers": {"a": {"command": "a"}}}')
+    file = tmp_path / "token"
+    # Empty, so that nothing is served: the warning comes first.
+    file.write_text("")
+    for mode, warned in ((0o600, False), (0o640, True), (0o604, True)):
+        file.chmod(mode)
+        done = run("serve", config, "--http", "127.0.0.1:0", "--token-file", file)
+        assert "the token is empty" in done.stderr
+        assert (f"warning: token file `{file}` can be read by others; chmod 600" in done.stderr) is warned

@@ -33,6 +33,8 @@ HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
 # Times are aligned to the right.
 RIGHT: Final = (len(HEADER) - 1,)
 REFRESH_PER_SECOND: Final = 8
+# What is worth seeing first where there are more servers than lines.
+_NEWS: Final = ("failed", "starting", "waiting", "ready")
 
 CONNECT = Flag("connect", None, "start every server of every toolbox and ask what it offers")
 
@@ -196,23 +198,27 @@ async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
         return
     from rich.live import Live
 
-    def table() -> Any:
-        return rich_table(HEADER, [finding.cells() for finding in findings], RIGHT)
+    is_over = False
 
-    # Gone when it is done: the result is printed to stdout, where it belongs.
-    display = Live(
-        table(),
-        get_renderable=table,
-        console=screen.console,
-        refresh_per_second=REFRESH_PER_SECOND,
-        transient=True,
-    )
-    with display:
-        await work()
+    def table() -> Any:
+        shown = findings
+        if not is_over and len(findings) >= screen.console.height:
+            # What does not fit is cut off at the bottom until it is over.
+            shown = sorted(findings, key=lambda finding: _NEWS.index(finding.state))
+        return rich_table(HEADER, [finding.cells() for finding in shown], RIGHT)
+
+    # It stays, also when it is interrupted: what is known by then is not lost.
+    with Live(table(), get_renderable=table, console=screen.console, refresh_per_second=REFRESH_PER_SECOND):
+        try:
+            await work()
+        finally:
+            is_over = True
 
 
 def _show(screen: Screen, findings: list[Finding]) -> None:
-    screen.table(HEADER, [finding.cells() for finding in findings], right=RIGHT)
+    if not (screen.is_terminal and stderr().is_terminal):
+        # Where both are a terminal, it stands there already.
+        screen.table(HEADER, [finding.cells() for finding in findings], right=RIGHT)
     for finding in findings:
         for noticed in finding.remarks:
             screen.blank()

@@ -131,7 +131,7 @@ class Story:
         self._heading("A client connects and sees two tools")
         welcome = client.initialize()
         running = demo_servers_below(client.pid)
-        started = "" if running is None else f"; {len(running)} of 5 servers running"
+        started = "" if running is None else f"; 5 servers configured, {_few(len(running))} running"
         self._request("initialize", f"ready {_ms(client.seconds)} after the start{started}", None)
         tools = client.request("tools/list")["tools"]
         self._request("tools/list", ", ".join(tool["name"] for tool in tools), client.seconds)
@@ -177,7 +177,7 @@ class Story:
         began = time.perf_counter()
         status = client.close()
         took = time.perf_counter() - began
-        left = "" if running is None else f", {still_running(running)} of {len(running)} servers left"
+        left = "" if running is None else f"; {len(running)} servers ran, {_few(still_running(running))} left"
         self._request("close stdin", f"exit status {status}{left}", took)
 
     def _timed(self, client: DemoClient) -> tuple[float, float]:
@@ -270,6 +270,10 @@ class Story:
         self._answer(text, bad=fails)
         if why:
             self._screen.line((f"({why})", "dim"), indent=5)
+
+
+def _few(count: int) -> str:
+    return str(count) if count else "none"
 
 
 def _size(value: object) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -176,6 +177,7 @@ def _token(parsed: Parsed) -> str | None:
     if path is not None:
         try:
             with open(path, encoding="utf-8") as file:
+                _warn_if_others_can_read(file.fileno(), path)
                 # Editors end a file with a line break.
                 token: str | None = file.read(_LONGEST_TOKEN).rstrip("\r\n")
         except (OSError, ValueError) as error:
@@ -191,6 +193,12 @@ def _token(parsed: Parsed) -> str | None:
         hint = "take letters, digits and signs of ASCII alone; `openssl rand -hex 32` makes such a one"
         raise UsageError("the token has white space or other characters that a header cannot carry", hint=hint)
     return token
+
+
+def _warn_if_others_can_read(descriptor: int, path: str) -> None:
+    about = os.fstat(descriptor)
+    if stat.S_ISREG(about.st_mode) and about.st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        remark("warning", f"token file `{path}` can be read by others; chmod 600 makes it yours alone")
 
 
 def face_named(value: str | None) -> FaceName | None:
