@@ -16,6 +16,7 @@ from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.config.load import has_changed
 from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection, ServerLink
@@ -72,6 +73,7 @@ class Gateway:
         store = ManifestStore(default_folder if options.use_cache else lambda: None)
         self.catalog = Catalog(config, store)
         self.face = make_face(self.catalog, store, options)
+        self.face.is_outdated = lambda: has_changed(config)
         self._options = options
         self._hub = Hub(self.face)
         self.parking = Parking()

@@ -26,7 +26,20 @@ def load(path: str, environ: Mapping[str, str]) -> WorkbenchConfig:
 
     Raises `ConfigProblems`, which tells everything that is wrong at once.
     """
-    return parse(_read(path), path, environ)
+    modified_at = _modified_at(path)
+    return replace(parse(_read(path), path, environ), modified_at=modified_at)
+
+
+def has_changed(config: WorkbenchConfig) -> bool:
+    """Whether the file has been written to since this was read from it."""
+    return config.modified_at != 0 and _modified_at(config.path) not in (0, config.modified_at)
+
+
+def _modified_at(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except (OSError, ValueError):
+        return 0
 
 
 def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchConfig:

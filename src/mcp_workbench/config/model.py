@@ -75,6 +75,8 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     # `toolbox/server/tool`
     pin: tuple[str, ...] = ()
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    # When the file was written that this was read from, in nanoseconds; 0 where it was no file.
+    modified_at: int = 0
     # What must never be printed: values of `env` and `headers`, and whatever `${VAR}` brought in.
     secrets: frozenset[str] = frozenset()
     # `toolbox/server` of those that the file switches off; they are in no toolbox.

@@ -27,6 +27,7 @@ from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, dec
 
 log = logging.getLogger(__name__)
 
+OUTDATED: Final = " (the configuration file has changed since it was read: restart the workbench to have it read again)"
 RESOURCE_NOT_FOUND_LEGACY: Final = -32002
 _decode_string: Final = Decoder(str).decode
 
@@ -46,6 +47,13 @@ class Face:
         self.catalog = catalog
         self._kept: dict[tuple[str, tuple[str, ...]], tuple[int, object]] = {}
         self._reported: set[str] = set()
+        # Whether the configuration has changed since it was read; a face does no I/O, so somebody else looks.
+        self.is_outdated: Callable[[], bool] = lambda: False
+
+    def no_such_toolbox(self, name: str) -> str:
+        """Says so, and why it may be: one that has just been written into the file is not known before a restart."""
+        text = no_such("toolbox", name, self.catalog.toolboxes)
+        return f"{text}{OUTDATED}" if self.is_outdated() else text
 
     # ── what a face decides by itself ──
 

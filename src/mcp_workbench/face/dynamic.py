@@ -100,7 +100,7 @@ class DynamicFace(Face):
         if name is None:
             return Answer(error_result('`toolbox_name` is missing; expected {"toolbox_name": "<name>"}'))
         if name not in self.catalog.toolboxes:
-            return Answer(error_result(no_such("toolbox", name, self.catalog.toolboxes)))
+            return Answer(error_result(self.no_such_toolbox(name)))
         return Open(tuple(self.catalog.toolboxes[name].values()), request)
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:

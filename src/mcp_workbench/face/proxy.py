@@ -124,7 +124,7 @@ class ProxyFace(Face):
             return Answer(error_result(str(error)))
         name = request.toolbox_name
         if name is not None and name not in self.catalog.toolboxes:
-            return Answer(error_result(no_such("toolbox", name, self.catalog.toolboxes)))
+            return Answer(error_result(self.no_such_toolbox(name)))
         if request.tools:
             from mcp_workbench.face.finding import named_entries
 
@@ -200,7 +200,7 @@ class ProxyFace(Face):
         """The server that was named. Raises `BadIdentifier`."""
         servers = self.catalog.toolboxes.get(wanted.toolbox)
         if servers is None:
-            raise BadIdentifier(no_such("toolbox", wanted.toolbox, self.catalog.toolboxes))
+            raise BadIdentifier(self.no_such_toolbox(wanted.toolbox))
         found = servers.get(wanted.server)
         if found is None:
             raise BadIdentifier(no_such("server", wanted.server, servers, f" in toolbox `{wanted.toolbox}`"))
