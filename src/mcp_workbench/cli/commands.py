@@ -18,7 +18,7 @@ from mcp_workbench.nearest import nearest
 SUMMARIES = {
     "serve": "be the MCP server, over stdin and stdout (the default)",
     "check": "check the configuration; with --connect also every server",
-    "list": "show toolboxes and servers",
+    "list": "show toolboxes and servers; with --face the names that clients see",
     "open": "show the tools of a toolbox, as an agent gets them",
     "call": "call a tool",
     "tokens": "show what tools cost an agent, as a flat list and here",
