@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from bench import machine
 from bench.__main__ import parse
 from bench.calls import in_rounds
 from bench.client import BenchError, StdioCaller
@@ -154,3 +156,14 @@ def test_processes_are_found_by_their_mark_and_weighed() -> None:
         assert memory_of(child.pid).rss > 0
         child.communicate(b"\n")
     assert marked_processes(MARK, "mine") == []
+
+
+@pytest.mark.parametrize(("load", "is_doubtful"), [(0.5, False), (4.0, False), (4.5, True)])
+def test_numbers_from_a_busy_machine_are_not_to_be_trusted(
+    load: float, is_doubtful: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    reason = machine.doubt()
+    assert (reason is not None) is is_doubtful
+    assert reason is None or reason == f"the machine was busy (load {load} on 4 cores): do not trust this"
