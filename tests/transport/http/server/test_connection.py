@@ -338,6 +338,26 @@ async def test_who_does_not_read_its_answers_is_not_read_from_and_goes_on_when_i
             assert (await connection.response()).status == 200
 
 
+async def test_requests_whose_heads_are_known_wait_for_who_does_not_read_too() -> None:
+    async with echoing(Limits(pause_bytes=100_000)) as house:
+        connection = await stalled(house)
+        request = written("POST", "/mcp", modern("later"), **modern_headers("later"))
+        asked = 0
+        while "stalled" not in repr(list(house.server._connections.open)):
+            asked += 1
+            await connection.send(request)
+            await house.under_way()
+            house.last.answer(b"1", {"text": "x" * 300_000})
+            await asyncio.sleep(0)
+        await connection.send(request)
+        assert (await house.client.request("GET", "/healthz")).status == 200, "time enough to have been read"
+        assert len(house.sessions) == asked
+        for _ in range(asked):
+            assert (await connection.response()).status == 200
+        await house.under_way()
+        assert len(house.sessions) == asked + 1
+
+
 async def test_a_connection_that_leaves_its_answers_unread_is_dropped_after_a_while() -> None:
     async with echoing(Limits(head_seconds=0.05, pause_bytes=100_000, unread_seconds=0.05)) as house:
         connection = await stalled(house)
