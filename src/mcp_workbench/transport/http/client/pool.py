@@ -43,6 +43,7 @@ class HttpClient:
         self._open: dict[Wire, Key] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._loop = asyncio.get_running_loop()
 
     async def request(
         self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None = None
@@ -134,7 +135,7 @@ class HttpClient:
             wire = idle.pop()
             if not wire.is_open or wire.transport.is_closing():
                 continue
-            if asyncio.get_running_loop().time() - wire.idle_since > LOOK_AFTER and wire.is_readable():
+            if self._loop.time() - wire.idle_since > LOOK_AFTER and wire.is_readable():
                 # The server closed it, and we have not come to hear of it: a request would be lost in it.
                 wire.close()
                 continue
@@ -150,16 +151,14 @@ class HttpClient:
             if key is not None and wire in self._idle.get(key, ()):
                 self._idle[key].remove(wire)
             return
-        loop = asyncio.get_running_loop()
-        wire.idle_since = loop.time()
+        wire.idle_since = self._loop.time()
         self._idle.setdefault(key, []).append(wire)
         if self._timer is None:
-            self._timer = loop.call_later(KEEP_ALIVE_SECONDS, self._close_idle)
+            self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS, self._close_idle)
 
     def _close_idle(self) -> None:
         self._timer = None
-        loop = asyncio.get_running_loop()
-        latest = loop.time() - KEEP_ALIVE_SECONDS
+        latest = self._loop.time() - KEEP_ALIVE_SECONDS
         for key, idle in list(self._idle.items()):
             self._idle[key] = [wire for wire in idle if wire.idle_since > latest]
             for wire in idle:
@@ -168,7 +167,7 @@ class HttpClient:
             if not self._idle[key]:
                 del self._idle[key]
         if self._idle:
-            self._timer = loop.call_later(KEEP_ALIVE_SECONDS / 4, self._close_idle)
+            self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS / 4, self._close_idle)
 
 
 class Target:
