@@ -252,7 +252,6 @@ def test_without_the_streams_that_the_protocol_needs_we_end_at_once(faults: Faul
 
 # The wall clock may be read for people, never to decide anything: it jumps.
 MAY_TELL_THE_TIME = {
-    "observe/log.py": "what a log line says",
     "catalog/manifests.py": "the age of files; what is dropped too early is learnt again",
     "transport/http/server/connections.py": "the `Date` of a response",
 }
