@@ -83,7 +83,7 @@ class Connection:
         self.traffic = Traffic(self.label, identity, self)
         # What was counted in the server's earlier lives.
         self._counted_before = (0, 0, 0, 0)
-        self.watch = Watch(start_task, entry.config.timeout)
+        self.watch = Watch(start_task, entry.config.timeout, self.on_list_changed)
         # Until when the server must not be stopped for being idle: it works on something that outlives a call.
         self.held_until = 0.0
         self._link: ServerLink | None = None

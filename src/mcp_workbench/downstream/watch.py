@@ -19,6 +19,7 @@ from msgspec.json import Decoder, decode
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import decode_object, encode
+from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.logging_levels import is_at_least
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 ACKNOWLEDGE_TIMEOUT: Final = 5.0
 # Before a listen request that the server has ended is sent again.
 LISTEN_AGAIN_AFTER: Final = 1.0
+# Twice as long each time, up to this, where a stream does not last.
+MOST_PAUSE: Final = 60.0
 MOST_RESOURCES: Final = 1000
 
 _decode_string: Final = Decoder(str).decode
@@ -42,9 +45,18 @@ class Subscriber(Protocol):
 class Watch:
     """Everything that is watched on one connection."""
 
-    def __init__(self, start_task: Callable[[Awaitable[None]], asyncio.Task[None]], timeout: float) -> None:
+    def __init__(
+        self,
+        start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
+        timeout: float,
+        relist: Callable[[], None],
+    ) -> None:
         self._start_task = start_task
         self._timeout = timeout
+        # Has the lists fetched again.
+        self._relist = relist
+        # Since the last acknowledgement a stream has ended.
+        self._has_missed = False
         self._subscribers: dict[str, list[Subscriber]] = {}
         self._traffic: Traffic | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -61,6 +73,7 @@ class Watch:
     async def begin(self, traffic: Traffic) -> None:
         """The server has been started: watch again what was watched before."""
         self._traffic = traffic
+        self._has_missed = False
         assert traffic.profile is not None
         if traffic.profile.era == "modern":
             if self._filter():
@@ -154,6 +167,10 @@ class Watch:
     def on_acknowledged(self) -> None:
         """The server has accepted the newest filter: acknowledgements of older ones came before it was sent."""
         self._acknowledged.set()
+        if self._has_missed:
+            # Nobody listened for a while: what it announced then was not heard.
+            self._has_missed = False
+            self._relist()
 
     def _filter(self) -> dict[str, object]:
         assert self._traffic is not None and self._traffic.profile is not None
@@ -178,18 +195,25 @@ class Watch:
             before.cancel()
 
     async def _listen(self) -> None:
-        while True:
-            traffic = self._traffic
-            if traffic is None:
-                return
+        """Until the server is gone, or says that it has no streams. Over HTTP one may break and the server live."""
+        pause = LISTEN_AGAIN_AFTER
+        while (traffic := self._traffic) is not None and traffic.ended is None:
+            began = traffic.loop.time()
             try:
                 await traffic.ask_as_era("subscriptions/listen", b'"notifications":' + encode(self._filter()))
-            except WorkbenchError as error:
-                # The server is gone, or does not listen: then its lists are what they were at its start.
+            except RemoteError as error:
+                # Then its lists are what they were at its start.
                 log.info("[%s] does not announce changes: %s", traffic.label, error.message)
                 self._acknowledged.set()
                 return
-            await asyncio.sleep(LISTEN_AGAIN_AFTER)
+            except WorkbenchError as error:
+                log.info("[%s] listening to it broke off: %s", traffic.label, error.message)
+                self._acknowledged.set()
+            self._has_missed = True
+            if traffic.loop.time() - began > MOST_PAUSE:
+                pause = LISTEN_AGAIN_AFTER
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, MOST_PAUSE)
 
 
 def _says_list_changed(capability: Raw) -> bool:
