@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from tests.faults.stage import BAD_SERVER
@@ -62,7 +63,7 @@ class Remotes:
     async def all_listen(self) -> None:
         """Whoever was killed is there again."""
         for name, port in self._ports.items():
-            await eventually(lambda port=port: _listens(port), START_SECONDS, f"{name} at its address")  # type: ignore[misc]
+            await eventually(partial(_listens, port), START_SECONDS, f"{name} at its address")
 
     async def stop(self) -> None:
         """Nobody is started again, and those who run end."""

@@ -65,7 +65,7 @@ class Finding(Struct):
 
     def cells(self) -> list[Part]:
         """Its row in the table."""
-        style: Style = {"ready": "good", "failed": "bad"}.get(self.state, "dim")  # type: ignore[assignment]
+        style: Style = "good" if self.state == "ready" else "bad" if self.state == "failed" else "dim"
         ready = self.state == "ready"
         return [
             (self.toolbox, "plain"),
