@@ -33,7 +33,7 @@ from mcp_workbench.session.parking import Parking
 from mcp_workbench.session.services import Services
 from mcp_workbench.session.session import Session
 from mcp_workbench.session.welcome import Welcome
-from mcp_workbench.transport.link import Link, Receiver
+from mcp_workbench.transport.link import AnswerReceiver, Link
 from mcp_workbench.transport.memory import give_back
 from mcp_workbench.transport.pipes import Batch
 from mcp_workbench.transport.processes import WITHIN, ProcessTable
@@ -41,7 +41,6 @@ from mcp_workbench.transport.processes import WITHIN, ProcessTable
 if TYPE_CHECKING:
     from mcp_workbench.observe.beacon import Beacon
     from mcp_workbench.transport.http.client.pool import HttpClient
-    from mcp_workbench.transport.http.mirrored import Mirrored
     from mcp_workbench.transport.http.parameters import HeaderParameters
 
 log = logging.getLogger(__name__)
@@ -89,7 +88,6 @@ class Gateway:
         self._beacon: Beacon | None = None
         # `stdio` or the address, told by whoever serves; None where nobody is served.
         self.serving: str | None = None
-        self._mirrored: Mirrored | None = None
         self._http: HttpClient | None = None
         self._started_at = 0.0
         self._tasks: asyncio.TaskGroup | None = None
@@ -152,7 +150,7 @@ class Gateway:
             task.add_done_callback(lambda _: work.close())
         return task
 
-    async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
+    async def _open_link(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
         config = connection.config
         connection.conceal = connection.traffic.conceal = self._redactor.text
         if self._beacon is None:
@@ -180,7 +178,7 @@ class Gateway:
         link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)
         return link
 
-    def _open_http(self, connection: Connection, receiver: Receiver) -> ServerLink:
+    def _open_http(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
         from mcp_workbench.transport.http.client.headers import FixedHeaders
         from mcp_workbench.transport.http.client.link import HttpLink
         from mcp_workbench.transport.http.client.pool import HttpClient
@@ -266,16 +264,15 @@ class Gateway:
             self._beacon = Beacon(self.status)
             await self._beacon.light()
 
-    def parameters_of(self, tool: str) -> HeaderParameters | None:
+    def mirrored_parameters(self) -> Callable[[str], HeaderParameters | None]:
         """Which parameters of a tool its clients mirror into HTTP headers; None for a tool that is not shown."""
-        if self._mirrored is None:
-            from mcp_workbench.transport.http.mirrored import Mirrored
+        from mcp_workbench.transport.http.mirrored import Mirrored
 
-            self._mirrored = Mirrored(self.face.definition_of, lambda: self.catalog.revision)
-        return self._mirrored(tool)
+        return Mirrored(self.face.definition_of, lambda: self.catalog.revision)
 
-    def make_session(self, link: Link, principal: str, closed: Callable[[str], None]) -> Session:
-        """A session for a client that has just connected."""
+    def make_session(self, link: Link, principal: str, closed: Callable[[str], None] | None = None) -> Session:
+        """A session for a client that has just connected. `closed` is told when it goes, where somebody has more to do
+        then than to let go of it."""
         return Session(self._services, link, principal, closed)
 
 

@@ -58,11 +58,14 @@ class RoutedCall(ForwardedExchange):
         "meta",
         "task",
         "traffic",
+        "version",
         "view",
     )
 
     view: View
     capabilities: bytes
+    # The revision that it is stamped with; None in the legacy era.
+    version: str | None
     from_modern: bool
     # Carries a `requestState` that is not ours: a modern server has given it out.
     is_retry: bool
@@ -136,10 +139,11 @@ class Router:
         """Do what was decided."""
         match decision:
             case Forward():
-                connection = self.connection(decision.entry, call)
+                connection = self._pool.connection(decision.entry, call.view.principal, call.capabilities)
                 if connection.state is State.READY:
                     self._send(call, decision, connection)
                 else:
+                    connection.traffic.audience = connection.traffic.audience or call.client
                     call.entry, call.decision = decision.entry, decision
                     call.task = self.start_for(call, self._forward_when_ready(call, decision, connection))
             case Answer():
@@ -206,7 +210,7 @@ class Router:
         if call.log_level is not None:
             connection.watch.want_log_level(call.log_level)
         timeout = connection.config.timeout
-        traffic.forward(call, decision.method, decision.item, decision.body, call.meta, call.from_modern, timeout)
+        traffic.forward(call, decision.method, decision.item, decision.body, call.meta, call.version, timeout)
 
     def send_again(self, call: RoutedCall, body: bytes) -> None:
         """The same request with more in it, as the server asked for."""

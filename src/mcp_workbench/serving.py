@@ -11,16 +11,13 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway
-from mcp_workbench.session.session import Session
 
 if TYPE_CHECKING:
     from mcp_workbench.transport.http.server.serving import HttpOptions
-    from mcp_workbench.transport.link import Link
 
 log = logging.getLogger(__name__)
 
@@ -62,19 +59,9 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
     from mcp_workbench.transport.http.server.serving import serve_http as start
 
     async with _until_the_end(gateway) as ending:
-        sessions: dict[Link, Session] = {}
-
-        def gone(link: Link, reason: str) -> None:
-            session = sessions.pop(link, None)
-            if session is not None:
-                session.leave()
-
-        def make_session(link: Link, principal: str, closed: Callable[[str], None]) -> Session:
-            # Knows its link and not itself: a session for each modern request must not need the collector of cycles.
-            session = sessions[link] = gateway.make_session(link, principal, partial(gone, link))
-            return session
-
-        server = await start(options, make_session, readiness=gateway.readiness, parameters_of=gateway.parameters_of)
+        server = await start(
+            options, gateway.make_session, readiness=gateway.readiness, parameters_of=gateway.mirrored_parameters()
+        )
         try:
             gateway.serving = server.url
             await gateway.light_beacon()
@@ -82,11 +69,8 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
             server.drain()
-            for session in sessions.values():
-                session.is_draining = True
             await _wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS)
-            for session in list(sessions.values()):
-                session.end(DownstreamError(UNFINISHED))
+            server.give_up(DownstreamError(UNFINISHED))
         finally:
             await server.stop()
 

@@ -244,7 +244,7 @@ class Play:
             await settled()
         for server in self._servers():
             advance(server, MUCH_LATER)
-        await until(lambda: not any(server.traffic.asking._held for server in self._servers()))
+        await until(lambda: not any(server.traffic.asking.held for server in self._servers()))
         await settled()
 
     def judge(self) -> None:

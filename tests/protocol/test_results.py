@@ -17,7 +17,7 @@ objects = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=
 
 def for_modern_client(result: Raw | bytes) -> bytes:
     """What a modern client gets."""
-    return b"".join(modern_parts(result, "tools/call", None))
+    return b"".join(modern_parts(result, result_type(result), "tools/call", None))
 
 
 @given(objects, st.sampled_from([None, 1, 2]))

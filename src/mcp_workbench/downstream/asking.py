@@ -60,10 +60,11 @@ class Asking:
         self.held_seconds = HELD_SECONDS
         self._traffic = traffic
         self._open: dict[bytes, _Question] = {}
-        self._held: dict[bytes, _Held] = {}
+        # Those that nobody can be asked yet.
+        self.held: dict[bytes, _Held] = {}
 
     def __len__(self) -> int:
-        return len(self._open) + len(self._held)
+        return len(self._open) + len(self.held)
 
     def on_request(self, id: bytes, method: str, params: Raw | None) -> None:
         """The server asks something."""
@@ -73,15 +74,15 @@ class Asking:
             return
         elif self._may_be_asked_later(method):
             timer = self._traffic.loop.call_later(self.held_seconds, self._refuse_held, id)
-            self._held[id] = _Held(method, None if params is None else Raw(bytes(params)), timer)
+            self.held[id] = _Held(method, None if params is None else Raw(bytes(params)), timer)
         else:
             self._traffic.send(_refusal(id, method))
 
     def on_call(self, exchange: ForwardedExchange) -> None:
         """A call has been sent: what could not be asked without one may belong to it."""
-        for id, held in list(self._held.items()):
+        for id, held in list(self.held.items()):
             if exchange.can_be_asked(held.method):
-                self._held.pop(id).timer.cancel()
+                self.held.pop(id).timer.cancel()
                 if not self._ask(id, held.method, held.params):
                     self._traffic.send(_refusal(id, held.method))
 
@@ -94,7 +95,7 @@ class Asking:
 
     def on_cancelled(self, id: bytes, params: Raw) -> None:
         """The server gave a question up."""
-        held = self._held.pop(id, None)
+        held = self.held.pop(id, None)
         if held is not None:
             held.timer.cancel()
         question = self._open.get(id)
@@ -107,9 +108,9 @@ class Asking:
 
     def end(self) -> None:
         """The server is gone: nobody waits for answers any more."""
-        for held in self._held.values():
+        for held in self.held.values():
             held.timer.cancel()
-        self._held.clear()
+        self.held.clear()
         questions, self._open = self._open, {}
         for id, question in questions.items():
             question.correspondent.relay_cancel(self._traffic, id, SERVER_GONE)
@@ -149,7 +150,7 @@ class Asking:
         return method.partition("/")[0] in decode_object(self._traffic.identity.capabilities)
 
     def _refuse_held(self, id: bytes) -> None:
-        held = self._held.pop(id)
+        held = self.held.pop(id)
         self._traffic.send(_refusal(id, held.method))
 
     def _restart_clocks(self, question: _Question) -> None:

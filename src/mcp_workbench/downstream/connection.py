@@ -22,7 +22,7 @@ from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError
 from mcp_workbench.protocol.handshake import meet
 from mcp_workbench.protocol.meta import ClientIdentity
 from mcp_workbench.protocol.versions import Era
-from mcp_workbench.transport.link import SESSION_FORGOTTEN, Link, Receiver
+from mcp_workbench.transport.link import SESSION_FORGOTTEN, AnswerReceiver, Link
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class ServerLink(Link, Protocol):
 class LinkOpener(Protocol):
     """How a connection reaches its server: starts a process, or opens an address."""
 
-    async def __call__(self, connection: Connection, receiver: Receiver) -> ServerLink:
+    async def __call__(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
         """Raises `DownstreamError`."""
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from mcp_workbench.downstream.asking import Asking
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
@@ -25,8 +25,8 @@ from mcp_workbench.protocol.meta import (
     ClientIdentity,
     meta_for_server,
     modern_stamp,
-    stamped_version,
 )
+from mcp_workbench.protocol.versions import LATEST_MODERN
 from mcp_workbench.transport.link import CallLink, Link
 
 log = logging.getLogger(__name__)
@@ -173,44 +173,48 @@ class Traffic:
         item: str,
         body: bytes,
         meta: Raw | None,
-        from_modern: bool,
+        version: str | None,
         timeout: float,
     ) -> None:
         """Send a client's request on.
 
         `method` is written as JSON; `body` is the params object without its closing brace and without `_meta`; `item`
-        is the tool where it is a call.
+        is the tool where it is a call. `version` is what the client stamped it with; None in the legacy era.
         """
         link = self._link
         if link is None:
             exchange.on_failure(DownstreamError("the server stopped before the request could be sent"))
             return
         assert self.profile is not None
+        era = self.profile.era
         self.last_used = now = self.loop.time()
         self.audience = exchange.client
         id = self.pending.add(exchange, now, timeout, timeout * PROGRESS_STRETCH)
-        if meta is not None or self.profile.era == "modern":
+        if meta is not None or era == "modern":
             sent_meta = meta_for_server(
                 meta,
-                era=self.profile.era,
+                era=era,
                 identity=self.identity,
                 progress_token=id if exchange.wants_progress else None,
                 log_level=exchange.log_level,
-                from_modern=from_modern,
+                from_modern=version is not None,
             )
-            if sent_meta is not None:
-                body = b"".join((body, b'"_meta":' if body.endswith(b"{") else b',"_meta":', sent_meta))
-        message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body)
+        else:
+            sent_meta = None
+        if sent_meta is None:
+            message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body)
+        else:
+            key = b'"_meta":' if body.endswith(b"{") else b',"_meta":'
+            # In one go: the body may be large, and each step would copy it.
+            message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b%b%b}}' % (id, method, body, key, sent_meta)
         self.bytes_sent += len(message)
         if self._call_link is None or method != CALL:
             link.send(message)
-        elif self.profile.era == "legacy":
-            self._call_link.send_call(message, id, item, None)
         else:
-            self._call_link.send_call(message, id, item, stamped_version(meta if from_modern else None))
+            self._call_link.send_call(message, id, item, None if era == "legacy" else version or LATEST_MODERN)
         if not self._sweeping:
             self._sweep_soon()
-        if self.asking:
+        if self.asking.held:
             self.asking.on_call(exchange)
 
     async def ask(self, method: str, params: bytes) -> Raw:
@@ -290,19 +294,22 @@ class Traffic:
 
     def on_message(self, line: bytes) -> None:
         """One line from the server."""
-        self.bytes_received += len(line)
         try:
             message = messages.read(line)
         except Malformed as error:
+            self.bytes_received += len(line)
             self._on_malformed(line, error)
             return
         method, id = message.method, message.id
-        if isinstance(method, UnsetType):
-            self._on_answer(line, message)
-        elif isinstance(id, UnsetType):
-            self._on_notification(method, None if isinstance(message.params, UnsetType) else message.params)
+        if method is UNSET:
+            self.on_answer(line, message)
+            return
+        self.bytes_received += len(line)
+        params = None if message.params is UNSET else message.params
+        if id is UNSET:
+            self._on_notification(method, params)
         else:
-            self._on_request(bytes(id), method, None if isinstance(message.params, UnsetType) else message.params)
+            self._on_request(bytes(id), method, params)
 
     def on_oversized(self, remains: Oversized) -> None:
         """A line was longer than the limit."""
@@ -330,22 +337,25 @@ class Traffic:
         """The link is gone."""
         self._owner.on_link_closed(self, reason)
 
-    def _on_answer(self, line: bytes, message: Envelope) -> None:
-        if isinstance(message.id, UnsetType) or (message.result is UNSET and message.error is UNSET):
+    def on_answer(self, line: bytes, message: Envelope) -> None:
+        """An answer from the server, which has been read."""
+        self.bytes_received += len(line)
+        result, error = message.result, message.error
+        if message.id is UNSET or (result is UNSET and error is UNSET):
             self._on_malformed(line, Malformed("not a JSON-RPC message"))
             return
         exchange = self.pending.take(message.id)
         if exchange is None:
             return
         try:
-            if not isinstance(message.error, UnsetType):
-                exchange.on_error(message.error)
-            elif not isinstance(message.result, UnsetType):
-                exchange.on_result(message.result)
-        except Exception as error:
+            if error is not UNSET:
+                exchange.on_error(error)
+            elif result is not UNSET:
+                exchange.on_result(result)
+        except Exception as defect:
             # A defect of ours. The request must end all the same.
             log.exception("[%s] an answer could not be passed on; please report this", self.label)
-            exchange.on_failure(DownstreamError(f"the answer could not be passed on: {error}"))
+            exchange.on_failure(DownstreamError(f"the answer could not be passed on: {defect}"))
 
     def _on_malformed(self, line: bytes, error: Malformed) -> None:
         exchange = None

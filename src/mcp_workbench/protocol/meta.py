@@ -36,13 +36,8 @@ class RequestMeta(Struct, gc=False):
     progress_token: Raw | UnsetType = field(name=PROGRESS_TOKEN, default=UNSET)
 
 
-_decode_meta: Final = Decoder(RequestMeta).decode
-
-
-@remembered_if_short
-def read_request_meta(meta: bytes) -> RequestMeta:
-    """What a request's `_meta` says. Raises msgspec's errors. The answer is shared: not to be changed."""
-    return _decode_meta(meta)
+# Raises msgspec's errors.
+read_request_meta: Final = Decoder(RequestMeta).decode
 
 
 class ClientIdentity(Struct, frozen=True):
@@ -50,12 +45,6 @@ class ClientIdentity(Struct, frozen=True):
 
     info: bytes = b'{"name":"mcp-workbench","version":"0"}'
     capabilities: bytes = b"{}"
-
-
-def stamped_version(meta: Raw | None) -> str:
-    """The revision that a request to a modern server is stamped with: the client's own stamp, or ours."""
-    version = UNSET if meta is None else read_request_meta(meta).version
-    return LATEST_MODERN if isinstance(version, UnsetType) else version
 
 
 def meta_for_server(

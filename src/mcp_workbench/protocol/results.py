@@ -50,13 +50,15 @@ def result_type(result: Raw | bytes) -> str | None:
     return None if isinstance(found, UnsetType) else found
 
 
-def modern_parts(result: Raw | bytes, method: str, server_info: Raw | bytes | None) -> tuple[Part, ...]:
+def modern_parts(
+    result: Raw | bytes, kind: str | None, method: str, server_info: Raw | bytes | None
+) -> tuple[Part, ...]:
     """The same result with what modern clients expect and legacy servers do not write.
 
-    In parts, so that a large result is not copied for a few members more.
-    `server_info` is who made the result, as said in the handshake.
+    In parts, so that a large result is not copied for a few members more. `kind` is its `resultType`; `server_info` is
+    who made the result, as said in the handshake.
     """
-    if result_type(result) is not None or bytes(memoryview(result)[:1]) != b"{":
+    if kind is not None or bytes(memoryview(result)[:1]) != b"{":
         return (result,)
     has_meta = server_info is not None and _has_member(result, "_meta")
     if has_meta and server_info is not None:

@@ -81,7 +81,7 @@ class ClientCall(RoutedCall):
         "was_resent",
     )
 
-    def __init__(self, session: Session, id: bytes, method: str, capabilities: bytes, from_modern: bool) -> None:
+    def __init__(self, session: Session, id: bytes, method: str, capabilities: bytes, version: str | None) -> None:
         self.wire_id = 0
         self.session = session
         # As the client sent them, `_meta` aside: what a retry must repeat.
@@ -97,7 +97,8 @@ class ClientCall(RoutedCall):
         self.method = method
         self.view = session.view
         self.capabilities = capabilities
-        self.from_modern = from_modern
+        self.version = version
+        self.from_modern = version is not None
         self.meta = None
         self.wants_progress = False
         self.progress_token: Raw | None = None
@@ -227,11 +228,12 @@ class ClientCall(RoutedCall):
     def finish_result(self, result: bytes | Raw, server_info: bytes | Raw | None = None) -> None:
         """Answer with a result. `server_info` is who made it, ourselves unless somebody else is named."""
         if self.from_modern:
-            if self.traffic is not None and result_type(result) == "task":
+            kind = result_type(result)
+            if kind == "task" and self.traffic is not None:
                 result = self.session.remember_task(self, bytes(result))
             elif self.method in TASK_METHODS and self.entry is not None:
                 result = self.session.router.tasks.shown(self.view, self.entry, bytes(result))
-            self.emit(b"result", *modern_parts(result, self.method, server_info or self.session.welcome.info))
+            self.emit(b"result", *modern_parts(result, kind, self.method, server_info or self.session.welcome.info))
         else:
             self.emit(b"result", result)
 

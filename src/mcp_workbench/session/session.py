@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
-from msgspec.json import Decoder, Encoder, decode
+from msgspec.json import Decoder, decode
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.traffic import Traffic
@@ -26,18 +26,16 @@ from mcp_workbench.jsonrpc.messages import (
     Envelope,
     Malformed,
     decode_object,
-    remembered_if_short,
 )
-from mcp_workbench.protocol.logging_levels import LEVELS
-from mcp_workbench.protocol.meta import RequestMeta, read_request_meta
 from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.sealing import BadState
-from mcp_workbench.protocol.versions import MODERN_VERSIONS, negotiate_legacy
+from mcp_workbench.protocol.versions import negotiate_legacy
 from mcp_workbench.session import methods
 from mcp_workbench.session.call import ClientCall, is_severe
 from mcp_workbench.session.news import ListenStream, News, without_subscription
 from mcp_workbench.session.questions import Question, Questions, may_be_asked
 from mcp_workbench.session.services import Services
+from mcp_workbench.session.stamps import NO_CAPABILITIES, TOO_CAPABLE, BadStamp, Stamp, canonical, read_stamp
 from mcp_workbench.transport.link import Link
 
 log = logging.getLogger(__name__)
@@ -46,12 +44,7 @@ log = logging.getLogger(__name__)
 MOST_CALLS: Final = 10_000
 # Unsent bytes beyond which a client is not told anything that it did not ask for.
 MOST_UNSENT_FOR_NEWS: Final = 4 * 1024 * 1024
-# They are kept for as long as a legacy client is there, and with every connection that is made for them. Those of real
-# clients are some hundred bytes.
-MOST_CAPABILITIES: Final = 64 * 1024
-TOO_CAPABLE: Final = f"the client's capabilities are larger than {MOST_CAPABILITIES} bytes"
-UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
-NO_CAPABILITIES: Final = b"{}"
+UNDER_WAY: Final = "a request with this id is still under way"
 UNSTAMPED: Final = (
     "`_meta` lacks `io.modelcontextprotocol/protocolVersion`; stamp each request (MCP 2026-07-28), or send "
     "`initialize` first (up to 2025-11-25)"
@@ -64,7 +57,7 @@ class _Initialize(Struct):
 
 
 _decode_initialize: Final = Decoder(_Initialize).decode
-encode_sorted: Final = Encoder(order="deterministic").encode
+NO_STAMP: Final = Stamp()
 
 
 class Session:
@@ -73,6 +66,7 @@ class Session:
     __slots__ = (
         "_closed",
         "_hub",
+        "_is_told",
         "_link",
         "_news",
         "_questions",
@@ -91,7 +85,9 @@ class Session:
         "welcome",
     )
 
-    def __init__(self, services: Services, link: Link, principal: str, closed: Callable[[str], None]) -> None:
+    def __init__(
+        self, services: Services, link: Link, principal: str, closed: Callable[[str], None] | None = None
+    ) -> None:
         self.router = services.router
         self.welcome = services.welcome
         self.parking = services.parking
@@ -111,6 +107,7 @@ class Session:
         self._questions: Questions | None = None
         self._news: News | None = None
         self._hub = services.hub
+        self._is_told = False
         self._link = link
         self._closed = closed
 
@@ -164,15 +161,20 @@ class Session:
 
     def on_closed(self, reason: str) -> None:
         """The client is gone."""
-        self._closed(reason)
+        if self._closed is None:
+            self.leave()
+        else:
+            self._closed(reason)
 
     def wants_news(self) -> None:
         """From now on this client is told of changes."""
+        self._is_told = True
         self._hub.add(self)
 
     def leave(self) -> None:
         """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
-        self._hub.discard(self)
+        if self._is_told:
+            self._hub.discard(self)
         if self._news is not None:
             self._news.close()
         if self.calls:
@@ -201,11 +203,13 @@ class Session:
                 reason = messages.why_unreadable(written, error)
                 self._refuse(id, INVALID_PARAMS, f"`params` cannot be used: {reason}")
             return
-        self.on_request(id, method, params)
+        if self._is_acceptable(id):
+            self.on_request(id, method, params)
 
     def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
-        """One request from the client. The params are ours from now on."""
-        if not self._is_acceptable(id):
+        """One request from the client, with an id that may be one. The params are ours from now on."""
+        if id in self.calls or id in self.streams:
+            self._refuse(id, INVALID_REQUEST, UNDER_WAY)
             return
         try:
             self._take_in(id, method, params)
@@ -220,7 +224,7 @@ class Session:
         if not messages.is_valid_id(id):
             self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
         elif id in self.calls or id in self.streams:
-            self._refuse(id, INVALID_REQUEST, "a request with this id is still under way")
+            self._refuse(id, INVALID_REQUEST, UNDER_WAY)
         else:
             return True
         return False
@@ -244,7 +248,11 @@ class Session:
             # Answers alone are no retry of anything that we asked: we always hand out a state. They may be meant for a
             # server that keeps none.
             call.is_retry = "requestState" in params
-        self.dispatch(call, params)
+        if method == "tools/call":
+            # Nearly all of them: without the way through the table.
+            self.router.call_tool(call, params)
+        else:
+            self.dispatch(call, params)
 
     def dispatch(self, call: ClientCall, params: dict[str, Raw]) -> None:
         """Do what a request asks for."""
@@ -273,51 +281,24 @@ class Session:
         if len(self.calls) >= MOST_CALLS:
             self._refuse(id, INTERNAL_ERROR, f"more than {MOST_CALLS} requests under way")
             return None
-        if meta is None:
-            call = self._admit_unstamped(id, method)
-        else:
-            try:
-                read = read_request_meta(meta)
-            except (DecodeError, ValidationError) as error:
-                self._refuse(id, INVALID_PARAMS, f"`_meta` cannot be used: {error}")
-                return None
-            call = self._admit_stamped(id, method, read)
-            if call is not None:
-                call.meta = meta
-                if not isinstance(read.progress_token, UnsetType):
-                    call.wants_progress = True
-                    call.progress_token = read.progress_token
-        if call is not None:
-            self.calls[id] = call
-        return call
-
-    def _admit_unstamped(self, id: bytes, method: str) -> ClientCall | None:
-        if self.version is None and method != "ping":
+        stamp = NO_STAMP if meta is None else read_stamp(meta)
+        if isinstance(stamp, BadStamp):
+            self._refuse(id, stamp.code, stamp.message, stamp.data)
+            return None
+        if stamp.version is not None:
+            call = ClientCall(self, id, method, stamp.capabilities, stamp.version)
+            call.log_level = stamp.log_level
+        elif self.version is None and method != "ping":
             self._refuse(id, INVALID_PARAMS, UNSTAMPED)
             return None
-        call = ClientCall(self, id, method, self.capabilities, False)
-        call.log_level = self.log_level
-        return call
-
-    def _admit_stamped(self, id: bytes, method: str, meta: RequestMeta) -> ClientCall | None:
-        if isinstance(meta.version, UnsetType):
-            return self._admit_unstamped(id, method)
-        if meta.version not in MODERN_VERSIONS:
-            data = {"supported": list(MODERN_VERSIONS), "requested": meta.version}
-            self._refuse(id, UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
-            return None
-        if isinstance(meta.capabilities, UnsetType):
-            self._refuse(id, INVALID_PARAMS, "`_meta` lacks `io.modelcontextprotocol/clientCapabilities`")
-            return None
-        if not isinstance(meta.log_level, UnsetType) and meta.log_level not in LEVELS:
-            self._refuse(id, INVALID_PARAMS, f"`io.modelcontextprotocol/logLevel` must be one of {', '.join(LEVELS)}")
-            return None
-        capabilities = _canonical(meta.capabilities)
-        if capabilities is None:
-            self._refuse(id, INVALID_PARAMS, TOO_CAPABLE)
-            return None
-        call = ClientCall(self, id, method, capabilities, True)
-        call.log_level = None if isinstance(meta.log_level, UnsetType) else meta.log_level
+        else:
+            call = ClientCall(self, id, method, self.capabilities, None)
+            call.log_level = self.log_level
+        call.meta = meta
+        if stamp.progress_token is not None:
+            call.wants_progress = True
+            call.progress_token = stamp.progress_token
+        self.calls[id] = call
         return call
 
     def _initialize(self, id: bytes, members: dict[str, Raw]) -> None:
@@ -326,7 +307,7 @@ class Session:
         except (DecodeError, ValidationError) as error:
             self._refuse(id, INVALID_PARAMS, f"`initialize` cannot be used: {error}")
             return
-        capabilities = _canonical(params.capabilities)
+        capabilities = canonical(params.capabilities)
         if capabilities is None:
             self._refuse(id, INVALID_PARAMS, TOO_CAPABLE)
             return
@@ -465,15 +446,3 @@ class Session:
         if self.version is None or (is_log and self.log_level is not None and not is_severe(params, self.log_level)):
             return
         self.notify(method, params)
-
-
-@remembered_if_short
-def _canonical(capabilities: bytes) -> bytes | None:
-    """Capabilities in one spelling: they are part of what decides who shares a connection. None: too large to keep."""
-    if len(capabilities) > MOST_CAPABILITIES:
-        return None
-    try:
-        declared = decode(capabilities)
-    except (DecodeError, RecursionError):
-        return NO_CAPABILITIES
-    return encode_sorted(declared) if isinstance(declared, dict) else NO_CAPABILITIES

@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import Oversized
+from mcp_workbench.jsonrpc.messages import Envelope
 
 # With this reason a link ends whose server does not know our session any more. Nobody crashed; and every request that
 # has not been answered or failed by then was certainly not accepted, so it may be sent again in a new session.
@@ -28,6 +29,13 @@ class Receiver(Protocol):
 
     def on_closed(self, reason: str) -> None:
         """The link is gone; nothing more will arrive. Called once."""
+
+
+class AnswerReceiver(Receiver, Protocol):
+    """A receiver that takes answers which the link has read already: none is read twice."""
+
+    def on_answer(self, line: bytes, message: Envelope) -> None:
+        """An answer arrived; `line` is how it was written."""
 
 
 class Link(Protocol):

@@ -38,33 +38,25 @@ _decode_list: Final = Decoder(list[Raw]).decode
 class Carried:
     """One message, looked at from outside."""
 
-    __slots__ = ("_params", "_version", "id", "kind", "method", "raw_params")
+    __slots__ = ("id", "kind", "method", "params", "raw_params", "version")
 
     def __init__(self, kind: Kind, id: bytes | None, method: str, raw_params: Raw | None) -> None:
         self.kind = kind
         self.id = id
         self.method = method
         self.raw_params = raw_params
-        self._params: dict[str, Raw] | UnsetType | None = UNSET
-        self._version: str | UnsetType | None = UNSET
-
-    @property
-    def params(self) -> dict[str, Raw] | None:
-        """The members of its params; None where these are something else than members."""
-        if self._params is UNSET:
+        # The members of its params; None where these are something else than members.
+        self.params: dict[str, Raw] | None = {}
+        # The revision that a modern request is stamped with; empty where the stamp is not a string.
+        self.version: str | None = None
+        if raw_params is not None:
             try:
-                self._params = {} if self.raw_params is None else messages.decode_object(self.raw_params)
+                self.params = members = messages.decode_object(raw_params)
             except _UNREADABLE:
-                self._params = None
-        return self._params
-
-    @property
-    def version(self) -> str | None:
-        """The revision that a modern request is stamped with; empty where the stamp is not a string."""
-        if self._version is UNSET:
-            meta = None if self.params is None else self.params.get("_meta")
-            self._version = None if meta is None else _version_of(meta)
-        return self._version
+                self.params = None
+            else:
+                stamp = members.get("_meta")
+                self.version = None if stamp is None else _version_of(stamp)
 
     @property
     def name(self) -> str | None:
@@ -102,13 +94,13 @@ def _version_of(stamp: bytes) -> str | None:
 def look_at(message: bytes) -> Carried:
     """Look at a message. Raises `Malformed` for anything that is not a message."""
     found = messages.read(message)
-    id = None if isinstance(found.id, UnsetType) else bytes(found.id)
-    if isinstance(found.method, UnsetType):
+    id = None if found.id is UNSET else bytes(found.id)
+    if found.method is UNSET:
         if found.result is UNSET and found.error is UNSET:
             known = id if id is not None and messages.is_valid_id(id) else None
             raise messages.Malformed(messages.NOT_A_MESSAGE, known, code=messages.INVALID_REQUEST)
-        return Carried("result" if isinstance(found.error, UnsetType) else "error", id, "", None)
-    params = None if isinstance(found.params, UnsetType) else found.params
+        return Carried("result" if found.error is UNSET else "error", id, "", None)
+    params = None if found.params is UNSET else found.params
     return Carried("notification" if id is None else "request", id, found.method, params)
 
 

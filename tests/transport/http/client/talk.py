@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
+from mcp_workbench.jsonrpc.messages import Envelope
 from mcp_workbench.transport.http.client.headers import FixedHeaders, HeaderSource
 from mcp_workbench.transport.http.client.link import HttpLink, HttpTransport, ParametersOf
 from mcp_workbench.transport.http.client.pool import HttpClient
@@ -49,6 +51,10 @@ class Talk:
             if result is not None:
                 self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
         self._changed.set()
+
+    def on_answer(self, line: bytes, message: Envelope) -> None:
+        assert messages.read(line) == message, "handed on as it was read"
+        self.on_message(line)
 
     def on_oversized(self, remains: Oversized) -> None:
         raise AssertionError("HTTP knows which request it was")

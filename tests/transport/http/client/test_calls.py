@@ -12,6 +12,8 @@ import pytest
 from mcp_workbench.transport.http.client.headers import FixedHeaders
 from mcp_workbench.transport.http.client.link import HttpLink
 from mcp_workbench.transport.http.client.post import Post
+from mcp_workbench.transport.http.client.response import Response
+from mcp_workbench.transport.http.client.wire import Wire
 from mcp_workbench.transport.http.parameters import HeaderParameters
 from tests.transport.http.client.talk import STAMP, Talk, talking
 from tests.transport.http.listening import PATIENCE, Reply, Request, scripted_http
@@ -57,6 +59,68 @@ async def test_a_call_on_a_free_connection_needs_no_task(monkeypatch: pytest.Mon
             await talk.answer(id)
         assert len(server.requests) == 5
         assert len(started) == 1, "the first one had to open the connection"
+
+
+async def test_answers_that_differ_in_length_alone_are_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        id = json.loads(request.body)["id"]
+        answer = json.dumps({"jsonrpc": "2.0", "id": id, "result": {"text": "x" * 10**id}}).encode()
+        length = f"{'C' if id < 5 else 'c'}ontent-Length: {len(answer)}"
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{length}\r\nX: y\r\n\r\n"
+        await reply.raw(head.encode() + answer)
+
+    made: list[int] = []
+    make = Response.__init__
+
+    def counting(response: Response, wire: Wire, status: int, headers: dict[str, str]) -> None:
+        made.append(status)
+        make(response, wire, status, headers)
+
+    monkeypatch.setattr(Response, "__init__", counting)
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        for id in range(6):
+            call_of(talk, id, "add")
+            assert (await talk.answer(id))["result"]["text"] == "x" * 10**id
+            assert len(made) == (1 if id < 5 else 2), "one with another head is taken apart"
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        b"content-length: 5000\r\n\r\n",
+        b"content-length: 1\r\n\r\n",
+        b"content-length: 0x9\r\n\r\n",
+        b"content-length: \r\n\r\n",
+        b"content-length: 99999999999999999999999\r\n\r\n",
+    ],
+)
+async def test_a_head_that_lies_about_its_length_is_not_believed(lie: bytes) -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        if b"honest" in request.body:
+            await modern_server(request, reply)
+            return
+        answer = json.dumps({"jsonrpc": "2.0", "id": json.loads(request.body)["id"], "result": {"forged": 1}})
+        await reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + lie + answer.encode())
+        reply.hang_up()
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        for id in (1, 2):
+            call_of(talk, id, "honest")
+            await talk.answer(id)
+        call_of(talk, 3, "lying")
+        await talk.failure(3)
+        call_of(talk, 4, "honest")
+        assert (await talk.answer(4))["result"] == {"ok": True}
+
+
+async def test_an_answer_beyond_the_limit_is_refused_however_its_head_looks() -> None:
+    async with scripted_http(modern_server) as server, talking(server.url, limit=60) as talk:
+        for id in (1, 2):
+            call_of(talk, id, "add")
+            await talk.answer(id)
+        call_of(talk, 10**17, "add")
+        assert "60 bytes" in (await talk.failure(10**17)).message
 
 
 async def test_headers_that_change_are_in_the_next_call() -> None:

@@ -68,7 +68,9 @@ async def ship(server: Changing, write_config: Callable[..., Path], *, after_cha
         config = write_config({"box": {"remote": {"url": listening.url}}})
         gateway = Gateway(load(str(config), os.environ), Options(use_cache=False))
         async with gateway.running():
-            served = await serve_http(HttpOptions(port=0), gateway.make_session, parameters_of=gateway.parameters_of)
+            served = await serve_http(
+                HttpOptions(port=0), gateway.make_session, parameters_of=gateway.mirrored_parameters()
+            )
             try:
                 async with Client(served.url, mode="legacy", read_timeout_seconds=20) as client:
                     arguments = {"region": "north", "other": "south"}

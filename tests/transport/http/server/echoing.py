@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from msgspec import Raw
 
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.transport.http.server.limits import Limits
@@ -26,11 +26,10 @@ Json = dict[str, Any]
 class EchoSession:
     """Answers `echo` at once, `later` when told to, `refuse` with the error it is given."""
 
-    def __init__(self, house: House, link: Link, principal: str, closed: Callable[[str], None]) -> None:
+    def __init__(self, house: House, link: Link, principal: str) -> None:
         self.house = house
         self.link = link
         self.principal = principal
-        self.close = closed
         self.calls: dict[bytes, Json] = {}
         self.received: list[Json] = []
         self.ended: list[str] = []
@@ -55,6 +54,9 @@ class EchoSession:
 
     def on_closed(self, reason: str) -> None:
         self.ended.append(reason)
+
+    def end(self, error: WorkbenchError) -> None:
+        raise AssertionError("no server of these gives up")
 
     def _on_request(self, id: bytes, method: str, params: Json) -> None:
         if method == "initialize" and "protocolVersion" not in params:
@@ -94,8 +96,8 @@ class House:
         self.server: HttpServer
         self.client: RawClient
 
-    def make_session(self, link: Link, principal: str, closed: Callable[[str], None]) -> EchoSession:
-        session = EchoSession(self, link, principal, closed)
+    def make_session(self, link: Link, principal: str) -> EchoSession:
+        session = EchoSession(self, link, principal)
         self.sessions.append(session)
         return session
 

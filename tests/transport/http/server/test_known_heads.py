@@ -19,8 +19,10 @@ from mcp_workbench.transport.http.server.known_heads import (
     LONGEST_HEAD,
     MOST_HEADS,
     KnownHeads,
+    divide,
     worth_keeping,
 )
+from mcp_workbench.transport.http.server.limits import Limits
 from tests.transport.http.server.echoing import House, echoing
 from tests.transport.http.server.raw_client import legacy, modern, modern_headers, written
 
@@ -83,8 +85,10 @@ async def test_a_known_head_waits_while_a_response_is_under_way() -> None:
         assert [(await connection.response()).json["id"] for _ in range(2)] == [7, 2]
 
 
-async def test_a_token_is_judged_each_time() -> None:
+async def test_a_token_that_may_end_is_judged_each_time() -> None:
     token = BearerToken("right")
+    # One that a person wrote lasts; one that somebody gave out may not.
+    token.is_lasting = False
     async with echoing(authenticator=token) as house:
         connection = await house.client.connect()
         for id in (1, 2):
@@ -147,15 +151,15 @@ def test_their_number_is_bounded() -> None:
     for number in range(MOST_HEADS * 2):
         heads.keep(b"POST /%d HTTP/1.1\r\n\r\n" % number, arrival_of(1))
     assert len(heads) == MOST_HEADS
-    assert heads.find(b"POST /%d HTTP/1.1\r\n\r\n" % (MOST_HEADS * 2 - 1), 1) is not None
-    assert heads.find(b"POST /0 HTTP/1.1\r\n\r\n", 1) is None
+    assert b"POST /%d HTTP/1.1\r\n\r\n" % (MOST_HEADS * 2 - 1) in heads
+    assert b"POST /0 HTTP/1.1\r\n\r\n" not in heads
 
 
 def test_one_that_is_there_already_drives_nobody_out() -> None:
     heads = KnownHeads(2)
     for path in (b"one", b"two", b"two", b"two"):
         heads.keep(path, arrival_of(1))
-    assert heads.find(b"one", 1) is not None and heads.find(b"two", 1) is not None
+    assert list(heads) == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("client", ["the same connection", "another one"])
@@ -188,7 +192,57 @@ def test_a_head_is_kept_only_where_the_parser_ended_it_too() -> None:
     # Lines that end with a line feed alone: the parser took everything behind the first empty line for the body.
     assert worth_keeping(b"POST / HTTP/1.1\nhost: x\n\nbody" + END_OF_HEAD, arrival_of(4 + len(END_OF_HEAD))) is None
     assert worth_keeping(END_OF_HEAD + b"POST / HTTP/1.1", arrival_of(15)) is None
-    assert worth_keeping(b"POST / HTTP/1.1" + END_OF_HEAD + b"x", arrival_of(1)) == b"POST / HTTP/1.1" + END_OF_HEAD
+    whole = b"POST / HTTP/1.1\r\nContent-Length: 1" + END_OF_HEAD + b"x"
+    assert worth_keeping(whole, arrival_of(1)) == b"POST / HTTP/1.1\r\nContent-Length: " + END_OF_HEAD
+    assert worth_keeping(whole, arrival_of(2)) is None, "the parser read another length"
+
+
+@pytest.mark.parametrize("header", ["Content-Length", "content-length"])
+@pytest.mark.parametrize("length", [b"1", b"12", b"123456"])
+def test_heads_that_differ_in_their_length_are_one(header: str, length: bytes) -> None:
+    head = f"POST / HTTP/1.1\r\n{header}: ".encode()
+    rest = b"\r\naccept: */*" + END_OF_HEAD
+    assert divide(head + length + rest + b"x" * int(length)) == (head + rest, len(head + length + rest))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"",
+        b"POST / HTTP/1.1" + END_OF_HEAD,
+        b"POST / HTTP/1.1\r\ncontent-length: 2" + END_OF_HEAD + b"x",
+        b"POST / HTTP/1.1\r\ncontent-length: 1" + END_OF_HEAD + b"xx",
+        b"POST / HTTP/1.1\r\ncontent-length: +1" + END_OF_HEAD + b"x",
+        b"POST / HTTP/1.1\r\ncontent-length: 1 " + END_OF_HEAD + b"x",
+        b"POST / HTTP/1.1\r\ncontent-length: " + END_OF_HEAD,
+        b"POST / HTTP/1.1\r\ncontent-length: " + b"0" * 5000 + b"1" + END_OF_HEAD + b"x",
+        b"POST / HTTP/1.1\r\nx-content-length: 1" + END_OF_HEAD + b"x",
+        b"POST / HTTP/1.1\r\nx: content-length: 1" + END_OF_HEAD + b"x",
+        b"POST / HTTP/1.1\r\nx: 1" + END_OF_HEAD + b"\r\ncontent-length: 1\r\n",
+    ],
+)
+def test_what_does_not_say_how_long_it_is_is_taken_apart(request_: bytes) -> None:
+    assert divide(request_)[0] == b""
+
+
+async def test_a_known_head_with_too_long_a_body_is_refused_all_the_same() -> None:
+    async with echoing(Limits(message_bytes=2000)) as house:
+        connection = await house.client.connect()
+        for text, status in (("x", 200), ("x" * 900, 200), ("x" * 2000, 413)):
+            response = await connection.request(body=modern("echo", {"n": text}), **modern_headers("echo"))
+            assert response.status == status
+        assert len(connections(house).heads) == 1
+
+
+async def test_a_known_head_with_another_length_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 200
+        monkeypatch.setattr(Endpoint, "admit", lambda endpoint, arrival: pytest.fail("taken apart"))
+        for length in (0, 1, 7, 1000, 30_000):
+            body = modern("echo", {"n": "x" * length})
+            response = await connection.request(body=body, **modern_headers("echo"))
+            assert response.json["result"]["echo"]["n"] == "x" * length
 
 
 @settings(max_examples=40, deadline=None)

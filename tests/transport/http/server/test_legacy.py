@@ -76,6 +76,7 @@ async def test_without_a_session_nothing_is_served(method: str, headers: dict[st
 async def test_a_session_belongs_to_whoever_began_it() -> None:
     class ByName:
         challenge = b"Bearer"
+        is_lasting = True
 
         def principal(self, authorization: str | None) -> str | None:
             return authorization
@@ -349,14 +350,6 @@ async def test_a_house_full_of_busy_sessions_refuses_another() -> None:
     async with echoing(Limits(sessions=1)) as house:
         await house.client.begin_session()
         assert (await house.client.request(body=initialize())).status == 503
-
-
-async def test_a_session_may_end_itself() -> None:
-    async with echoing() as house:
-        session = await house.client.begin_session()
-        house.last.close("for a reason of its own")
-        assert house.last.ended == ["for a reason of its own"]
-        assert (await post(house, session, legacy("echo"))).status == 404
 
 
 async def test_streams_that_have_ended_count_even_if_they_said_little() -> None:

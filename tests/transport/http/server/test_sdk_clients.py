@@ -26,7 +26,7 @@ async def workbench(config: Path, limits: Limits | None = None) -> AsyncIterator
     gateway = Gateway(load(str(config), os.environ), Options(use_cache=False))
     async with gateway.running():
         options = HttpOptions(port=0, limits=limits or Limits())
-        server = await serve_http(options, gateway.make_session, parameters_of=gateway.parameters_of)
+        server = await serve_http(options, gateway.make_session, parameters_of=gateway.mirrored_parameters())
         try:
             yield server
         finally:

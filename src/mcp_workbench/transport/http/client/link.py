@@ -13,15 +13,15 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_response
+from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_response, read
 from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import Carried, heading, is_batch, look_at, single_line, split_batch
-from mcp_workbench.transport.http.client.failures import NotAccepted, explain
+from mcp_workbench.transport.http.client.failures import NotAccepted, explain, too_large
 from mcp_workbench.transport.http.client.headers import HeaderSource
 from mcp_workbench.transport.http.client.old_transport import OldTransport
 from mcp_workbench.transport.http.client.pool import HttpClient, Target
@@ -30,7 +30,7 @@ from mcp_workbench.transport.http.client.response import WireError
 from mcp_workbench.transport.http.client.telling import JSON_HEADERS, Telling
 from mcp_workbench.transport.http.client.unasked import UnaskedStream
 from mcp_workbench.transport.http.parameters import HeaderParameters, headers_for
-from mcp_workbench.transport.link import SESSION_FORGOTTEN, Receiver
+from mcp_workbench.transport.link import SESSION_FORGOTTEN, AnswerReceiver
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class HttpLink:
         client: HttpClient,
         url: str,
         source: HeaderSource,
-        receiver: Receiver,
+        receiver: AnswerReceiver,
         *,
         limit: int,
         transport: HttpTransport = "auto",
@@ -183,6 +183,36 @@ class HttpLink:
         self._receiver.on_message(message)
         return None if kind in ("request", "notification") else id
 
+    def deliver_answer(self, post: Post, body: bytes) -> None:
+        """What came back for a request, in one piece. Read once, here, and handed on as it was read."""
+        try:
+            if len(body) > self.limit:
+                raise too_large(self.limit)
+            line = single_line(body) if b"\n" in body or b"\r" in body else body
+            try:
+                message = read(line)
+            except Malformed:
+                message = None
+            if (
+                message is None
+                or message.method is not UNSET
+                or message.id is UNSET
+                or bytes(message.id) != post.id
+                or (message.result is UNSET and message.error is UNSET)
+            ):
+                # A batch, or something that nobody expects here.
+                self.deliver(body)
+            else:
+                post.is_answered = True
+                self._receiver.on_answer(line, message)
+        except Exception as error:
+            self.broken(post, error)
+            return
+        if post.is_answered:
+            self.over(post)
+        else:
+            post.task = self.run_to_end(post, post.unanswered())
+
     def forgotten(self) -> None:
         """The server does not know our session any more. What was refused for that stays without an answer."""
         if self._is_forgotten or self._is_closed:
@@ -282,7 +312,9 @@ class HttpLink:
     def _run(self, post: Post, head: bytes | None = None) -> None:
         if post.method != _ENDLESS:
             self._running += 1
-        if head is None or not post.begin(head):
+        if head is not None:
+            post.wire = self.client.begin(self.target, head, post.body, post)
+        if post.wire is None:
             post.task = self.run_to_end(post, post.run())
 
     def run_to_end(self, post: Post, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -312,9 +344,8 @@ class HttpLink:
 
     def over(self, post: Post) -> None:
         """Nothing is left to do for a request."""
-        post.sent()
         post.let_go()
-        if self._posts.get(post.id) is post and not self.is_old:
+        if self._posts.get(post.id) is post and self._old is None:
             del self._posts[post.id]
         if post.method != _ENDLESS:
             self._running -= 1

@@ -63,7 +63,7 @@ class HttpClient:
         """
         wire = self._take(target.key(target.address))
         if wire is not None:
-            wire.begin(end_head(head, body), body, listener)
+            wire.begin(b"%bcontent-length: %d\r\n\r\n" % (head, len(body)), body, listener)
         return wire
 
     async def settle(

@@ -52,7 +52,6 @@ class Post:
         "_is_unsent",
         "_link",
         "_unsettled",
-        "_wire",
         "body",
         "has_session",
         "id",
@@ -60,7 +59,10 @@ class Post:
         "is_modern",
         "method",
         "task",
+        "wire",
     )
+
+    takes_bodies = True
 
     def __init__(self, link: HttpLink, id: bytes, method: str, body: bytes, *, is_modern: bool) -> None:
         self.id = id
@@ -76,7 +78,8 @@ class Post:
         self._delivered = 0
         self._headers: dict[str, str] | None = None
         self._link = link
-        self._wire: Wire | None = None
+        # The connection that it was sent on, while it has no task.
+        self.wire: Wire | None = None
         # A response that waits for a task to look at it.
         self._unsettled: Response | None = None
         self._is_unsent = True
@@ -93,8 +96,8 @@ class Post:
         self.is_answered = True
         if self.task is not None:
             self.task.cancel()
-        elif self._wire is not None:
-            self._wire.close()
+        elif self.wire is not None:
+            self.wire.close()
 
     def sent(self) -> None:
         """The server has all of it, or will never have it."""
@@ -104,6 +107,8 @@ class Post:
 
     def let_go(self) -> None:
         """It is over, perhaps before anybody looked at its response."""
+        if self._is_unsent:
+            self.sent()
         # What a cancelled task remembers leads back here: with a large body in between, for long.
         self.task = None
         if self._unsettled is not None:
@@ -112,36 +117,30 @@ class Post:
 
     # ── the short way: an answer in one piece needs no task (`Listener`) ──
 
-    def begin(self, head: bytes) -> bool:
-        """Send it at once, where a connection is free. `head` is without its end."""
-        self._wire = self._link.client.begin(self._link.target, head, self.body, self)
-        return self._wire is not None
+    def on_body(self, body: bytes) -> None:
+        """Deliver an answer that is there as a whole."""
+        self.wire = None
+        if self._is_unsent:
+            self._is_unsent = False
+            self._link.unsent_bytes -= len(self.body)
+        self._link.deliver_answer(self, body)
 
     def on_response(self, response: Response) -> None:
         """Deliver an answer that is there as a whole; anything else goes the long way."""
-        self._wire = None
+        self.wire = None
         link = self._link
         is_answer = response.status == 200 and response.content_type == words.JSON and response.is_there
         if not is_answer or self.method == "initialize" or response.buffered_bytes > link.limit:
             self._unsettled = response
             self.task = link.run_to_end(self, self._settle(response))
             return
-        self.sent()
-        message = response.take()
+        body = response.take()
         response.release()
-        try:
-            link.deliver(message)
-        except Exception as error:
-            link.broken(self, error)
-            return
-        if self.is_answered:
-            link.over(self)
-        else:
-            self.task = link.run_to_end(self, self._nothing(NOT_AN_ANSWER))
+        self.on_body(body)
 
     def on_broken(self, error: WireError) -> None:
         """The connection broke before there was a response."""
-        self._wire = None
+        self.wire = None
         self._link.broken(self, error)
 
     async def _settle(self, response: Response) -> None:
@@ -300,6 +299,10 @@ class Post:
         log.info("%s has the old HTTP+SSE transport", link.target.address.origin)
         await self._send(target)
         return True
+
+    async def unanswered(self) -> None:
+        """What came back answers something else."""
+        await self._nothing(NOT_AN_ANSWER)
 
     async def _nothing(self, what: str) -> None:
         message = f"{self._link.target.address.origin} {what}"

@@ -39,7 +39,14 @@ class Unwritable(WireError):
 
 
 class Listener(Protocol):
-    """Whoever waits for a response. Told one of the two, once."""
+    """Whoever waits for a response. Told one of the three, once."""
+
+    # Whether it is content with bodies alone, where it was content with a response of the same head before.
+    takes_bodies: bool
+
+    def on_body(self, body: bytes) -> None:
+        """A whole response, which differs from the last one of this connection in its body only. Nothing is to be
+        released."""
 
     def on_response(self, response: Response) -> None:
         """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""

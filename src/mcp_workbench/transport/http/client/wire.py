@@ -24,6 +24,7 @@ from mcp_workbench.transport.http.client.response import (
     Unwritable,
     WireError,
 )
+from mcp_workbench.transport.http.vocabulary import JSON
 
 # Status line and headers. Servers in the field stay far below; a stream of endless headers must end somewhere.
 MOST_HEAD_BYTES: Final = 128 * 1024
@@ -33,6 +34,9 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 # Headers up to this length are remembered as they are written.
 LONGEST_KEPT: Final = 512
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# The length of a body as it is written where there is one; the parser has found that there is.
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,15})(?=\r\n)", re.IGNORECASE)
+MOST_DIGITS: Final = 15
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -41,8 +45,13 @@ class _Awaited:
 
     __slots__ = ("future",)
 
+    takes_bodies = False
+
     def __init__(self) -> None:
         self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+    def on_body(self, body: bytes) -> None:
+        raise AssertionError("it was not to be told")
 
     def on_response(self, response: Response) -> None:
         if self.future.done():
@@ -66,16 +75,15 @@ class Wire(asyncio.Protocol):
         "_is_kept",
         "_is_paused",
         "_is_whole",
-        "_known_head",
-        "_known_headers",
-        "_known_size",
+        "_known_end",
+        "_known_start",
         "_listener",
         "_parser",
         "_response",
-        "_transport",
         "_tunnel",
         "idle_since",
         "is_open",
+        "transport",
     )
 
     def __init__(self, free: Callable[[Wire], None]) -> None:
@@ -83,7 +91,8 @@ class Wire(asyncio.Protocol):
         self.idle_since = 0.0
         # Called when the connection can be used again, and when it is gone.
         self._free = free
-        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        # What it runs on.
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser: Any = None
         self._headers: dict[str, str] = {}
         self._head_bytes = 0
@@ -98,10 +107,9 @@ class Wire(asyncio.Protocol):
         self._is_whole = False
         self._is_kept = False
         self._is_paused = False
-        # How the last response began that came in one piece, and how long it was.
-        self._known_head = b""
-        self._known_headers: dict[str, str] = {}
-        self._known_size = 0
+        # The head of the last response that came in one piece: what stands before its length, and what behind.
+        self._known_start = b""
+        self._known_end = b""
 
     async def request(self, head: bytes, body: bytes) -> Response:
         """Send a request; return its response as soon as the head of it is there. Raises `WireError`."""
@@ -129,29 +137,20 @@ class Wire(asyncio.Protocol):
             return
         self._listener = listener
         if len(body) < JOIN_BELOW:
-            self._transport.write(head + body)
+            self.transport.write(head + body)
         else:
-            self._transport.write(head)
-            self._transport.write(body)
+            self.transport.write(head)
+            self.transport.write(body)
 
     async def tunnel(self, head: bytes) -> int:
         """Ask a proxy to connect us to somebody; the status of its answer."""
         answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tunnel = (answered, bytearray())
-        self._transport.write(head)
+        self.transport.write(head)
         try:
             return await answered
         finally:
             self._tunnel = None
-
-    @property
-    def transport(self) -> asyncio.Transport:
-        """What it runs on."""
-        return self._transport
-
-    @transport.setter
-    def transport(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
 
     def is_readable(self) -> bool:
         """Whether something has come that was not read yet; between two requests that can only be the end."""
@@ -161,7 +160,7 @@ class Wire(asyncio.Protocol):
             return False
         watched = select.poll()
         try:
-            watched.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+            watched.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
             return bool(watched.poll(0))
         except (OSError, ValueError, AttributeError):
             # Closed already, which is as good as an answer.
@@ -171,13 +170,13 @@ class Wire(asyncio.Protocol):
         """Close it, whatever is under way."""
         if self.is_open:
             self.is_open = False
-            self._transport.abort()
+            self.transport.abort()
 
     def release(self, *, is_clean: bool) -> None:
         """The response is done with."""
         self._response = None
         # A response that came before all of the request had left says that the server reads no further.
-        if is_clean and self.is_open and self._is_kept and not self._transport.get_write_buffer_size():
+        if is_clean and self.is_open and self._is_kept and not self.transport.get_write_buffer_size():
             if self._is_paused:
                 self.resume_reading()
             self._is_between = True
@@ -189,19 +188,19 @@ class Wire(asyncio.Protocol):
         """Let the server wait."""
         if self.is_open and not self._is_paused:
             self._is_paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read on."""
         if self.is_open and self._is_paused:
             self._is_paused = False
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     # ── for asyncio ──
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
-        self._transport = cast(asyncio.Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         self.is_open = True
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -227,7 +226,7 @@ class Wire(asyncio.Protocol):
             # Nobody asked: a server that says good-bye, or one that answers twice. Not to be used again.
             self.close()
             return
-        if self._response is None and not self._head_bytes and self._take_known(data):
+        if self._known_start and self._response is None and not self._head_bytes and self._take_known(data):
             return
         try:
             parser.feed_data(data)
@@ -245,25 +244,36 @@ class Wire(asyncio.Protocol):
             listener.on_response(self._response)
 
     def _take_known(self, data: bytes) -> bool:
-        """A whole response that begins like the one before, byte for byte, is not taken apart again."""
-        end = len(self._known_head)
-        listener = self._listener
-        if not end or listener is None or len(data) != self._known_size or not data.startswith(self._known_head):
+        """A whole response with the head of the one before, but for its length, is not taken apart again."""
+        listener, start, end = self._listener, self._known_start, self._known_end
+        if listener is None or not listener.takes_bodies or not data.startswith(start):
             return False
-        self._is_whole = self._is_kept = True
+        behind_length = data.find(b"\r", len(start))
+        body_at = behind_length + len(end)
+        length = data[len(start) : behind_length]
+        if (
+            not data.startswith(end, behind_length)
+            or not length.isdigit()
+            or len(length) > MOST_DIGITS
+            or int(length) != len(data) - body_at
+            # A response that came before all of the request had left says that the server reads no further.
+            or self.transport.get_write_buffer_size()
+        ):
+            return False
         self._listener = None
-        self._response = response = Response(self, 200, self._known_headers)
-        response.feed(data[end:])
-        response.end()
-        listener.on_response(response)
+        self._is_between = True
+        self._free(self)
+        listener.on_body(data[body_at:])
         return True
 
     def _learn(self, data: bytes, response: Response) -> None:
-        """Keep the head of a response, where all of it came with what was read, and nothing else did."""
+        """Keep the head of a response with JSON, where all of it came with what was read, and nothing else did."""
         end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
         is_plain = self._is_kept and response.status == 200 and response.is_there and response.declared_bytes
         if is_plain and not self._head_bytes and response.declared_bytes == len(data) - end and _is_plain(response):
-            self._known_head, self._known_headers, self._known_size = data[:end], response.headers, len(data)
+            length = _LENGTH.search(data, 0, end)
+            if length is not None:
+                self._known_start, self._known_end = data[: length.start(1)], data[length.end(1) : end]
 
     def _end(self) -> None:
         """The end of the connection: of a response too, where that is how the server says so."""
@@ -366,5 +376,6 @@ def _line(name: str, value: str) -> str:
 
 
 def _is_plain(response: Response) -> bool:
-    """Whether the body is what stands behind the head, byte for byte."""
-    return "content-encoding" not in response.headers and "transfer-encoding" not in response.headers
+    """Whether the body is JSON, and what stands behind the head, byte for byte."""
+    is_encoded = "content-encoding" in response.headers or "transfer-encoding" in response.headers
+    return response.content_type == JSON and not is_encoded

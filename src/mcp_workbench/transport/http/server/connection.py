@@ -24,7 +24,7 @@ import httptools  # noqa: TID253 (loaded only where HTTP is served)
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival
 from mcp_workbench.transport.http.server.connections import Connections
-from mcp_workbench.transport.http.server.known_heads import END_OF_HEAD, OWN_HEADS, KnownHeads, worth_keeping
+from mcp_workbench.transport.http.server.known_heads import OWN_HEADS, KnownHeads, divide, worth_keeping
 from mcp_workbench.transport.http.server.limits import (
     LINGER_BYTES,
     LINGER_SECONDS,
@@ -32,7 +32,7 @@ from mcp_workbench.transport.http.server.limits import (
     MOST_PIPELINED,
     SMALL_BODY,
 )
-from mcp_workbench.transport.http.server.outlet import Headers, Outlet
+from mcp_workbench.transport.http.server.outlet import Outlet
 from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_unsent_before",
         "_url",
+        "date",
         "is_chunking",
         "is_kept",
     )
@@ -102,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._stalled_since: float | None = None
         self.is_chunking = True
         self.is_kept = True
+        self.date = connections.date
 
     def __repr__(self) -> str:
         state = "lingering" if self._is_lingering else "quiet" if self._outlet is None else "responding"
@@ -118,10 +120,6 @@ class Connection(asyncio.Protocol):
         except RuntimeError:
             # uvloop, of a transport that is closed.
             return 0
-
-    def date(self) -> Headers:
-        """The `Date` header of this second."""
-        return self._connections.date()
 
     def write(self, data: bytes) -> None:
         """Send."""
@@ -231,14 +229,18 @@ class Connection(asyncio.Protocol):
             self._refuse_bluntly(431)
 
     def _serve_known(self, data: bytes) -> bool:
-        """A whole request whose head has been here before, byte for byte, is not taken apart again."""
-        end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
-        head, body_bytes = data[:end], len(data) - end
-        arrival = self._connections.heads.find(head, body_bytes)
+        """A whole request whose head has been here before, but for its length, is not taken apart again."""
+        head, end = divide(data)
+        if not head:
+            return False
+        connections = self._connections
+        arrival = connections.heads.get(head)
         if arrival is None and self._own_heads is not None:
-            arrival = self._own_heads.find(head, body_bytes)
-        site = self._connections.site
-        if arrival is None or self._transport.is_closing() or not site.is_still_admitted(arrival):
+            arrival = self._own_heads.get(head)
+        if arrival is None or len(data) - end > self._limits.message_bytes or self._transport.is_closing():
+            return False
+        site = connections.site
+        if not site.is_still_admitted(arrival):
             return False
         self.is_chunking = True
         self._outlet = outlet = Outlet(self)

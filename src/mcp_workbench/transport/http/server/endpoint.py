@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 MCP_PATH: Final = "/mcp"
 HEALTH_PATH: Final = "/healthz"
 READY_PATH: Final = "/readyz"
+SHUTTING_DOWN: Final = "the workbench is shutting down"
 _TEXT: Final[Headers] = b"content-type: text/plain\r\n"
 _ALLOW_ALL: Final[Headers] = b"allow: POST, GET, DELETE\r\n"
 _ALLOW_POST: Final[Headers] = b"allow: POST\r\n"
@@ -88,7 +89,7 @@ class Endpoint:
 
     def is_still_admitted(self, arrival: Arrival) -> bool:
         """Whether a head that came in before does so now: a token may prove nobody any more."""
-        return self._admission.principal(arrival) == arrival.principal
+        return self._admission.is_lasting or self._admission.principal(arrival) == arrival.principal
 
     def _admit_without_body(self, arrival: Arrival) -> Refusal | None:
         if arrival.method not in ("GET", "DELETE"):
@@ -120,7 +121,7 @@ class Endpoint:
             outlet.add_headers(self._admission.cors_headers(arrival))
         try:
             if arrival.method == "POST":
-                self._serve_post(arrival, single_line(body), outlet)
+                self._serve_post(arrival, body, outlet)
             else:
                 self._serve_rest(arrival, outlet)
         except Exception:
@@ -161,7 +162,9 @@ class Endpoint:
     # ── POST ──
 
     def _serve_post(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
-        if is_batch(body):
+        if b"\n" in body or b"\r" in body:
+            body = single_line(body)
+        if body[:1] != b"{" and is_batch(body):
             self._serve_batch(arrival, body, outlet)
             return
         try:
@@ -174,9 +177,9 @@ class Endpoint:
                 _complain(outlet, None, INVALID_REQUEST, "`id` must be a string or a number")
                 return
             if self.is_draining:
-                _complain(outlet, carried.id, INTERNAL_ERROR, "the workbench is shutting down", status=503)
+                _complain(outlet, carried.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
                 return
-        if era_of(arrival, carried) == "modern":
+        if (carried.version is not None and carried.kind == "request") or era_of(arrival, carried) == "modern":
             self._serve_modern(arrival, carried, body, outlet)
         elif carried.method == "initialize" and carried.kind == "request":
             if not self.sessions.open(arrival.principal, carried, body, outlet):
@@ -204,7 +207,7 @@ class Endpoint:
             _complain(outlet, carried.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
             exchange = Exchange(carried, outlet, self.exchanges, self._now(), self._limits)
-            exchange.start(self._make_session(exchange, arrival.principal, exchange.closed), body, carried)
+            exchange.start(self._make_session(exchange, arrival.principal), body, carried)
 
     def _serve_batch(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
         session = self._find_session(arrival)
@@ -224,6 +227,8 @@ class Endpoint:
             _complain(outlet, None, INVALID_REQUEST, f"a batch has 1 to {MOST_IN_BATCH} messages")
         elif len(set(ids)) != len(ids) or not all(messages.is_valid_id(id or b"null") for id in ids):
             _complain(outlet, None, INVALID_REQUEST, "each request needs an `id` of its own, a string or a number")
+        elif ids and self.is_draining:
+            _complain(outlet, None, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
         elif any(carried.method == "initialize" for _, carried in posted):
             _complain(outlet, None, INVALID_REQUEST, "`initialize` cannot be part of a batch")
         else:

@@ -36,8 +36,9 @@ class Wire(Protocol):
     def unsent_bytes(self) -> int:
         """What the client has not taken yet."""
 
-    def date(self) -> Headers:
-        """The `Date` header of this second."""
+    @property
+    def date(self) -> Callable[[], Headers]:
+        """Asked for the `Date` header of this second."""
 
     def write(self, data: bytes) -> None:
         """Send."""
@@ -86,14 +87,17 @@ class Outlet:
         # A 204 has no body, and must not say so (RFC 9110, 8.6).
         length = NO_HEADERS if status == 204 else b"content-length: %d\r\n" % len(body)
         head = self._head(status, headers, length)
+        wire = self._wire
         if self._without_body:
-            self._wire.write(head)
+            wire.write(head)
         elif len(body) < JOIN_BELOW:
-            self._wire.write(head + body)
+            wire.write(head + body)
         else:
-            self._wire.write(head)
-            self._wire.write(body)
-        self._end()
+            wire.write(head)
+            wire.write(body)
+        self.is_over = True
+        self.gone = None
+        wire.responded()
 
     def begin(self, status: int, headers: Headers) -> None:
         """The head of a response that is written in pieces."""
@@ -112,7 +116,9 @@ class Outlet:
         """The last piece."""
         if not self.is_over:
             self._write_piece(data, LAST_CHUNK)
-            self._end()
+            self.is_over = True
+            self.gone = None
+            self._wire.responded()
 
     def abandon(self) -> None:
         """The client is gone; nothing more is written."""
@@ -146,8 +152,3 @@ class Outlet:
         else:
             for part in (b"%x\r\n" % len(data), data, b"\r\n" + end):
                 self._wire.write(part)
-
-    def _end(self) -> None:
-        self.is_over = True
-        self.gone = None
-        self._wire.responded()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
+from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.transport.http.server.admission import Admission, Anonymous, Authenticator
 from mcp_workbench.transport.http.server.endpoint import MCP_PATH, Endpoint, Readiness
 from mcp_workbench.transport.http.server.limits import Limits
@@ -91,6 +92,11 @@ class HttpServer:
         self._endpoint.is_draining = True
         for server in self._servers:
             server.close()
+
+    def give_up(self, error: WorkbenchError) -> None:
+        """What is still under way is answered with this error."""
+        for session in list(self.sessions()):
+            session.end(error)
 
     async def stop(self) -> None:
         """End everything. Bounded."""

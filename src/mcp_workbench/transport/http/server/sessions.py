@@ -285,7 +285,7 @@ class SessionTable:
         if len(self._sessions) >= self.limits.sessions and not self._make_room():
             return False
         legacy = LegacySession(self, principal, self.now())
-        legacy.initialize(self._make_session(legacy, principal, legacy.end), carried, body, outlet)
+        legacy.initialize(self._make_session(legacy, principal), carried, body, outlet)
         return True
 
     def find(self, id: str, principal: str) -> LegacySession | None:

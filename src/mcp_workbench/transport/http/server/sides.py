@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from msgspec import Raw
 
+from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.transport.http.carried import Carried
 from mcp_workbench.transport.link import Link, Receiver
 
@@ -19,14 +20,18 @@ class ServedSession(Receiver, Protocol):
         """The ids of the requests under way, as JSON."""
 
     def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
-        """A request that has been read already. The params are the session's from now on."""
+        """A request that has been read already, with an id that may be one. The params are the session's from now
+        on."""
+
+    def end(self, error: WorkbenchError) -> None:
+        """Everything under way gets its answer now, which is this error."""
 
 
 class MakeSession(Protocol):
     """Makes the session for a client, or for one request of a modern client."""
 
-    def __call__(self, link: Link, principal: str, closed: Callable[[str], None]) -> ServedSession:
-        """`closed` is for the session to end itself; it is told of the end by `on_closed`, once, either way."""
+    def __call__(self, link: Link, principal: str) -> ServedSession:
+        """It is told of its end by `on_closed`, once."""
 
 
 def hand_over(session: ServedSession, message: bytes, carried: Carried) -> None:
