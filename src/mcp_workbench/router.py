@@ -180,7 +180,7 @@ class Router:
         entries = (learn.entry, *learn.others)
         heard = [self.connection(entry, call).ensure_listed() for entry in entries]
         outcomes = dict(zip(entries, await asyncio.gather(*heard, return_exceptions=True), strict=True))
-        decision = self.face.resolve_tool(call.view, params, fresh=True)
+        decision = self.face.resolve_tool(call.view, params, True)
         for entry, outcome in outcomes.items():
             if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
                 call.entry = entry

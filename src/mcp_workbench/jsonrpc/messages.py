@@ -89,7 +89,7 @@ def read(line: bytes) -> Envelope:
         message = _decode_envelope(line)
     except _UNREADABLE:
         message = _read_tolerantly(line)
-    if not isinstance(message.error, UnsetType) and bytes(message.error) == _NULL and message.result is not UNSET:
+    if message.error is not UNSET and bytes(message.error) == _NULL and message.result is not UNSET:
         # As JSON-RPC 1.0 wrote it: both members, one of them null.
         message.error = UNSET
     return message

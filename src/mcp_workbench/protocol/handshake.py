@@ -42,13 +42,9 @@ class ServerProfile(Struct, frozen=True):
     era: Era
     version: str
     capabilities: Raw = NO_MEMBERS
+    # Empty where it did not say who it is.
     server_info: Raw = NO_MEMBERS
     instructions: str | None = None
-
-    @property
-    def is_anonymous(self) -> bool:
-        """Whether it did not say who it is."""
-        return bytes(self.server_info) == b"{}"
 
 
 class _DiscoverMeta(Struct):

@@ -14,6 +14,7 @@ from mcp_workbench.face.tasks import METHODS as TASK_METHODS
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, read_error
+from mcp_workbench.protocol.handshake import NO_MEMBERS
 from mcp_workbench.protocol.logging_levels import is_at_least
 from mcp_workbench.protocol.meta import PROGRESS_TOKEN
 from mcp_workbench.protocol.results import (
@@ -335,7 +336,7 @@ class ClientCall(RoutedCall):
     def _server_info(self) -> Raw | None:
         """How the server introduced itself; None when it did not."""
         profile = None if self.traffic is None else self.traffic.profile
-        return None if profile is None or profile.is_anonymous else profile.server_info
+        return None if profile is None or profile.server_info == NO_MEMBERS else profile.server_info
 
     @property
     def _is_away(self) -> bool:

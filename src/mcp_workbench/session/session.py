@@ -136,10 +136,10 @@ class Session:
                 id = self._unless_under_way(error.id)
                 self._link.send(messages.error_response(id, error.code, error.complaint))
             return
-        if isinstance(message.method, UnsetType):
+        if message.method is UNSET:
             self._on_answer(message)
-        elif isinstance(message.id, UnsetType):
-            self._on_notification(message.method, None if isinstance(message.params, UnsetType) else message.params)
+        elif message.id is UNSET:
+            self._on_notification(message.method, None if message.params is UNSET else message.params)
         else:
             self._on_unread_request(bytes(message.id), message.method, message.params)
 
@@ -195,24 +195,30 @@ class Session:
             await self.router.unsubscribe_as(self.view.principal, self.capabilities, uri, entry, self)
 
     def _on_unread_request(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
+        # Most are numbers, which need no closer look.
+        if not id.isdigit() and not messages.is_valid_id(id):
+            self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
+            return
         try:
-            params = {} if isinstance(raw_params, UnsetType) else decode_object(raw_params)
+            params = {} if raw_params is UNSET else decode_object(raw_params)
         except (DecodeError, ValidationError, RecursionError) as error:
-            if self._is_acceptable(id):
-                written = b"" if isinstance(raw_params, UnsetType) else bytes(raw_params)
-                reason = messages.why_unreadable(written, error)
+            if id in self.calls or id in self.streams:
+                self._refuse(id, INVALID_REQUEST, UNDER_WAY)
+            else:
+                reason = messages.why_unreadable(b"" if raw_params is UNSET else raw_params, error)
                 self._refuse(id, INVALID_PARAMS, f"`params` cannot be used: {reason}")
             return
-        if self._is_acceptable(id):
-            self.on_request(id, method, params)
+        self.on_request(id, method, params)
 
     def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
         """One request from the client, with an id that may be one. The params are ours from now on."""
-        if id in self.calls or id in self.streams:
-            self._refuse(id, INVALID_REQUEST, UNDER_WAY)
-            return
         try:
-            self._take_in(id, method, params)
+            if id in self.calls or id in self.streams:
+                self._refuse(id, INVALID_REQUEST, UNDER_WAY)
+            elif method == "initialize":
+                self._initialize(id, params)
+            else:
+                self._take_in(id, method, params)
         except RecursionError:
             self._give_up(id, INVALID_PARAMS, "the request is nested too deeply")
         except Exception:
@@ -220,25 +226,12 @@ class Session:
             log.exception("a request could not be handled; please report this")
             self._give_up(id, INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
 
-    def _is_acceptable(self, id: bytes) -> bool:
-        if not messages.is_valid_id(id):
-            self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
-        elif id in self.calls or id in self.streams:
-            self._refuse(id, INVALID_REQUEST, UNDER_WAY)
-        else:
-            return True
-        return False
-
     def _give_up(self, id: bytes, code: int, message: str) -> None:
         self.calls.pop(id, None)
         self._refuse(id, code, message)
 
     def _take_in(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
-        meta = params.pop("_meta", None)
-        if method == "initialize":
-            self._initialize(id, params)
-            return
-        call = self._admit(id, method, meta)
+        call = self._admit(id, method, params.pop("_meta", None))
         if call is None:
             return
         call.params = params

@@ -63,7 +63,12 @@ class Carried:
         """What `Mcp-Name` mirrors; None where the method has no such thing, or the message lacks it."""
         key = NAMED_BY.get(self.method)
         raw = None if key is None or self.params is None else self.params.get(key)
-        return None if raw is None else _text(raw)
+        if raw is None:
+            return None
+        try:
+            return _decode_string(raw)
+        except _UNREADABLE:
+            return None
 
     @property
     def arguments(self) -> Raw | None:
@@ -88,7 +93,12 @@ def _version_of(stamp: bytes) -> str | None:
         version = _decode_meta(stamp).version
     except _UNREADABLE:
         return None
-    return None if isinstance(version, UnsetType) else _text(version) or ""
+    if version is UNSET:
+        return None
+    try:
+        return _decode_string(version)
+    except _UNREADABLE:
+        return ""
 
 
 def look_at(message: bytes) -> Carried:
@@ -150,10 +160,3 @@ def single_line(message: bytes) -> bytes:
     if b"\r" in message:
         message = message.replace(b"\r", b" ")
     return message
-
-
-def _text(raw: Raw) -> str | None:
-    try:
-        return _decode_string(raw)
-    except _UNREADABLE:
-        return None

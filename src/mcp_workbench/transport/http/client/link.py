@@ -21,12 +21,12 @@ from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_re
 from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import Carried, heading, is_batch, look_at, single_line, split_batch
+from mcp_workbench.transport.http.client.call_heads import CallHeads
 from mcp_workbench.transport.http.client.failures import NotAccepted, explain, too_large
 from mcp_workbench.transport.http.client.headers import HeaderSource
 from mcp_workbench.transport.http.client.old_transport import OldTransport
 from mcp_workbench.transport.http.client.pool import HttpClient, Target
 from mcp_workbench.transport.http.client.post import Post
-from mcp_workbench.transport.http.client.response import WireError
 from mcp_workbench.transport.http.client.telling import JSON_HEADERS, Telling
 from mcp_workbench.transport.http.client.unasked import UnaskedStream
 from mcp_workbench.transport.http.parameters import HeaderParameters, headers_for
@@ -40,8 +40,6 @@ ParametersOf = Callable[[str], HeaderParameters | None]
 
 # HTTP/1.1 needs a connection for each request under way. More than this wait for their turn, as their deadlines run.
 MOST_POSTS: Final = 128
-# Heads of requests that are kept for each server: one for each tool that is called.
-MOST_HEADS: Final = 256
 # A server that does not read makes its requests pile up here.
 MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
 # `DELETE` is a courtesy; the server forgets the session by itself as well.
@@ -91,16 +89,14 @@ class HttpLink:
         self._receiver = receiver
         self._parameters_of = parameters_of
         # The revision that a legacy server agreed to.
-        self._version: str | None = None
+        self.version: str | None = None
         self._is_modern = False
         self._posts: dict[bytes, Post] = {}
         self._waiting: deque[Post] = deque()
         self._running = 0
         # While this is not None, messages wait: the server must have seen an earlier one first.
         self._held: list[tuple[Carried, bytes]] | None = None
-        # Heads of calls as they are written, by tool and revision; and what else went into them.
-        self._heads: dict[tuple[str, str | None], bytes] = {}
-        self._heads_made_of: tuple[object, ...] = (None, None, None, None)
+        self._heads = CallHeads(self)
         self._telling = Telling(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._old: OldTransport | None = None
@@ -110,7 +106,7 @@ class HttpLink:
         self._loop = asyncio.get_running_loop()
 
     def __repr__(self) -> str:
-        era = "no era yet" if self._version is None else f"MCP {self._version}"
+        era = "no era yet" if self.version is None else f"MCP {self.version}"
         return f"<HttpLink {self.target.address.origin}, {era}, {len(self._posts)} under way>"
 
     # ── for those who use it (`ServerLink`) ──
@@ -128,8 +124,9 @@ class HttpLink:
             self.send(message)
             return
         self._is_modern = version is not None
-        post = Post(self, b"%d" % id, "tools/call", message, is_modern=self._is_modern)
-        self._enter(post, self._head_of_call(message, tool, version))
+        post = Post(self, b"%d" % id, "tools/call", message, self._is_modern)
+        is_mirrored = version is not None and self._parameters_of is not None and self._parameters_of(tool)
+        self._enter(post, None if is_mirrored else self._heads.find(message, tool, version))
 
     def last_words(self, count: int) -> list[str]:
         """A server at an address writes nothing for people."""
@@ -156,8 +153,8 @@ class HttpLink:
     def headers(self) -> dict[str, str]:
         """What every message to a legacy server carries beside the server's own headers."""
         headers = {}
-        if self._version is not None:
-            headers[words.PROTOCOL_VERSION] = self._version
+        if self.version is not None:
+            headers[words.PROTOCOL_VERSION] = self.version
         if self.session_id is not None:
             headers[words.SESSION_ID] = self.session_id
         return headers
@@ -296,7 +293,7 @@ class HttpLink:
             self.start(self._open_old())
             return
         self._is_modern = carried.version is not None
-        self._enter(Post(self, carried.id, carried.method, body, is_modern=self._is_modern), None)
+        self._enter(Post(self, carried.id, carried.method, body, self._is_modern), None)
 
     def _enter(self, post: Post, head: bytes | None) -> None:
         self._posts[post.id] = post
@@ -345,7 +342,7 @@ class HttpLink:
     def over(self, post: Post) -> None:
         """Nothing is left to do for a request."""
         post.let_go()
-        if self._posts.get(post.id) is post and self._old is None:
+        if self._old is None and self._posts.get(post.id) is post:
             del self._posts[post.id]
         if post.method != _ENDLESS:
             self._running -= 1
@@ -353,32 +350,6 @@ class HttpLink:
             self._run(self._waiting.popleft())
         if self._is_forgotten and not self._running:
             self._close_forgotten()
-
-    def _head_of_call(self, body: bytes, tool: str, version: str | None) -> bytes | None:
-        """The head of a call, the same for each call of a tool. None where arguments are mirrored into it."""
-        if version is not None and self._parameters_of is not None and self._parameters_of(tool):
-            return None
-        source, made_of = self.target.source.headers(), self._heads_made_of
-        if (
-            made_of[0] is not source
-            or made_of[1] is not self.target.address
-            or made_of[2] is not self.session_id
-            or made_of[3] is not self._version
-        ):
-            self._heads.clear()
-            self._heads_made_of = (source, self.target.address, self.session_id, self._version)
-        head = self._heads.get((tool, version))
-        if head is None:
-            try:
-                headers = self.request_headers(look_at(body))
-                head = self.client.open_head("POST", self.target.address, self.target, headers)
-            except WireError:
-                # Whoever sends it the long way says what is wrong.
-                return None
-            if len(self._heads) >= MOST_HEADS:
-                self._heads.clear()
-            self._heads[tool, version] = head
-        return head
 
     def request_headers(self, carried: Carried) -> dict[str, str]:
         """What a request carries beside the server's own headers."""
@@ -465,9 +436,9 @@ class HttpLink:
 
     def _learn_version(self, message: bytes) -> None:
         try:
-            self._version = _decode_initialized(message).result.protocolVersion
+            self.version = _decode_initialized(message).result.protocolVersion
         except (DecodeError, ValidationError):
-            self._version = None
+            self.version = None
 
     def _deliver_quietly(self, message: bytes) -> None:
         answered = self.deliver(message)

@@ -61,7 +61,9 @@ class HttpClient:
 
         What comes back may be a redirect, or want somebody to sign in: `settle` sees to that.
         """
-        wire = self._take(target.key(target.address))
+        address = target.address
+        # Addresses hardly ever change.
+        wire = self._take(target.last_key if address is target.keyed else target.key(address))
         if wire is not None:
             wire.begin(b"%bcontent-length: %d\r\n\r\n" % (head, len(body)), body, listener)
         return wire
@@ -173,20 +175,21 @@ class HttpClient:
 class Target:
     """A server's address, with everything that is needed to reach it."""
 
-    __slots__ = ("_key", "_keyed", "address", "proxy", "source")
+    __slots__ = ("address", "keyed", "last_key", "proxy", "source")
 
     def __init__(self, address: Address, source: HeaderSource, proxy: Address | None) -> None:
         self.address = address
         self.source = source
         self.proxy = proxy
-        self._keyed: Address | None = None
-        self._key: Key = ("", "", None)
+        # The address whose key was asked for last, and that key.
+        self.keyed: Address | None = None
+        self.last_key: Key = ("", "", None)
 
     def key(self, address: Address) -> Key:
-        """What its connections are shared by. The last one is remembered: addresses hardly ever change."""
-        if address is not self._keyed:
-            self._keyed, self._key = address, (address.scheme, address.authority, self.shown_proxy)
-        return self._key
+        """What its connections are shared by."""
+        if address is not self.keyed:
+            self.keyed, self.last_key = address, (address.scheme, address.authority, self.shown_proxy)
+        return self.last_key
 
     @classmethod
     def of(cls, url: str, source: HeaderSource) -> Target:

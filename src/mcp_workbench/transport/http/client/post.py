@@ -64,7 +64,7 @@ class Post:
 
     takes_bodies = True
 
-    def __init__(self, link: HttpLink, id: bytes, method: str, body: bytes, *, is_modern: bool) -> None:
+    def __init__(self, link: HttpLink, id: bytes, method: str, body: bytes, is_modern: bool) -> None:
         self.id = id
         self.method = method
         self.body = body

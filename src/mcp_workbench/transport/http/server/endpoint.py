@@ -173,7 +173,9 @@ class Endpoint:
             _complain(outlet, error.id, error.code, error.complaint)
             return
         if carried.kind == "request":
-            if not messages.is_valid_id(carried.id or b"null"):
+            id = carried.id or b"null"
+            # Most are numbers, which need no closer look.
+            if not id.isdigit() and not messages.is_valid_id(id):
                 _complain(outlet, None, INVALID_REQUEST, "`id` must be a string or a number")
                 return
             if self.is_draining:

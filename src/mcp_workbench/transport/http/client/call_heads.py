@@ -1,0 +1,59 @@
+"""Heads of calls to one server, as they are written: the same for each call of a tool, but for their end.
+
+Owns how long they hold. Refuses to know what a request must carry: the link says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.transport.http.carried import look_at
+from mcp_workbench.transport.http.client.response import WireError
+
+if TYPE_CHECKING:
+    from mcp_workbench.transport.http.client.link import HttpLink
+
+# For each server: one for each tool that is called.
+MOST_HEADS: Final = 256
+
+
+class CallHeads:
+    """The heads of one link."""
+
+    __slots__ = ("_address", "_heads", "_link", "_session_id", "_source", "_version")
+
+    def __init__(self, link: HttpLink) -> None:
+        self._link = link
+        # By tool, and the revision that its call is stamped with.
+        self._heads: dict[tuple[str, str | None], bytes] = {}
+        # What else went into them.
+        self._source: object = None
+        self._address: object = None
+        self._session_id: str | None = None
+        self._version: str | None = None
+
+    def find(self, body: bytes, tool: str, version: str | None) -> bytes | None:
+        """The head of this call. None where it cannot be written; whoever sends it the long way says why."""
+        link = self._link
+        target = link.target
+        source = target.source.headers()
+        if (
+            source is not self._source
+            or target.address is not self._address
+            or link.session_id is not self._session_id
+            or link.version is not self._version
+        ):
+            self._heads.clear()
+            self._source, self._address = source, target.address
+            self._session_id, self._version = link.session_id, link.version
+        head = self._heads.get((tool, version))
+        if head is None:
+            try:
+                headers = link.request_headers(look_at(body))
+                head = link.client.open_head("POST", target.address, target, headers)
+            except WireError:
+                return None
+            if len(self._heads) >= MOST_HEADS:
+                self._heads.clear()
+            self._heads[tool, version] = head
+        return head
