@@ -81,17 +81,20 @@ class Listener:
     def _address(self) -> str:
         deadline = time.monotonic() + START_DEADLINE
         while time.monotonic() < deadline:
-            self._stderr.seek(0)
-            said = self._stderr.read().decode(errors="replace")
+            said = self._said()
             # With its line end, else a part of the address might be taken for all of it.
             if (found := ADDRESS.search(said)) and "\n" in said[found.end() :]:
                 return found[0]
             if self._process.poll() is not None:
                 break
             time.sleep(START_INTERVAL)
-        self._stderr.seek(0)
-        lines = self._stderr.read().decode(errors="replace").splitlines()[-STDERR_LINES:]
+        lines = self._said().splitlines()[-STDERR_LINES:]
         raise BenchError("\n".join([f"`{' '.join(self._command)}` did not begin to serve", *lines]))
+
+    def _said(self) -> str:
+        """Without moving the place in the file: the process writes at the same one."""
+        number = self._stderr.fileno()
+        return os.pread(number, os.fstat(number).st_size, 0).decode(errors="replace")
 
 
 class HttpWorkshop:

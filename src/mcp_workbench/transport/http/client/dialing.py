@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from mcp_workbench.transport.http.client.address import Address, BadAddress
 from mcp_workbench.transport.http.client.response import WireError
 from mcp_workbench.transport.http.client.wire import Wire, write_head
+from mcp_workbench.transport.http.turns import Turn
 
 if TYPE_CHECKING:
     import ssl
@@ -41,7 +42,8 @@ class DialFailed(Exception):
 class Dialer:
     """Opens connections. The rules of encryption are read once, with the first connection that needs them."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
         self._context: ssl.SSLContext | None = None
 
     async def dial(self, address: Address, proxy: Address | None, free: Callable[[Wire], None]) -> Wire:
@@ -64,7 +66,7 @@ class Dialer:
         try:
             if proxy is None and address.scheme == "https":
                 return await self._encrypted(raw, address, free)
-            _, wire = await loop.create_connection(lambda: Wire(free), sock=raw)
+            _, wire = await loop.create_connection(lambda: Wire(free, self._turn), sock=raw)
         except BaseException:
             raw.close()
             raise
@@ -76,7 +78,7 @@ class Dialer:
         loop = asyncio.get_running_loop()
         try:
             _, wire = await loop.create_connection(
-                lambda: Wire(free), sock=raw, ssl=self._rules(), server_hostname=address.host
+                lambda: Wire(free, self._turn), sock=raw, ssl=self._rules(), server_hostname=address.host
             )
         except OSError as error:
             # Errors of `ssl` are such, and so are connections that are cut in the middle of it.

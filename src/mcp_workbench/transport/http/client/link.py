@@ -310,7 +310,7 @@ class HttpLink:
         if post.method != _ENDLESS:
             self._running += 1
         if head is not None:
-            post.wire = self.client.begin(self.target, head, post.body, post)
+            post.wire = self.client.begin(self.target, head, post.body, post, self._running > 1)
         if post.wire is None:
             post.task = self.run_to_end(post, post.run())
 

@@ -17,6 +17,7 @@ from mcp_workbench.transport.http.client.failures import explain_redirect
 from mcp_workbench.transport.http.client.headers import HeaderSource
 from mcp_workbench.transport.http.client.response import Listener, Response
 from mcp_workbench.transport.http.client.wire import Wire, end_head, open_head
+from mcp_workbench.transport.http.turns import Turn
 
 # Servers close idle connections after 5 seconds and more. We notice when they do; keeping ours longer than this would
 # only make it likelier to send a request into a connection that is being closed.
@@ -38,7 +39,7 @@ class HttpClient:
 
     def __init__(self, user_agent: str) -> None:
         self._user_agent = user_agent
-        self._dialer = Dialer()
+        self._dialer = Dialer(Turn())
         self._idle: dict[Key, list[Wire]] = {}
         self._open: dict[Wire, Key] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -56,8 +57,9 @@ class HttpClient:
         response = await self._send(method, target.address, target, headers, body)
         return await self.settle(response, method, target, headers, body)
 
-    def begin(self, target: Target, head: bytes, body: bytes, listener: Listener) -> Wire | None:
-        """Send a request on a connection that is free; None where there is none. `head` is without its end.
+    def begin(self, target: Target, head: bytes, body: bytes, listener: Listener, soon: bool) -> Wire | None:
+        """Send a request on a connection that is free; None where there is none. `head` is without its end; `soon` is
+        as the wire has it.
 
         What comes back may be a redirect, or want somebody to sign in: `settle` sees to that.
         """
@@ -65,7 +67,7 @@ class HttpClient:
         # Addresses hardly ever change.
         wire = self._take(target.last_key if address is target.keyed else target.key(address))
         if wire is not None:
-            wire.begin(b"%bcontent-length: %d\r\n\r\n" % (head, len(body)), body, listener)
+            wire.begin(b"%bcontent-length: %d\r\n\r\n" % (head, len(body)), body, listener, soon)
         return wire
 
     async def settle(

@@ -24,6 +24,7 @@ from mcp_workbench.transport.http.client.response import (
     Unwritable,
     WireError,
 )
+from mcp_workbench.transport.http.turns import Turn
 from mcp_workbench.transport.http.vocabulary import JSON
 
 # Status line and headers. Servers in the field stay far below; a stream of endless headers must end somewhere.
@@ -80,17 +81,22 @@ class Wire(asyncio.Protocol):
         "_listener",
         "_parser",
         "_response",
+        "_soon",
         "_tunnel",
+        "_turn",
         "idle_since",
         "is_open",
         "transport",
     )
 
-    def __init__(self, free: Callable[[Wire], None]) -> None:
+    def __init__(self, free: Callable[[Wire], None], turn: Turn) -> None:
         self.is_open = False
         self.idle_since = 0.0
         # Called when the connection can be used again, and when it is gone.
         self._free = free
+        # A whole request that leaves at the end of this turn.
+        self._soon = b""
+        self._turn = turn
         # What it runs on.
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser: Any = None
@@ -121,8 +127,9 @@ class Wire(asyncio.Protocol):
             self.close()
             raise
 
-    def begin(self, head: bytes, body: bytes, listener: Listener) -> None:
-        """Send a request; `listener` is told of its response. Neither a task nor a turn of the loop is spent on it."""
+    def begin(self, head: bytes, body: bytes, listener: Listener, soon: bool = False) -> None:
+        """Send a request; `listener` is told of its response. No task is spent on it. `soon`: with others, at the end
+        of this turn."""
         if self._parser is None:
             self._parser = httptools.HttpResponseParser(self)
             # As servers are: some end lines as they like.
@@ -136,11 +143,20 @@ class Wire(asyncio.Protocol):
             listener.on_broken(NoAnswer())
             return
         self._listener = listener
-        if len(body) < JOIN_BELOW:
-            self.transport.write(head + body)
-        else:
+        if len(body) >= JOIN_BELOW:
             self.transport.write(head)
             self.transport.write(body)
+        elif soon:
+            self._soon = head + body
+            self._turn.add(self)
+        else:
+            self.transport.write(head + body)
+
+    def flush(self) -> None:
+        """Send what was to be sent soon (`Writer`)."""
+        data, self._soon = self._soon, b""
+        if self.is_open and not self.transport.is_closing():
+            self.transport.write(data)
 
     async def tunnel(self, head: bytes) -> int:
         """Ask a proxy to connect us to somebody; the status of its answer."""

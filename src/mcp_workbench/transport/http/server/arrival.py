@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, UnsetType
 
@@ -127,3 +127,29 @@ def _accepts(accept: str, content_type: str) -> bool:
         if name.strip() in (content_type, kind, "*/*") and "q=0" not in options.replace(" ", "").split(";"):
             return True
     return False
+
+
+def path_of(url: bytes) -> str:
+    """The path of a request's target. Percent signs stay: no path of ours has any."""
+    target = url
+    if not target.startswith(b"/"):
+        # `http://host/path`, as proxies are asked.
+        import httptools
+
+        try:
+            target = cast(bytes, cast(Any, httptools.parse_url(url)).path) or b"/"
+        except httptools.HttpParserInvalidURLError:
+            return ""
+    return target.partition(b"?")[0].decode("latin-1")
+
+
+def shown_again(arrival: Arrival, version: str, is_kept: bool) -> bytes | None:
+    """As much of a head as another parser has to see of it to know where the body ends. None where that may be read in
+    two ways."""
+    coding = arrival.headers.get("transfer-encoding")
+    if coding is not None and (coding.lower() != "chunked" or "content-length" in arrival.headers):
+        # The first parser has not looked at these; somebody before us may have read them in another way.
+        return None
+    length = f"content-length: {arrival.declared_bytes}" if coding is None else "transfer-encoding: chunked"
+    keep = "keep-alive" if is_kept else "close"
+    return f"POST / HTTP/{version}\r\nconnection: {keep}\r\n{length}\r\n\r\n".encode()

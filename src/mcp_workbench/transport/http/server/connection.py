@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 import httptools  # noqa: TID253 (loaded only where HTTP is served)
 
 from mcp_workbench.transport.http.server.admission import Refusal
-from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival
+from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival, path_of, shown_again
 from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.known_heads import OWN_HEADS, KnownHeads, divide, worth_keeping
 from mcp_workbench.transport.http.server.limits import (
@@ -57,6 +57,7 @@ class Connection(asyncio.Protocol):
         "_head_since",
         "_is_declining",
         "_is_lingering",
+        "_is_owing",
         "_limits",
         "_loop",
         "_outlet",
@@ -64,6 +65,7 @@ class Connection(asyncio.Protocol):
         "_parser",
         "_queue",
         "_quiet_since",
+        "_soon",
         "_stalled_since",
         "_transport",
         "_unsent_before",
@@ -94,6 +96,9 @@ class Connection(asyncio.Protocol):
         # The response that is under way, and requests that came before it was whole.
         self._outlet: Outlet | None = None
         self._queue: deque[tuple[Arrival, bytes, bool, bool]] = deque()
+        # A whole response that leaves at the end of this turn.
+        self._soon = b""
+        self._is_owing = False
         self._is_lingering = False
         self._is_declining = False
         self._has_served = False
@@ -116,19 +121,37 @@ class Connection(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """What the client has not taken yet."""
         try:
-            return self._transport.get_write_buffer_size()
+            return self._transport.get_write_buffer_size() + len(self._soon)
         except RuntimeError:
             # uvloop, of a transport that is closed.
             return 0
 
     def write(self, data: bytes) -> None:
         """Send."""
+        self._settle()
+        if self._soon:
+            self.flush()
         if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def write_soon(self, data: bytes) -> None:
+        """Send, with others where there are some; the connection stays open."""
+        if self._soon or self._connections.owing < 2:
+            self.write(data)
+        else:
+            self._soon = data
+            self._connections.turn.add(self)
+
+    def flush(self) -> None:
+        """Send what was to be sent soon (`Writer`)."""
+        data, self._soon = self._soon, b""
+        if data and not self._transport.is_closing():
             self._transport.write(data)
 
     def responded(self) -> None:
         """The response is whole: the next request may be answered."""
         self._outlet = None
+        self._settle()
         self._has_served = True
         self._quiet_since = self._loop.time()
         if not self.is_kept:
@@ -150,6 +173,7 @@ class Connection(asyncio.Protocol):
     def finish(self) -> None:
         """We are going down: close when what is under way is done."""
         if self._outlet is None:
+            self.flush()
             self._transport.close()
         else:
             self.is_kept = False
@@ -170,17 +194,20 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
         self._connections.leave(self)
+        self._soon = b""
         self._first_read = b""
         self._own_heads = None
         self._queue.clear()
         outlet, self._outlet = self._outlet, None
         if outlet is not None:
+            self._settle()
             outlet.disconnected()
         # It refers back to us.
         self._parser = None
 
     def eof_received(self) -> bool:
         """The client has said all it will. One that waits for an answer is taken for gone, as all servers do."""
+        self.flush()
         return False
 
     def pause_writing(self) -> None:
@@ -231,20 +258,16 @@ class Connection(asyncio.Protocol):
     def _serve_known(self, data: bytes) -> bool:
         """A whole request whose head has been here before, but for its length, is not taken apart again."""
         head, end = divide(data)
-        if not head:
-            return False
-        connections = self._connections
-        arrival = connections.heads.get(head)
+        arrival = self._connections.heads.get(head)
         if arrival is None and self._own_heads is not None:
             arrival = self._own_heads.get(head)
         if arrival is None or len(data) - end > self._limits.message_bytes or self._transport.is_closing():
             return False
-        site = connections.site
+        site = self._connections.site
         if not site.is_still_admitted(arrival):
             return False
         self.is_chunking = True
-        self._outlet = outlet = Outlet(self)
-        site.serve(arrival, data[end:], outlet)
+        site.serve(arrival, data[end:], self._begin())
         return True
 
     def _learn(self, data: bytes, arrival: Arrival) -> None:
@@ -265,15 +288,12 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         arrival = self._arrival
         if arrival is not None:
-            coding = arrival.headers.get("transfer-encoding")
-            if coding is not None and (coding.lower() != "chunked" or "content-length" in arrival.headers):
-                # The parser has not looked at these; somebody before us may have read them in another way.
+            head = shown_again(arrival, version, is_kept)
+            if head is None:
                 self._refuse_bluntly(400)
                 return
-            length = f"content-length: {arrival.declared_bytes}" if coding is None else "transfer-encoding: chunked"
-            keep = "keep-alive" if is_kept else "close"
             self._is_declining = True
-            self._parser.feed_data(f"POST / HTTP/{version}\r\nconnection: {keep}\r\n{length}\r\n\r\n".encode())
+            self._parser.feed_data(head)
             self._is_declining = False
         if rest and not self._transport.is_closing():
             self.data_received(rest)
@@ -319,7 +339,7 @@ class Connection(asyncio.Protocol):
         if self._is_lingering:
             return
         arrival.method = self._parser.get_method().decode("latin-1")
-        arrival.path = _path_of(self._url)
+        arrival.path = path_of(self._url)
         arrival.refusal = self._connections.site.admit(arrival)
         if arrival.refusal is not None and arrival.is_large:
             # It will not be read.
@@ -372,10 +392,23 @@ class Connection(asyncio.Protocol):
 
     # ── what is done with a request ──
 
+    def _begin(self, without_body: bool = False) -> Outlet:
+        """A response is owed from now on."""
+        self._is_owing = True
+        self._connections.owing += 1
+        self._outlet = outlet = Outlet(self, without_body)
+        return outlet
+
+    def _settle(self) -> None:
+        """It is on its way, or nobody waits for it any more."""
+        if self._is_owing:
+            self._is_owing = False
+            self._connections.owing -= 1
+
     def _serve(self, arrival: Arrival, body: bytes, is_chunking: bool, is_kept: bool) -> None:
         self.is_chunking = is_chunking
         self.is_kept = self.is_kept and is_kept
-        outlet = self._outlet = Outlet(self, without_body=arrival.method == "HEAD")
+        outlet = self._begin(arrival.method == "HEAD")
         site = self._connections.site
         if arrival.refusal is not None:
             site.refuse(arrival, arrival.refusal, outlet)
@@ -396,8 +429,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.is_kept = False
-        self._outlet = Outlet(self, without_body=arrival.method == "HEAD")
-        self._connections.site.refuse(arrival, arrival.refusal, self._outlet)
+        self._connections.site.refuse(arrival, arrival.refusal, self._begin(arrival.method == "HEAD"))
 
     def _refuse_bluntly(self, status: int) -> None:
         """Answer somebody whose request cannot even be read."""
@@ -405,11 +437,11 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.is_kept = False
-        self._outlet = Outlet(self)
-        self._outlet.answer(status, b"")
+        self._begin().answer(status, b"")
 
     def _linger_or_close(self) -> None:
         """Close, but let a client that is still sending get to see the response: an early close would destroy it."""
+        self.flush()
         if self._body_since is None and self._head_since is None:
             self._transport.close()
             return
@@ -465,15 +497,3 @@ class Connection(asyncio.Protocol):
                 self.abort()
             else:
                 self._transport.close()
-
-
-def _path_of(url: bytes) -> str:
-    """The path of a request's target. Percent signs stay: no path of ours has any."""
-    target = url
-    if not target.startswith(b"/"):
-        # `http://host/path`, as proxies are asked.
-        try:
-            target = cast(bytes, cast(Any, httptools.parse_url(url)).path) or b"/"
-        except httptools.HttpParserInvalidURLError:
-            return ""
-    return target.partition(b"?")[0].decode("latin-1")

@@ -17,6 +17,7 @@ from mcp_workbench.transport.http.server.known_heads import KnownHeads
 from mcp_workbench.transport.http.server.limits import CROWD, Limits
 from mcp_workbench.transport.http.server.outlet import Headers, Outlet
 from mcp_workbench.transport.http.server.sweeps import Sweep
+from mcp_workbench.transport.http.turns import Turn
 from mcp_workbench.transport.memory import give_back_soon
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ class Connections:
         self.limits = limits
         self.open: set[Connection] = set()
         self.heads = KnownHeads()
+        self.turn = Turn()
+        # How many wait for a response of which nothing has been written yet.
+        self.owing = 0
         # What happens after a while is late by at most this.
         self.sweep: Sweep[Connection] = Sweep(min(limits.head_seconds, limits.body_seconds) / 4)
         # Those that have not read what they asked for, whoever has been at it for longest first.

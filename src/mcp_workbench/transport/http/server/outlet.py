@@ -43,6 +43,9 @@ class Wire(Protocol):
     def write(self, data: bytes) -> None:
         """Send."""
 
+    def write_soon(self, data: bytes) -> None:
+        """Send, a moment later: with what else there is to send."""
+
     def responded(self) -> None:
         """The response is whole."""
 
@@ -60,7 +63,7 @@ class Outlet:
 
     __slots__ = ("_extra", "_is_chunked", "_wire", "_without_body", "gone", "is_over")
 
-    def __init__(self, wire: Wire, *, without_body: bool = False) -> None:
+    def __init__(self, wire: Wire, without_body: bool = False) -> None:
         self._wire = wire
         # The answer to `HEAD`.
         self._without_body = without_body
@@ -91,7 +94,7 @@ class Outlet:
         if self._without_body:
             wire.write(head)
         elif len(body) < JOIN_BELOW:
-            wire.write(head + body)
+            wire.write_soon(head + body)
         else:
             wire.write(head)
             wire.write(body)

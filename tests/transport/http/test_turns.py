@@ -1,0 +1,142 @@
+"""What is written at the end of a turn of the loop: all of it, in order, and before a connection closes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from mcp_workbench.transport.http.server.connection import Connection
+from mcp_workbench.transport.http.turns import Turn
+from tests.transport.http.client.talk import talking
+from tests.transport.http.client.test_calls import call_of, modern_server
+from tests.transport.http.listening import Reply, Request, scripted_http
+from tests.transport.http.server.echoing import House, echoing
+from tests.transport.http.server.raw_client import RawConnection, modern, modern_headers, written
+
+
+class Noted:
+    """A writer that writes down when it was flushed."""
+
+    def __init__(self, name: str, flushed: list[str], *, fails: bool = False) -> None:
+        self.name = name
+        self.flushed = flushed
+        self.fails = fails
+
+    def flush(self) -> None:
+        self.flushed.append(self.name)
+        if self.fails:
+            raise RuntimeError("a defect")
+
+
+async def test_writers_are_flushed_once_in_the_order_they_came(caplog: pytest.LogCaptureFixture) -> None:
+    flushed: list[str] = []
+    turn = Turn()
+    for name in "abc":
+        turn.add(Noted(name, flushed, fails=name == "b"))
+    assert flushed == []
+    await asyncio.sleep(0)
+    assert flushed == ["a", "b", "c"], "also behind one that failed"
+    assert "defect" in caplog.text
+    turn.add(Noted("d", flushed))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert flushed == ["a", "b", "c", "d"]
+
+
+def later(id: int) -> bytes:
+    return written("POST", "/mcp", modern("later", id=id), **modern_headers("later"))
+
+
+async def waiting(house: House, count: int) -> list[RawConnection]:
+    """That many clients whose calls have no answer yet."""
+    connections = [await house.client.connect() for _ in range(count)]
+    for id, connection in enumerate(connections):
+        await connection.send(later(id))
+    await house.under_way(count)
+    return connections
+
+
+async def test_answers_to_many_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with echoing() as house:
+        connections = await waiting(house, 5)
+        directly: list[bytes] = []
+        write = Connection.write
+
+        def noting(connection: Connection, data: bytes) -> None:
+            directly.append(data)
+            write(connection, data)
+
+        monkeypatch.setattr(Connection, "write", noting)
+        for id, session in enumerate(house.sessions):
+            session.answer(b"%d" % id, {"n": id})
+        assert len(directly) == 1, "all but the last, behind which nobody waits"
+        answers = [(await connection.response()).json for connection in connections]
+        assert [answer["result"]["n"] for answer in answers] == [0, 1, 2, 3, 4]
+        assert house.server._connections.owing == 0
+
+
+async def test_what_is_to_be_written_leaves_before_the_connection_closes() -> None:
+    async with echoing() as house:
+        connections = await waiting(house, 3)
+        for id, session in enumerate(house.sessions):
+            session.answer(b"%d" % id, {"n": id})
+        await house.server.stop()
+        for id, connection in enumerate(connections):
+            assert (await connection.response()).json["result"]["n"] == id
+            assert await connection.closed() == b""
+
+
+async def test_a_client_that_stops_sending_behind_its_request_gets_what_was_answered_at_once() -> None:
+    async with echoing() as house:
+        await waiting(house, 2)
+        connection = await house.client.connect()
+        connection.writer.write(written("POST", "/mcp", modern("echo", id=7), **modern_headers("echo")))
+        connection.writer.write_eof()
+        assert (await connection.response()).json["id"] == 7
+
+
+async def test_responses_sent_ahead_are_in_order_also_while_others_wait() -> None:
+    async with echoing() as house:
+        await waiting(house, 2)
+        connection = await house.client.connect()
+        requests = [written("POST", "/mcp", modern("echo", id=id), **modern_headers("echo")) for id in range(9)]
+        await connection.send(b"".join(requests))
+        assert [(await connection.response()).json["id"] for _ in range(9)] == list(range(9))
+
+
+async def test_clients_that_go_are_owed_nothing() -> None:
+    async with echoing() as house:
+        for connection in await waiting(house, 4):
+            connection.close()
+        async with asyncio.timeout(10):
+            while house.server.connection_count:
+                await asyncio.sleep(0.01)
+        assert house.server._connections.owing == 0
+        listening = await house.client.connect()
+        session = await house.client.begin_session()
+        await listening.send(written("GET", "/mcp", mcp_session_id=session))
+        await listening.head()
+        assert house.server._connections.owing == 0, "a stream that has begun is no debt"
+
+
+async def test_calls_that_are_given_up_before_they_are_written_are_never_sent() -> None:
+    seen: list[str] = []
+
+    async def handler(request: Request, reply: Reply) -> None:
+        seen.append(json.loads(request.body)["params"]["name"])
+        await modern_server(request, reply)
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        for id in (1, 2, 3):
+            call_of(talk, id, f"open-{id}")
+        for id in (1, 2, 3):
+            await talk.answer(id)
+        for id in (4, 5, 6):
+            call_of(talk, id, f"call-{id}")
+        talk.notify("notifications/cancelled", {"requestId": 5})
+        for id in (4, 6):
+            assert (await talk.answer(id))["result"] == {"ok": True}
+        assert sorted(seen) == ["call-4", "call-6", "open-1", "open-2", "open-3"]
+        assert not talk.failures
