@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from mcp_workbench.jsonrpc.messages import NOT_A_MESSAGE
-from mcp_workbench.session.stamps import MOST_CAPABILITIES, TOO_CAPABLE
+from mcp_workbench.protocol.meta import MOST_CAPABILITIES, TOO_CAPABLE
 from tests.bridge.stage import ERAS, staged
 
 

@@ -27,6 +27,7 @@ from mcp_workbench.jsonrpc.messages import (
     Malformed,
     decode_object,
 )
+from mcp_workbench.protocol.meta import NO_CAPABILITIES, TOO_CAPABLE, BadStamp, Stamp, canonical, read_stamp
 from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.sealing import BadState
 from mcp_workbench.protocol.versions import negotiate_legacy
@@ -35,7 +36,6 @@ from mcp_workbench.session.call import ClientCall, is_severe
 from mcp_workbench.session.news import ListenStream, News, without_subscription
 from mcp_workbench.session.questions import Question, Questions, may_be_asked
 from mcp_workbench.session.services import Services
-from mcp_workbench.session.stamps import NO_CAPABILITIES, TOO_CAPABLE, BadStamp, Stamp, canonical, read_stamp
 from mcp_workbench.transport.link import Link
 
 log = logging.getLogger(__name__)
