@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import cast
 
 import pytest
 
+from mcp_workbench.transport.http.client.response import NoAnswer, Response, WireError
+from mcp_workbench.transport.http.client.wire import Wire
 from mcp_workbench.transport.http.server.connection import Connection
 from mcp_workbench.transport.http.turns import Turn
 from tests.transport.http.client.talk import talking
@@ -14,6 +17,7 @@ from tests.transport.http.client.test_calls import call_of, modern_server
 from tests.transport.http.listening import Reply, Request, scripted_http
 from tests.transport.http.server.echoing import House, echoing
 from tests.transport.http.server.raw_client import RawConnection, modern, modern_headers, written
+from tests.transport.http.test_pieces import Sink
 
 
 class Noted:
@@ -140,3 +144,46 @@ async def test_calls_that_are_given_up_before_they_are_written_are_never_sent() 
             assert (await talk.answer(id))["result"] == {"ok": True}
         assert sorted(seen) == ["call-4", "call-6", "open-1", "open-2", "open-3"]
         assert not talk.failures
+
+
+class Heard:
+    """A listener that writes down what it is told."""
+
+    takes_bodies = True
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def on_body(self, body: bytes) -> None:
+        self.told.append(body)
+
+    def on_response(self, response: Response) -> None:
+        self.told.append(response.take())
+
+    def on_broken(self, error: WireError) -> None:
+        self.told.append(type(error))
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_what_comes_before_the_request_has_left_does_not_answer_it(is_known: bool) -> None:
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+    freed: list[Wire] = []
+    wire, sink = Wire(freed.append, Turn()), Sink()
+    wire.connection_made(cast(asyncio.Transport, sink))
+    before = Heard()
+    wire.begin(b"FIRST", b"", before)
+    wire.data_received(answer)
+    wire.release(is_clean=True)
+    if is_known:
+        wire.begin(b"SECOND", b"", before)
+        wire.data_received(answer)
+    assert before.told == [b"{}"] * (1 + is_known)
+    assert freed == [wire] * (1 + is_known) and wire.is_open
+    heard = Heard()
+    wire.begin(b"LAST", b"", heard, True)
+    wire.data_received(answer)
+    assert sink.is_over, "a server that answers what it has not been asked is not to be trusted"
+    wire.connection_lost(None)
+    await asyncio.sleep(0)
+    assert heard.told == [NoAnswer]
+    assert b"LAST" not in sink.written

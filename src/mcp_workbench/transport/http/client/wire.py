@@ -155,7 +155,7 @@ class Wire(asyncio.Protocol):
     def flush(self) -> None:
         """Send what was to be sent soon (`Writer`)."""
         data, self._soon = self._soon, b""
-        if self.is_open and not self.transport.is_closing():
+        if data and self.is_open and not self.transport.is_closing():
             self.transport.write(data)
 
     async def tunnel(self, head: bytes) -> int:
@@ -238,8 +238,8 @@ class Wire(asyncio.Protocol):
             self._on_tunnel(data)
             return
         parser = self._parser
-        if self._is_between or parser is None:
-            # Nobody asked: a server that says good-bye, or one that answers twice. Not to be used again.
+        if self._is_between or self._soon or parser is None:
+            # Nobody asked, or not yet: a server that says good-bye, or one that answers twice. Not to be used again.
             self.close()
             return
         if self._known_start and self._response is None and not self._head_bytes and self._take_known(data):
