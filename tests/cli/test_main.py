@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -182,6 +186,47 @@ def test_a_token_that_no_client_could_show_is_refused(token: str, tmp_path: Path
     for given in (("--token", token), ("--token-file", file)):
         done = run("serve", config, "--http", "127.0.0.1:0", *given)
         assert done.status == 2 and "characters that a header cannot carry" in done.stderr
+
+
+@pytest.mark.parametrize(("token", "complaint"), [("", "the token is empty"), ("two words", "cannot carry")])
+def test_a_token_of_the_environment_is_looked_at_as_well(token: str, complaint: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
+    done = run("serve", config, "--http", "127.0.0.1:0", env={"WORKBENCH_TOKEN": token})
+    assert done.status == 2 and complaint in done.stderr
+
+
+@pytest.mark.parametrize("flags", [(), ("--token", "given")])
+def test_clients_have_to_show_the_token_of_the_environment_unless_another_is_given(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
+    command = [*COMMAND, "serve", str(config), "--http", "127.0.0.1:0", *flags]
+    served = environment({"WORKBENCH_TOKEN": "of-the-environment"})
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=served) as process:
+        assert process.stderr is not None
+        try:
+            found = re.search(r"http://\S+", process.stderr.readline())
+            assert found
+            accepted = flags[1] if flags else "of-the-environment"
+            statuses = {token: _status_of(found[0], token) for token in ("given", "of-the-environment", "")}
+            assert statuses == {token: 200 if token == accepted else 401 for token in statuses}
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)
+
+
+def _status_of(url: str, token: str) -> int:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=20) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
 
 
 def test_a_token_comes_from_one_place() -> None:

@@ -23,7 +23,7 @@ from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_object, encode
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
-# Handles remembered for one principal; beyond, the oldest are forgotten.
+# Handles remembered, whoever they were given to; beyond, the oldest are forgotten.
 MOST_TASKS: Final = 10_000
 # How long a server is kept running for a task that does not say how long it lives.
 DEFAULT_LIFE: Final = 3600.0
