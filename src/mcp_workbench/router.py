@@ -268,7 +268,8 @@ class Router:
         failures: Failures = {}
         for entry, result in zip(entries, results, strict=True):
             if isinstance(result, WorkbenchError):
-                failures[entry.toolbox, entry.name] = entry.last_error = result
+                failures[entry.toolbox, entry.name] = result
+                self._catalog.missed(entry, result)
             elif isinstance(result, BaseException):
                 raise result
         return failures
@@ -285,7 +286,8 @@ class Router:
                 try:
                     await self._open_server(connection, starts_known=False)
                 except WorkbenchError as error:
-                    failures[entry.toolbox, entry.name] = entry.last_error = error
+                    failures[entry.toolbox, entry.name] = error
+                    self._catalog.missed(entry, error)
                 if connection.starts > starts and not connection.traffic.call_count:
                     connection.linger(LISTED_STAYS)
 
@@ -376,7 +378,7 @@ class Router:
         try:
             await connection.ensure_listed(asked=True)
         except WorkbenchError as error:
-            entry.last_error = error
+            self._catalog.missed(entry, error)
         else:
             self._catalog.works(entry)
 
@@ -397,7 +399,7 @@ class Router:
                 try:
                     await connection.ensure_ready()
                 except WorkbenchError as error:
-                    connection.entry.last_error = error
+                    self._catalog.missed(connection.entry, error)
 
         await asyncio.gather(*map(start, connections))
 

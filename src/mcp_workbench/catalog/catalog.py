@@ -12,7 +12,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import KINDS, Offer
 from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import DownstreamError, WorkbenchError
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,10 @@ class Catalog:
             entry.failure = failure
             self._tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
         entry.failure = failure
+
+    def missed(self, entry: ServerEntry, error: WorkbenchError) -> None:
+        """A server could not be started or listed; what it offered before is still shown. For those who ask why."""
+        entry.last_error = error
 
     def works(self, entry: ServerEntry) -> None:
         """A connection to the server works, whatever has happened to somebody else's: what it offers can be shown."""
