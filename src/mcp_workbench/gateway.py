@@ -8,8 +8,6 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -197,7 +195,7 @@ class Gateway:
             receiver,
             limit=self.config.max_message_bytes,
             transport="auto" if config.transport == "stdio" else config.transport,
-            parameters_of=Mirrored(lambda tool: entry.tools.get(tool), partial(attrgetter("tools"), entry)),
+            parameters_of=Mirrored(lambda tool: entry.tools.get(tool), lambda: entry.tools),
         )
 
     def _reap_strays_when_they_end(self) -> None:
@@ -267,10 +265,10 @@ class Gateway:
             await self._beacon.light()
 
     def mirrored_parameters(self) -> Callable[[str], HeaderParameters | None]:
-        """Which parameters of a tool its clients mirror into HTTP headers; None for a tool that is not shown."""
+        """Says of each tool which parameters clients mirror into HTTP headers; None of one that is not shown."""
         from mcp_workbench.transport.http.mirrored import Mirrored
 
-        return Mirrored(self.face.definition_of, partial(attrgetter("revision"), self.catalog))
+        return Mirrored(self.face.definition_of, lambda: self.catalog.revision)
 
     def make_session(self, link: Link, principal: str, closed: Callable[[str], None] | None = None) -> Session:
         """A session for a client that has just connected. `closed` is told when it goes, where somebody has more to do

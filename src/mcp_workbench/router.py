@@ -66,6 +66,7 @@ class RoutedCall(ForwardedExchange):
     capabilities: bytes
     # The revision that it is stamped with; None in the legacy era.
     version: str | None
+    # Whether there is such a stamp: asked for at every turn.
     from_modern: bool
     # Carries a `requestState` that is not ours: a modern server has given it out.
     is_retry: bool
@@ -139,11 +140,10 @@ class Router:
         """Do what was decided."""
         match decision:
             case Forward():
-                connection = self._pool.connection(decision.entry, call.view.principal, call.capabilities)
+                connection = self.connection(decision.entry, call)
                 if connection.state is State.READY:
                     self._send(call, decision, connection)
                 else:
-                    connection.traffic.audience = connection.traffic.audience or call.client
                     call.entry, call.decision = decision.entry, decision
                     call.task = self.start_for(call, self._forward_when_ready(call, decision, connection))
             case Answer():
@@ -180,7 +180,7 @@ class Router:
         entries = (learn.entry, *learn.others)
         heard = [self.connection(entry, call).ensure_listed() for entry in entries]
         outcomes = dict(zip(entries, await asyncio.gather(*heard, return_exceptions=True), strict=True))
-        decision = self.face.resolve_tool(call.view, params, True)
+        decision = self.face.resolve_tool(call.view, params, fresh=True)
         for entry, outcome in outcomes.items():
             if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
                 call.entry = entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.protocol.results import modern_parts
+from mcp_workbench.protocol.results import modern_parts, result_type
 from tests.bridge.conversation import FINAL
 from tests.bridge.scene import DONE
 from tests.bridge.stage import ERAS, META, Json, staged
@@ -126,5 +126,5 @@ async def test_only_what_may_be_kept_says_how_long() -> None:
     ],
 )
 def test_a_strange_result_passes_with_all_that_is_in_it(written: bytes) -> None:
-    result = b"".join(modern_parts(written, None, "resources/read", b'{"name":"x"}'))
+    result = b"".join(modern_parts(written, result_type(written), "resources/read", b'{"name":"x"}'))
     assert written[1:-1] in result

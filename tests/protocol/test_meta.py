@@ -8,17 +8,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from mcp_workbench.protocol.meta import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     HOP_KEYS,
     LOG_LEVEL,
+    MOST_CAPABILITIES,
     PROTOCOL_VERSION,
+    TOO_CAPABLE,
+    BadStamp,
     ClientIdentity,
+    Stamp,
     meta_for_server,
-    read_request_meta,
+    read_stamp,
 )
 from mcp_workbench.protocol.versions import Era
 
@@ -101,9 +105,39 @@ def test_numbers_in_meta_are_not_read_and_written_anew() -> None:
     assert written == b'{"a":1.10,"b":123456789012345678901234567890,"progressToken":7}'
 
 
-def test_what_we_have_to_know_of_a_request_is_found() -> None:
-    meta = read_request_meta(json.dumps({**THEIR_STAMP, LOG_LEVEL: "info", "progressToken": "t", "a": 1}).encode())
-    assert (meta.version, meta.log_level) == ("2026-07-28", "info")
-    assert isinstance(meta.capabilities, Raw) and bytes(meta.capabilities) == b'{"roots": {}}'
-    assert isinstance(meta.progress_token, Raw) and bytes(meta.progress_token) == b'"t"'
-    assert read_request_meta(b'{"a":1}').version is UNSET
+def stamped(**more: object) -> Raw:
+    return Raw(json.dumps({**THEIR_STAMP, **more}).encode())
+
+
+def test_a_stamp_says_what_we_have_to_know_of_a_request() -> None:
+    stamp = read_stamp(stamped(**{LOG_LEVEL: "info", "progressToken": "t", "a": 1}))
+    assert stamp == Stamp("2026-07-28", b'{"roots":{}}', "info", Raw(b'"t"'))
+    assert read_stamp(stamped()) == Stamp("2026-07-28", b'{"roots":{}}')
+    assert read_stamp(Raw(b'{"a":1,"progressToken":5}')) == Stamp(progress_token=Raw(b"5")), "not a stamp at all"
+
+
+def test_capabilities_are_compared_whatever_their_order() -> None:
+    one, other = ({"roots": {}, "sampling": {"a": 1, "b": 2}}, {"sampling": {"b": 2, "a": 1}, "roots": {}})
+    stamps = [read_stamp(stamped(**{CLIENT_CAPABILITIES: each})) for each in (one, other)]
+    assert isinstance(stamps[0], Stamp) and stamps[0] == stamps[1]
+    assert read_stamp(stamped(**{CLIENT_CAPABILITIES: []})) == Stamp("2026-07-28"), "what makes no sense is none"
+
+
+@pytest.mark.parametrize(
+    ("meta", "code", "words"),
+    [
+        (stamped(**{PROTOCOL_VERSION: "2027-01-01"}), -32022, "Unsupported protocol version"),
+        (stamped(**{PROTOCOL_VERSION: 5}), -32602, "`_meta` cannot be used"),
+        (Raw(b"[]"), -32602, "`_meta` cannot be used"),
+        (Raw(b'{"%b":"2026-07-28"}' % PROTOCOL_VERSION.encode()), -32602, "clientCapabilities"),
+        (stamped(**{LOG_LEVEL: "loud"}), -32602, "logLevel"),
+        (stamped(**{CLIENT_CAPABILITIES: {"x": "y" * MOST_CAPABILITIES}}), -32602, TOO_CAPABLE),
+    ],
+)
+def test_a_bad_stamp_is_refused_each_time(meta: Raw, code: int, words: str) -> None:
+    for _ in range(2):
+        found = read_stamp(meta)
+        assert isinstance(found, BadStamp)
+        assert found.code == code and words in found.message
+        if code == -32022:
+            assert found.data == {"supported": ["2026-07-28"], "requested": "2027-01-01"}

@@ -81,7 +81,7 @@ class Face:
         """What the server of a tool says of it, for a tool that is shown under this name."""
         return None
 
-    def resolve_tool(self, view: View, params: Params, fresh: bool = False) -> Decision:
+    def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """What to do with a `tools/call`. `fresh`: the server in question has just said what it offers."""
         raise NotImplementedError
 

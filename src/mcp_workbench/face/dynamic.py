@@ -71,7 +71,7 @@ class DynamicFace(Face):
         assert isinstance(found, NameTable)
         return found
 
-    def resolve_tool(self, view: View, params: Params, fresh: bool = False) -> Decision:
+    def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """By table."""
         try:
             name = _decode_string(params["name"])

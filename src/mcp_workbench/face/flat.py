@@ -141,14 +141,13 @@ class FlatFace(Face):
                 return 'put `"separator": "__"` into the configuration, or use `--separator __`'
         return 'give them shorter or plainer names with `"rename": {"<tool>": "<name>"}` in the server\'s configuration'
 
-    def resolve_tool(self, view: View, params: Params, fresh: bool = False) -> Decision:
+    def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """By table. A name that cannot be one of ours is told how ours look."""
         try:
             name = _decode_string(params["name"])
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`name` must be a string")
-        revision, known = self._tool_table
-        table = known if known is not None and revision == self.catalog.revision else self.tool_table()
+        table = self.tool_table()
         target = table.targets.get(name)
         if target is not None:
             body = call_body(target.name, params.get("arguments"), params)

@@ -92,7 +92,7 @@ class ProxyFace(Face):
         if "tools" in kinds and entry.toolbox in view.opened:
             view.changed[entry.toolbox] = None
 
-    def resolve_tool(self, view: View, params: Params, fresh: bool = False) -> Decision:
+    def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """One of the two tools, or none."""
         try:
             name = _decode_string(params["name"])

@@ -190,7 +190,8 @@ def read_error(raw: Raw | bytes) -> ErrorObject:
 
 def is_valid_id(id: bytes) -> bool:
     """JSON-RPC in MCP: an id is a string or a number, never null."""
-    return id[:1] in b'"-0123456789' and id != _NULL
+    # Most are numbers, which need no closer look.
+    return id.isdigit() or (id[:1] in b'"-0123456789' and id != _NULL)
 
 
 def request(id: int | bytes, method: str, params: bytes | Raw | None = None) -> bytes:

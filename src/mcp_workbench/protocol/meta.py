@@ -38,7 +38,7 @@ _encode_sorted: Final = Encoder(order="deterministic").encode
 HOP_KEYS: Final = frozenset({PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL})
 
 
-class RequestMeta(Struct, gc=False):
+class _RequestMeta(Struct, gc=False):
     """What we have to know of a request's `_meta`."""
 
     version: str | UnsetType = field(name=PROTOCOL_VERSION, default=UNSET)
@@ -49,7 +49,7 @@ class RequestMeta(Struct, gc=False):
 
 
 # Raises msgspec's errors.
-read_request_meta: Final = Decoder(RequestMeta).decode
+_read_request_meta: Final = Decoder(_RequestMeta).decode
 
 
 class Stamp(Struct, frozen=True, gc=False):
@@ -74,7 +74,7 @@ class BadStamp(Struct, frozen=True):
 def read_stamp(meta: bytes) -> Stamp | BadStamp:
     """Judge the `_meta` of a request."""
     try:
-        read = read_request_meta(meta)
+        read = _read_request_meta(meta)
     except (DecodeError, ValidationError) as error:
         return BadStamp(INVALID_PARAMS, f"`_meta` cannot be used: {error}")
     token = None if read.progress_token is UNSET else read.progress_token

@@ -195,8 +195,7 @@ class Session:
             await self.router.unsubscribe_as(self.view.principal, self.capabilities, uri, entry, self)
 
     def _on_unread_request(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
-        # Most are numbers, which need no closer look.
-        if not id.isdigit() and not messages.is_valid_id(id):
+        if not messages.is_valid_id(id):
             self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
             return
         try:
@@ -339,7 +338,7 @@ class Session:
 
     def _on_answer(self, message: Envelope) -> None:
         """The client answers a question of a server."""
-        if isinstance(message.id, UnsetType):
+        if message.id is UNSET:
             # An error without id is about a message of ours that the client could not read; anything else is no
             # message at all.
             if message.error is UNSET:
@@ -351,9 +350,9 @@ class Session:
                 # A request that lost its method: whoever waits for its answer would wait for ever.
                 self._link.send(messages.not_a_message(self._unless_under_way(bytes(message.id))))
             return
-        if not isinstance(message.error, UnsetType):
+        if message.error is not UNSET:
             question.on_error(message.error)
-        elif not isinstance(message.result, UnsetType):
+        elif message.result is not UNSET:
             question.on_result(message.result)
         else:
             question.on_failure(DownstreamError("the client's answer has neither result nor error"))

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from mcp_workbench.transport.http.client.response import NoAnswer, Response, WireError
+from mcp_workbench.transport.http.client.response import NotSent, Response, WireError
 from mcp_workbench.transport.http.client.wire import Wire
 from mcp_workbench.transport.http.server.connection import Connection
 from mcp_workbench.transport.http.turns import Turn
@@ -110,6 +110,21 @@ async def test_responses_sent_ahead_are_in_order_also_while_others_wait() -> Non
         assert [(await connection.response()).json["id"] for _ in range(9)] == list(range(9))
 
 
+async def test_a_permission_to_go_on_does_not_overtake_the_response_before_it() -> None:
+    async with echoing() as house:
+        await waiting(house, 2)
+        connection = await house.client.connect()
+        first = written("POST", "/mcp", modern("echo", id=1), **modern_headers("echo"))
+        head, _, body = written(
+            "POST", "/mcp", modern("echo", id=2), expect="100-continue", **modern_headers("echo")
+        ).partition(b"\r\n\r\n")
+        await connection.send(first + head + b"\r\n\r\n")
+        assert (await connection.response()).json["id"] == 1
+        assert (await connection.head()).status == 100
+        await connection.send(body)
+        assert (await connection.response()).json["id"] == 2
+
+
 async def test_clients_that_go_are_owed_nothing() -> None:
     async with echoing() as house:
         for connection in await waiting(house, 4):
@@ -125,25 +140,48 @@ async def test_clients_that_go_are_owed_nothing() -> None:
         assert house.server._connections.owing == 0, "a stream that has begun is no debt"
 
 
-async def test_calls_that_are_given_up_before_they_are_written_are_never_sent() -> None:
+@pytest.mark.parametrize("modern", [True, False])
+async def test_calls_that_are_given_up_before_they_are_written_are_never_sent(modern: bool) -> None:
     seen: list[str] = []
 
     async def handler(request: Request, reply: Reply) -> None:
-        seen.append(json.loads(request.body)["params"]["name"])
+        message = json.loads(request.body)
+        seen.append(message["params"].get("name", message["method"]))
         await modern_server(request, reply)
 
     async with scripted_http(handler) as server, talking(server.url) as talk:
         for id in (1, 2, 3):
-            call_of(talk, id, f"open-{id}")
+            call_of(talk, id, f"open-{id}", modern=modern)
         for id in (1, 2, 3):
             await talk.answer(id)
         for id in (4, 5, 6):
-            call_of(talk, id, f"call-{id}")
+            call_of(talk, id, f"call-{id}", modern=modern)
         talk.notify("notifications/cancelled", {"requestId": 5})
-        for id in (4, 6):
+        for id in (4, 6, 7):
+            if id == 7:
+                call_of(talk, id, "call-7", modern=modern)
             assert (await talk.answer(id))["result"] == {"ok": True}
-        assert sorted(seen) == ["call-4", "call-6", "open-1", "open-2", "open-3"]
-        assert not talk.failures
+        # Nor is the server told of what it has never seen.
+        assert sorted(seen) == ["call-4", "call-6", "call-7", "open-1", "open-2", "open-3"]
+        assert not talk.failures and talk.link.unsent_bytes == 0
+        assert server.connections == 3, "and the connection is as good as before"
+
+
+async def test_a_call_whose_connection_goes_before_it_was_written_takes_another() -> None:
+    async with scripted_http(modern_server) as server, talking(server.url) as talk:
+        for id in (1, 2):
+            call_of(talk, id, "open")
+        for id in (1, 2):
+            await talk.answer(id)
+        for id in (3, 4):
+            call_of(talk, id, "call")
+        post = talk.link._posts[b"4"]
+        assert post.wire is not None
+        post.wire.close()
+        for id in (3, 4):
+            assert (await talk.answer(id))["result"] == {"ok": True}
+        assert len(server.requests) == 4 and server.connections == 3
+        assert not talk.failures and talk.link.unsent_bytes == 0
 
 
 class Heard:
@@ -180,10 +218,10 @@ async def test_what_comes_before_the_request_has_left_does_not_answer_it(is_know
     assert before.told == [b"{}"] * (1 + is_known)
     assert freed == [wire] * (1 + is_known) and wire.is_open
     heard = Heard()
-    wire.begin(b"LAST", b"", heard, True)
+    wire.begin(b"LAST", b"", heard, soon=True)
     wire.data_received(answer)
     assert sink.is_over, "a server that answers what it has not been asked is not to be trusted"
     wire.connection_lost(None)
     await asyncio.sleep(0)
-    assert heard.told == [NoAnswer]
+    assert heard.told == [NotSent]
     assert b"LAST" not in sink.written

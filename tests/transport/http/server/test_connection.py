@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.http.server.limits import MOST_HEAD_BYTES, MOST_PIPELINED, Limits
 from tests.transport.http.listening import PATIENCE, wait_until
 from tests.transport.http.server.echoing import House, echoing
@@ -439,6 +440,37 @@ async def test_draining_lets_calls_finish_and_takes_no_new_ones() -> None:
             await house.client.connect()
         house.sessions[0].answer(b"1", {})
         assert (await connection.response()).status == 200
+
+
+async def test_a_batch_that_comes_too_late_is_refused_request_by_request() -> None:
+    async with echoing() as house:
+        session = await house.client.begin_session("2025-03-26")
+        connection = await house.client.connect()
+        assert (await connection.request("GET", "/healthz")).status == 200
+        house.server.drain()
+        batch = json.dumps([legacy("echo", id=1), legacy("notifications/x", id=None), legacy("echo", id="b")]).encode()
+        response = await connection.request(body=batch, mcp_session_id=session)
+        assert response.status == 503
+        refusals = json.loads(response.body)
+        assert [refusal["id"] for refusal in refusals] == [1, "b"]
+        assert {refusal["error"]["code"] for refusal in refusals} == {-32603}
+        # Nothing but notifications and answers to questions: they may still end what is under way.
+        told = json.dumps([legacy("notifications/x", id=None)]).encode()
+        assert (await connection.request(body=told, mcp_session_id=session)).status == 202
+
+
+async def test_whatever_is_under_way_when_we_give_up_is_answered() -> None:
+    async with echoing() as house:
+        session = await house.client.begin_session()
+        old, new = await house.client.connect(), await house.client.connect()
+        await old.send(written("POST", "/mcp", legacy("later", id=1), mcp_session_id=session))
+        await new.send(written("POST", "/mcp", modern("later", id=2), **modern_headers("later")))
+        await house.under_way(2)
+        house.server.give_up(DownstreamError("that is all"))
+        for id, connection in ((1, old), (2, new)):
+            answer = (await connection.response()).json
+            assert (answer["id"], answer["error"]["message"]) == (id, "that is all")
+        assert house.server.call_count == 0
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,6 @@ async def test_without_a_session_nothing_is_served(method: str, headers: dict[st
 async def test_a_session_belongs_to_whoever_began_it() -> None:
     class ByName:
         challenge = b"Bearer"
-        is_lasting = True
 
         def principal(self, authorization: str | None) -> str | None:
             return authorization

@@ -16,7 +16,8 @@ class HeaderSource(Protocol):
     """Where the headers of one server come from."""
 
     def headers(self) -> Mapping[str, str]:
-        """What every request to this server carries, names in lower case."""
+        """What every request to this server carries, names in lower case. The same object until something changes:
+        heads that were written are kept for as long as it is."""
 
     async def refused(self, challenge: str) -> bool:
         """The server answered 401 with this `WWW-Authenticate`. True when there are better headers to try, once."""

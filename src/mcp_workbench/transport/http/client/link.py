@@ -124,7 +124,7 @@ class HttpLink:
             self.send(message)
             return
         self._is_modern = version is not None
-        post = Post(self, b"%d" % id, "tools/call", message, self._is_modern)
+        post = Post(self, b"%d" % id, "tools/call", message, is_modern=self._is_modern)
         is_mirrored = version is not None and self._parameters_of is not None and self._parameters_of(tool)
         self._enter(post, None if is_mirrored else self._heads.find(message, tool, version))
 
@@ -293,7 +293,7 @@ class HttpLink:
             self.start(self._open_old())
             return
         self._is_modern = carried.version is not None
-        self._enter(Post(self, carried.id, carried.method, body, self._is_modern), None)
+        self._enter(Post(self, carried.id, carried.method, body, is_modern=self._is_modern), None)
 
     def _enter(self, post: Post, head: bytes | None) -> None:
         self._posts[post.id] = post
@@ -310,7 +310,7 @@ class HttpLink:
         if post.method != _ENDLESS:
             self._running += 1
         if head is not None:
-            post.wire = self.client.begin(self.target, head, post.body, post, self._running > 1)
+            post.wire = self.client.begin(self.target, head, post.body, post, soon=self._running > 1)
         if post.wire is None:
             post.task = self.run_to_end(post, post.run())
 
@@ -382,8 +382,8 @@ class HttpLink:
             # Nobody waits for the answer any more, and a server that obeys sends none. A disconnect means nothing in
             # this era, so it is told; and its place is free at once, whether it hears or not.
             self._posts.pop(post.id, None)
-            post.cancel()
-            self._telling.put(carried, body)
+            if not post.cancel():
+                self._telling.put(carried, body)
 
     async def _tell_initialized(self, carried: Carried, body: bytes) -> None:
         try:

@@ -57,17 +57,15 @@ class HttpClient:
         response = await self._send(method, target.address, target, headers, body)
         return await self.settle(response, method, target, headers, body)
 
-    def begin(self, target: Target, head: bytes, body: bytes, listener: Listener, soon: bool) -> Wire | None:
+    def begin(self, target: Target, head: bytes, body: bytes, listener: Listener, *, soon: bool) -> Wire | None:
         """Send a request on a connection that is free; None where there is none. `head` is without its end; `soon` is
         as the wire has it.
 
         What comes back may be a redirect, or want somebody to sign in: `settle` sees to that.
         """
-        address = target.address
-        # Addresses hardly ever change.
-        wire = self._take(target.last_key if address is target.keyed else target.key(address))
+        wire = self._take(target.key(target.address))
         if wire is not None:
-            wire.begin(b"%bcontent-length: %d\r\n\r\n" % (head, len(body)), body, listener, soon)
+            wire.begin(end_head(head, body), body, listener, soon=soon)
         return wire
 
     async def settle(
@@ -177,21 +175,20 @@ class HttpClient:
 class Target:
     """A server's address, with everything that is needed to reach it."""
 
-    __slots__ = ("address", "keyed", "last_key", "proxy", "source")
+    __slots__ = ("_key", "_keyed", "address", "proxy", "source")
 
     def __init__(self, address: Address, source: HeaderSource, proxy: Address | None) -> None:
         self.address = address
         self.source = source
         self.proxy = proxy
-        # The address whose key was asked for last, and that key.
-        self.keyed: Address | None = None
-        self.last_key: Key = ("", "", None)
+        self._keyed: Address | None = None
+        self._key: Key = ("", "", None)
 
     def key(self, address: Address) -> Key:
-        """What its connections are shared by."""
-        if address is not self.keyed:
-            self.keyed, self.last_key = address, (address.scheme, address.authority, self.shown_proxy)
-        return self.last_key
+        """What its connections are shared by. The last one is remembered: addresses hardly ever change."""
+        if address is not self._keyed:
+            self._keyed, self._key = address, (address.scheme, address.authority, self.shown_proxy)
+        return self._key
 
     @classmethod
     def of(cls, url: str, source: HeaderSource) -> Target:

@@ -17,7 +17,7 @@ from mcp_workbench.transport.http.carried import look_at
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
 from mcp_workbench.transport.http.client.pool import Target
 from mcp_workbench.transport.http.client.reading import error_in, read_error_text, read_events, read_whole
-from mcp_workbench.transport.http.client.response import Response, WireError
+from mcp_workbench.transport.http.client.response import NotSent, Response, WireError
 from mcp_workbench.transport.http.client.wire import Wire
 from mcp_workbench.transport.http.sse import Event, SseParser
 
@@ -64,7 +64,7 @@ class Post:
 
     takes_bodies = True
 
-    def __init__(self, link: HttpLink, id: bytes, method: str, body: bytes, is_modern: bool) -> None:
+    def __init__(self, link: HttpLink, id: bytes, method: str, body: bytes, *, is_modern: bool) -> None:
         self.id = id
         self.method = method
         self.body = body
@@ -91,13 +91,18 @@ class Post:
             self._headers = self._link.request_headers(look_at(self.body))
         return self._headers
 
-    def cancel(self) -> None:
-        """Nobody waits for it any more."""
+    def cancel(self) -> bool:
+        """Nobody waits for it any more. True where nothing of it has left, so that the server need not be told."""
         self.is_answered = True
         if self.task is not None:
             self.task.cancel()
         elif self.wire is not None:
+            if self.wire.withdraw():
+                self.wire = None
+                self._link.over(self)
+                return True
             self.wire.close()
+        return False
 
     def sent(self) -> None:
         """The server has all of it, or will never have it."""
@@ -107,8 +112,7 @@ class Post:
 
     def let_go(self) -> None:
         """It is over, perhaps before anybody looked at its response."""
-        if self._is_unsent:
-            self.sent()
+        self.sent()
         # What a cancelled task remembers leads back here: with a large body in between, for long.
         self.task = None
         if self._unsettled is not None:
@@ -120,9 +124,7 @@ class Post:
     def on_body(self, body: bytes) -> None:
         """Deliver an answer that is there as a whole."""
         self.wire = None
-        if self._is_unsent:
-            self._is_unsent = False
-            self._link.unsent_bytes -= len(self.body)
+        self.sent()
         self._link.deliver_answer(self, body)
 
     def on_response(self, response: Response) -> None:
@@ -130,7 +132,7 @@ class Post:
         self.wire = None
         link = self._link
         is_answer = response.status == 200 and response.content_type == words.JSON and response.is_there
-        if not is_answer or self.method == "initialize" or response.buffered_bytes > link.limit:
+        if not is_answer or response.buffered_bytes > link.limit:
             self._unsettled = response
             self.task = link.run_to_end(self, self._settle(response))
             return
@@ -141,7 +143,11 @@ class Post:
     def on_broken(self, error: WireError) -> None:
         """The connection broke before there was a response."""
         self.wire = None
-        self._link.broken(self, error)
+        if isinstance(error, NotSent) and not self.is_answered:
+            # The server has nothing of it: on another connection, then.
+            self.task = self._link.run_to_end(self, self.run())
+        else:
+            self._link.broken(self, error)
 
     async def _settle(self, response: Response) -> None:
         link, self._unsettled = self._link, None

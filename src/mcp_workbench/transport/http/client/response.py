@@ -26,6 +26,10 @@ class NoAnswer(WireError):
     """It ended before the first byte of a response; whether the server acted is not known."""
 
 
+class NotSent(WireError):
+    """It ended before anything of the request had left."""
+
+
 class BrokeOff(WireError):
     """It ended in the middle of a response."""
 
@@ -41,12 +45,12 @@ class Unwritable(WireError):
 class Listener(Protocol):
     """Whoever waits for a response. Told one of the three, once."""
 
-    # Whether it is content with bodies alone, where it was content with a response of the same head before.
+    # Whether it is content with the body of a response whose head is known.
     takes_bodies: bool
 
     def on_body(self, body: bytes) -> None:
-        """A whole response, which differs from the last one of this connection in its body only. Nothing is to be
-        released."""
+        """A whole response with status 200 and JSON, whose head is that of an earlier one on this connection. Nothing
+        is to be released."""
 
     def on_response(self, response: Response) -> None:
         """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""

@@ -20,6 +20,7 @@ from mcp_workbench.transport.http.client.response import (
     Listener,
     NoAnswer,
     NotHttp,
+    NotSent,
     Response,
     Unwritable,
     WireError,
@@ -35,9 +36,10 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 # Headers up to this length are remembered as they are written.
 LONGEST_KEPT: Final = 512
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# The length of a body as it is written where there is one; the parser has found that there is.
-_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,15})(?=\r\n)", re.IGNORECASE)
+# Nobody sends a petabyte; and a number that is this short is read in no time.
 MOST_DIGITS: Final = 15
+# The length of a body as it is written where there is one; the parser has found that there is.
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,%d})(?=\r\n)" % MOST_DIGITS, re.IGNORECASE)
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -127,7 +129,7 @@ class Wire(asyncio.Protocol):
             self.close()
             raise
 
-    def begin(self, head: bytes, body: bytes, listener: Listener, soon: bool = False) -> None:
+    def begin(self, head: bytes, body: bytes, listener: Listener, *, soon: bool = False) -> None:
         """Send a request; `listener` is told of its response. No task is spent on it. `soon`: with others, at the end
         of this turn."""
         if self._parser is None:
@@ -153,10 +155,20 @@ class Wire(asyncio.Protocol):
             self.transport.write(head + body)
 
     def flush(self) -> None:
-        """Send what was to be sent soon (`Writer`)."""
-        data, self._soon = self._soon, b""
-        if data and self.is_open and not self.transport.is_closing():
+        """Send what was to be sent soon (`Writer`). What cannot be sent any more stays, so that its end can be told."""
+        if self._soon and self.is_open and not self.transport.is_closing():
+            data, self._soon = self._soon, b""
             self.transport.write(data)
+
+    def withdraw(self) -> bool:
+        """Take a request back. False where it has left already."""
+        if not self._soon or not self.is_open:
+            return False
+        self._soon = b""
+        self._listener = None
+        self._is_between = True
+        self._free(self)
+        return True
 
     async def tunnel(self, head: bytes) -> int:
         """Ask a proxy to connect us to somebody; the status of its answer."""
@@ -223,6 +235,7 @@ class Wire(asyncio.Protocol):
         """The connection is gone."""
         self.is_open = False
         self._end()
+        self._soon = b""
         self._free(self)
         # It refers back to us.
         self._parser = None
@@ -300,7 +313,7 @@ class Wire(asyncio.Protocol):
             is_delimited = self._is_delimited(self._response.headers)
             self._response.end(BrokeOff() if is_delimited else None)
         elif self._listener is not None:
-            self._fail(NoAnswer() if not self._head_bytes else BrokeOff())
+            self._fail(NotSent() if self._soon else NoAnswer() if not self._head_bytes else BrokeOff())
 
     @staticmethod
     def _is_delimited(headers: Mapping[str, str]) -> bool:

@@ -57,8 +57,6 @@ class Authenticator(Protocol):
     """Tells who is calling."""
 
     challenge: bytes
-    # Whether what proves somebody once does so for as long as we run.
-    is_lasting: bool
 
     def principal(self, authorization: str | None) -> str | None:
         """The caller that this `Authorization` header proves; None when it proves nobody."""
@@ -68,7 +66,6 @@ class Anonymous:
     """Everybody is the same caller."""
 
     challenge: bytes = b""
-    is_lasting = True
 
     def principal(self, authorization: str | None) -> str | None:
         """The one caller there is; what it brought along is not looked at."""
@@ -79,7 +76,6 @@ class BearerToken:
     """Whoever knows the token is the one caller there is."""
 
     challenge: bytes = b'Bearer realm="mcp-workbench"'
-    is_lasting = True
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -109,7 +105,6 @@ class Admission:
         self._any_origin = ANY in origins
         self._origins = frozenset(origins)
         self._authenticator = authenticator
-        self.is_lasting = authenticator.is_lasting
         self._known_hosts: set[str] = set()
 
     def check_sender(self, arrival: Arrival) -> Refusal | None:

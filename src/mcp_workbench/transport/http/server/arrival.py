@@ -1,4 +1,7 @@
-"""The head of an HTTP request: the headers that we look at."""
+"""The head of an HTTP request: the headers that we look at, its path, and where its body ends.
+
+Refuses to know who may come in, and what is served.
+"""
 
 from __future__ import annotations
 

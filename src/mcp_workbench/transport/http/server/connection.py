@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def write_soon(self, data: bytes) -> None:
-        """Send, with others where there are some; the connection stays open."""
+        """Send: at the end of this turn where others wait too, else at once."""
         if self._soon or self._connections.owing < 2:
             self.write(data)
         else:
@@ -258,9 +258,9 @@ class Connection(asyncio.Protocol):
     def _serve_known(self, data: bytes) -> bool:
         """A whole request whose head has been here before, but for its length, is not taken apart again."""
         head, end = divide(data)
-        arrival = self._connections.heads.get(head)
+        arrival = self._connections.heads.find(head)
         if arrival is None and self._own_heads is not None:
-            arrival = self._own_heads.get(head)
+            arrival = self._own_heads.find(head)
         if arrival is None or len(data) - end > self._limits.message_bytes or self._transport.is_closing():
             return False
         site = self._connections.site
@@ -345,7 +345,7 @@ class Connection(asyncio.Protocol):
             # It will not be read.
             self._refuse_now(arrival)
         elif arrival.expects_continue and arrival.refusal is None and self._outlet is None:
-            self._transport.write(_CONTINUE)
+            self.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -392,11 +392,11 @@ class Connection(asyncio.Protocol):
 
     # ── what is done with a request ──
 
-    def _begin(self, without_body: bool = False) -> Outlet:
+    def _begin(self, *, without_body: bool = False) -> Outlet:
         """A response is owed from now on."""
         self._is_owing = True
         self._connections.owing += 1
-        self._outlet = outlet = Outlet(self, without_body)
+        self._outlet = outlet = Outlet(self, without_body=without_body)
         return outlet
 
     def _settle(self) -> None:
@@ -408,7 +408,7 @@ class Connection(asyncio.Protocol):
     def _serve(self, arrival: Arrival, body: bytes, is_chunking: bool, is_kept: bool) -> None:
         self.is_chunking = is_chunking
         self.is_kept = self.is_kept and is_kept
-        outlet = self._begin(arrival.method == "HEAD")
+        outlet = self._begin(without_body=arrival.method == "HEAD")
         site = self._connections.site
         if arrival.refusal is not None:
             site.refuse(arrival, arrival.refusal, outlet)
@@ -429,7 +429,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.is_kept = False
-        self._connections.site.refuse(arrival, arrival.refusal, self._begin(arrival.method == "HEAD"))
+        self._connections.site.refuse(arrival, arrival.refusal, self._begin(without_body=arrival.method == "HEAD"))
 
     def _refuse_bluntly(self, status: int) -> None:
         """Answer somebody whose request cannot even be read."""

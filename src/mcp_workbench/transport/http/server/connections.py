@@ -1,7 +1,8 @@
 """All connections of one server, and what they may make us hold together.
 
-Owns who is connected, which of them do not read what they asked for, and the `Date` that all of them send. Refuses to
-know how a connection speaks (`Connection`) and what is served (`Site`).
+Owns who is connected, how many wait for a response, which of them do not read what they asked for, the heads that are
+known, what leaves at the end of a turn, and the `Date` that all of them send. Refuses to know how a connection speaks
+(`Connection`) and what is served (`Site`).
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Endpoint:
 
     def is_still_admitted(self, arrival: Arrival) -> bool:
         """Whether a head that came in before does so now: a token may prove nobody any more."""
-        return self._admission.is_lasting or self._admission.principal(arrival) == arrival.principal
+        return self._admission.principal(arrival) == arrival.principal
 
     def _admit_without_body(self, arrival: Arrival) -> Refusal | None:
         if arrival.method not in ("GET", "DELETE"):
@@ -173,15 +173,13 @@ class Endpoint:
             _complain(outlet, error.id, error.code, error.complaint)
             return
         if carried.kind == "request":
-            id = carried.id or b"null"
-            # Most are numbers, which need no closer look.
-            if not id.isdigit() and not messages.is_valid_id(id):
+            if not messages.is_valid_id(carried.id or b"null"):
                 _complain(outlet, None, INVALID_REQUEST, "`id` must be a string or a number")
                 return
             if self.is_draining:
                 _complain(outlet, carried.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
                 return
-        if (carried.version is not None and carried.kind == "request") or era_of(arrival, carried) == "modern":
+        if era_of(arrival, carried) == "modern":
             self._serve_modern(arrival, carried, body, outlet)
         elif carried.method == "initialize" and carried.kind == "request":
             if not self.sessions.open(arrival.principal, carried, body, outlet):
@@ -230,7 +228,8 @@ class Endpoint:
         elif len(set(ids)) != len(ids) or not all(messages.is_valid_id(id or b"null") for id in ids):
             _complain(outlet, None, INVALID_REQUEST, "each request needs an `id` of its own, a string or a number")
         elif ids and self.is_draining:
-            _complain(outlet, None, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
+            refusals = [messages.error_response(id, INTERNAL_ERROR, SHUTTING_DOWN) for id in ids]
+            outlet.answer(503, JSON_HEADERS, b"[%b]" % b",".join(refusals))
         elif any(carried.method == "initialize" for _, carried in posted):
             _complain(outlet, None, INVALID_REQUEST, "`initialize` cannot be part of a batch")
         else:

@@ -104,7 +104,7 @@ class Exchange:
         self._end("the client disconnected", cancel=True)
 
     def closed(self, reason: str) -> None:
-        """The session ended itself, or was told to."""
+        """It is ended from our side."""
         if not self.is_over:
             self._outlet.abort()
             self._end(reason, cancel=True)

@@ -10,6 +10,7 @@ Owns which heads are worth keeping. Refuses to know what they say.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from mcp_workbench.transport.http.server.arrival import Arrival
@@ -29,20 +30,26 @@ _LENGTH_IN_TITLES: Final = b"\r\nContent-Length: "
 MOST_DIGITS: Final = 15
 
 
-class KnownHeads(dict[bytes, Arrival]):
+class KnownHeads:
     """The heads that came in lately, without their lengths, and what each says."""
 
-    __slots__ = ("_most",)
+    __slots__ = ("_arrivals", "_most", "find")
 
     def __init__(self, most: int = MOST_HEADS) -> None:
+        self._arrivals: dict[bytes, Arrival] = {}
         self._most = most
+        # What a head says; None for one that is not known.
+        self.find: Callable[[bytes], Arrival | None] = self._arrivals.get
+
+    def __len__(self) -> int:
+        return len(self._arrivals)
 
     def keep(self, head: bytes, arrival: Arrival) -> None:
         """Remember a head that is worth it."""
-        if len(self) >= self._most and head not in self:
+        if len(self._arrivals) >= self._most and head not in self._arrivals:
             # The oldest goes: a tool in use is learnt again with its next call.
-            del self[next(iter(self))]
-        self[head] = arrival
+            del self._arrivals[next(iter(self._arrivals))]
+        self._arrivals[head] = arrival
 
 
 def divide(data: bytes) -> tuple[bytes, int]:
@@ -50,12 +57,13 @@ def divide(data: bytes) -> tuple[bytes, int]:
 
     The head is empty where what was read is not one whole request, and nothing else, that says how long its body is.
     """
-    end = data.find(END_OF_HEAD) + 4
-    start = data.find(_LENGTH, 0, end) + 18
-    if start < 18:
-        start = data.find(_LENGTH_IN_TITLES, 0, end) + 18
-        if start < 18:
+    end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+    found = data.find(_LENGTH, 0, end)
+    if found < 0:
+        found = data.find(_LENGTH_IN_TITLES, 0, end)
+        if found < 0:
             return b"", end
+    start = found + len(_LENGTH)
     stop = data.find(b"\r", start, end)
     length = data[start:stop]
     if not length.isdigit() or len(length) > MOST_DIGITS or int(length) != len(data) - end:

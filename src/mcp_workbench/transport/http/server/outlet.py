@@ -44,7 +44,7 @@ class Wire(Protocol):
         """Send."""
 
     def write_soon(self, data: bytes) -> None:
-        """Send, a moment later: with what else there is to send."""
+        """Send, a moment later where there is more to send."""
 
     def responded(self) -> None:
         """The response is whole."""
@@ -63,7 +63,7 @@ class Outlet:
 
     __slots__ = ("_extra", "_is_chunked", "_wire", "_without_body", "gone", "is_over")
 
-    def __init__(self, wire: Wire, without_body: bool = False) -> None:
+    def __init__(self, wire: Wire, *, without_body: bool = False) -> None:
         self._wire = wire
         # The answer to `HEAD`.
         self._without_body = without_body

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.transport.http.server.admission import Admission, Anonymous, Authenticator
-from mcp_workbench.transport.http.server.endpoint import MCP_PATH, Endpoint, Readiness
+from mcp_workbench.transport.http.server.endpoint import MCP_PATH, SHUTTING_DOWN, Endpoint, Readiness
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.listening import (
     DEFAULT_HOST,
@@ -101,9 +101,9 @@ class HttpServer:
     async def stop(self) -> None:
         """End everything. Bounded."""
         self.drain()
-        self._endpoint.sessions.end_all("the workbench is shutting down")
+        self._endpoint.sessions.end_all(SHUTTING_DOWN)
         for exchange in self._endpoint.exchanges.members():
-            exchange.closed("the workbench is shutting down")
+            exchange.closed(SHUTTING_DOWN)
         for connection in list(self._connections.open):
             connection.finish()
         await self._wait_until_gone()
