@@ -229,6 +229,36 @@ def _status_of(url: str, token: str) -> int:
             return error.code
 
 
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (("--allow-origin", "example.com"), "--allow-origin `example.com` is not an origin"),
+        (("--allow-origin", "https://example.com/page"), "is not an origin"),
+        (("--allow-host", "http://example.com"), "--allow-host `http://example.com` is not the name of a host"),
+    ],
+)
+def test_what_could_never_be_allowed_is_refused(flags: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
+    done = run("serve", config, "--http", "127.0.0.1:0", *flags)
+    assert done.status == 2 and complaint in done.stderr
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8431/mcp", "127.0.0.1:8431/mcp", "https://example.com"])
+def test_an_address_of_the_web_is_no_address_to_listen_at(address: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
+    done = run("serve", config, "--http", address)
+    assert done.status == 2
+    assert f"`{address}` is not an address\n\nhint: write it as host:port" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_workbench_is_not_put_behind_itself(host: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"me": {"url": f"http://{host}:8437/mcp"}, "a": {"command": "x"}}})
+    done = run("serve", config, "--http", ":8437")
+    assert done.status == 2
+    assert f"`box/me` is at http://{host}:8437/mcp, where this workbench is to listen" in done.stderr
+
+
 def test_a_token_comes_from_one_place() -> None:
     done = run("serve", "--http", "--token", "a", "--token-file", "b")
     assert done.status == 2 and "--token and --token-file were both given" in done.stderr

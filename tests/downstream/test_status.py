@@ -82,3 +82,17 @@ async def test_a_list_that_cannot_be_had_is_the_last_error_of_a_server_that_is_u
             await house.connection.ensure_listed()
         found = told(house)
         assert (found["state"], found["tools"], found["lastError"]) == ("ready", None, failed.value.message)
+
+
+async def test_a_request_that_got_no_answer_is_the_last_error_of_a_server_that_is_never_gone() -> None:
+    async with House() as house:
+        await house.connection.ensure_listed()
+        traffic = house.connection.traffic
+        asking = asyncio.create_task(traffic.ask("tools/call", b"{}"))
+        await asyncio.sleep(0)
+        (exchange,) = traffic.pending.values()
+        traffic.on_request_failed(b"%d" % exchange.wire_id, DownstreamError("nobody listens at http://x"))
+        with pytest.raises(DownstreamError, match="nobody listens"):
+            await asking
+        found = told(house)
+        assert (found["state"], found["failures"], found["lastError"]) == ("ready", 0, "nobody listens at http://x")

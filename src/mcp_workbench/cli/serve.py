@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Sequence
@@ -143,10 +144,12 @@ def _serve_http(parsed: Parsed, gateway: Gateway) -> int:
 
     try:
         token = _token(parsed)
+        _check_allowed(parsed)
     except UsageError as error:
         return complain(str(error), error.hint)
     try:
         host, port = parse_address(parsed.value("http") or "")
+        _refuse_ourselves(gateway.config, host, port)
         options = HttpOptions(
             host=host,
             port=port,
@@ -193,6 +196,38 @@ def _token(parsed: Parsed) -> str | None:
         hint = "take letters, digits and signs of ASCII alone; `openssl rand -hex 32` makes such a one"
         raise UsageError("the token has white space or other characters that a header cannot carry", hint=hint)
     return token
+
+
+def _check_allowed(parsed: Parsed) -> None:
+    """What could never match helps nobody. Raises `UsageError`."""
+    for name in parsed.values("allow-host"):
+        if "/" in name:
+            raise UsageError(f"--allow-host `{name}` is not the name of a host", hint="for example tools.example.com")
+    for origin in parsed.values("allow-origin"):
+        if origin != "*" and not re.fullmatch(r"https?://[^/?#@]+/?", origin, re.IGNORECASE):
+            raise UsageError(f"--allow-origin `{origin}` is not an origin", hint="for example https://app.example.com")
+
+
+def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
+    """A workbench behind itself would show its own tools again, each time under a longer name. Raises `ConfigError`."""
+    from urllib.parse import urlsplit
+
+    from mcp_workbench.transport.http.server.admission import is_loopback, is_wildcard
+
+    ours = {host, "localhost", "127.0.0.1", "::1"} if is_loopback(host) or is_wildcard(host) else {host}
+    for toolbox in config.toolboxes.values():
+        for server in toolbox.servers.values():
+            try:
+                there = urlsplit(server.url or "")
+                is_here = port != 0 and there.port == port and there.hostname in ours
+            except ValueError:
+                # Whoever connects says what is wrong with it.
+                continue
+            if is_here:
+                raise ConfigError(
+                    f"`{toolbox.name}/{server.name}` is at {server.url}, where this workbench is to listen",
+                    hint="remove that server, or listen at another port",
+                )
 
 
 def _warn_if_others_can_read(descriptor: int, path: str) -> None:

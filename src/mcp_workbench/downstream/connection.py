@@ -424,6 +424,10 @@ class Connection:
             if not future.done():
                 future.set_exception(error)
 
+    def on_trouble(self, error: DownstreamError) -> None:
+        """A server at an address is never gone as a whole; whoever asks how it does wants to know that it was."""
+        self._remember(error)
+
     def on_resource_updated(self, params: Raw) -> None:
         """Somebody watches this."""
         self.watch.on_updated(params)

@@ -94,6 +94,9 @@ class Owner(Protocol):
     def on_link_closed(self, traffic: Traffic, reason: str) -> None:
         """The link is gone."""
 
+    def on_trouble(self, error: DownstreamError) -> None:
+        """A request got no answer, though the link lives on."""
+
     def on_list_changed(self) -> None:
         """The server offers something else now."""
 
@@ -331,6 +334,7 @@ class Traffic:
         exchange = self.pending.take(id)
         if exchange is not None:
             error.message = self.conceal(error.message)
+            self._owner.on_trouble(error)
             exchange.on_failure(error)
 
     def on_closed(self, reason: str) -> None:

@@ -6,6 +6,7 @@ Owns outgoing ids, who waits for which, and until when. Refuses to know how mess
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Final
 
 from msgspec import Raw
@@ -75,14 +76,18 @@ class AwaitedExchange(Exchange):
             self.future.exception()
 
 
+# One row of numbers for all tables: connections over HTTP are shared, and an answer that a server gives twice, or too
+# late, must not pass for the answer to somebody else's request.
+_ids: Final = count(1)
+
+
 class PendingRequests:
     """The table of requests under way on one connection."""
 
-    __slots__ = ("_by_id", "_last_id", "unmatched")
+    __slots__ = ("_by_id", "unmatched")
 
     def __init__(self) -> None:
         self._by_id: dict[int, Exchange] = {}
-        self._last_id = 0
         # Answers that nobody waited for: late, doubled, or with an id that was never ours.
         self.unmatched = 0
 
@@ -95,8 +100,7 @@ class PendingRequests:
 
     def add(self, exchange: Exchange, now: float, timeout: float, latest: float) -> int:
         """Enter an exchange; return the id that goes on the wire."""
-        self._last_id = id = self._last_id + 1
-        exchange.wire_id = id
+        exchange.wire_id = id = next(_ids)
         exchange.timeout = timeout
         exchange.deadline = now + timeout
         exchange.latest = now + latest

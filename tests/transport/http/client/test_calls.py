@@ -221,3 +221,39 @@ async def test_what_is_not_an_answer_in_one_piece_goes_the_long_way() -> None:
         assert "not an answer" in (await talk.failure(5)).message
         call_of(talk, 6, "add")
         await talk.answer(6)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_connection_whose_answer_was_not_ours_is_not_used_again(is_known: bool, is_stream: bool) -> None:
+    """A server that answers twice: the second answer would be taken for the next one's, and so on for ever."""
+    doubled = asyncio.Event()
+
+    async def handler(request: Request, reply: Reply) -> None:
+        id = json.loads(request.body)["id"]
+        if b'"doubled"' in request.body and not doubled.is_set():
+            doubled.set()
+            stale = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"text": "stale"}}).encode()
+            if is_stream:
+                await reply.begin_events()
+                await reply.chunk(b"data: " + stale + b"\n\n")
+                await reply.end()
+                return
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % len(stale)
+            await reply.raw(head + (b"\r\n" if is_known else b"x: y\r\n\r\n") + stale)
+            return
+        body = json.dumps({"jsonrpc": "2.0", "id": id, "result": {"n": id}}).encode()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+        await reply.raw(head + body)
+
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        for id in (101, 102):
+            call_of(talk, id, "plain")
+            assert (await talk.answer(id))["result"] == {"n": id}
+        assert server.connections == 1
+        call_of(talk, 103, "doubled")
+        await talk.failure(103)
+        for id in (104, 105):
+            call_of(talk, id, "plain")
+            assert (await talk.answer(id))["result"] == {"n": id}
+        assert server.connections == 2

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mcp_workbench.transport.http.client import link as link_module
-from mcp_workbench.transport.http.client.link import SESSION_FORGOTTEN
 from tests.transport.http.client.talk import Talk, talking
 from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
 
@@ -31,6 +30,7 @@ class LegacyServer:
 
     def __init__(self) -> None:
         self.session = "s-1"
+        self.refusal: tuple[int, Json] = (404, {"code": -32600, "message": "Session not found"})
         self.events: list[str] = []
 
     async def __call__(self, request: Request, reply: Reply) -> None:
@@ -44,8 +44,8 @@ class LegacyServer:
             result = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {}, "serverInfo": {}}
             await reply.send(200, answer(request, result), mcp_session_id=self.session)
         elif request.headers.get("mcp-session-id") != self.session:
-            body = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
-            await reply.send(404, body)
+            status, error = self.refusal
+            await reply.send(status, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
         elif "id" not in message or "method" not in message:
             await reply.send(202)
         else:
@@ -380,69 +380,6 @@ async def test_a_legacy_cancellation_is_posted_and_the_wait_ends() -> None:
 
 
 # ── a session that the server forgets ──
-
-
-async def test_a_forgotten_session_closes_the_link_and_leaves_the_request_unanswered() -> None:
-    """Whoever owns the link meets the server anew, and may send again what has neither answer nor failure."""
-    server = LegacyServer()
-    async with scripted_http(server) as http, talking(http.url) as talk:
-        await talk.initialize()
-        server.session = "s-2"
-        talk.request("tools/call", {"name": "x"})
-        await talk.until(lambda: bool(talk.closed))
-        assert talk.closed == [SESSION_FORGOTTEN]
-        assert not talk.failures
-        assert server.events.count("tools/call") == 1
-    assert http.requests[-1].method != "DELETE", "there is nothing to say goodbye to"
-
-
-async def test_requests_under_way_when_a_session_is_forgotten_get_their_answers() -> None:
-    class Half(LegacyServer):
-        def __init__(self) -> None:
-            super().__init__()
-            self.has_refused = asyncio.Event()
-
-        async def __call__(self, request: Request, reply: Reply) -> None:
-            await super().__call__(request, reply)
-            if b'"refused"' in request.body:
-                self.has_refused.set()
-
-        async def call(self, request: Request, reply: Reply) -> None:
-            if b'"slow"' in request.body:
-                await self.has_refused.wait()
-            await reply.send(200, answer(request, {"ok": True}))
-
-    server = Half()
-    async with scripted_http(server) as http, talking(http.url) as talk:
-        await talk.initialize()
-        slow = talk.request("tools/call", {"name": "slow"})
-        await wait_until(lambda: "tools/call" in server.events)
-        server.session = "s-2"
-        talk.request("tools/call", {"name": "refused"})
-        assert (await talk.answer(slow))["result"] == {"ok": True}
-        await talk.until(lambda: bool(talk.closed))
-        assert not talk.failures
-
-
-async def test_a_request_that_does_not_end_with_a_forgotten_session_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "FORGOTTEN_GRACE", 0.02)
-
-    class Hanging(LegacyServer):
-        async def call(self, request: Request, reply: Reply) -> None:
-            await reply.begin_events()
-            await reply.wait_gone()
-
-    server = Hanging()
-    async with scripted_http(server) as http, talking(http.url) as talk:
-        await talk.initialize()
-        hanging = talk.request("tools/call", {"name": "x"})
-        await wait_until(lambda: "tools/call" in server.events)
-        server.session = "s-2"
-        refused = talk.request("tools/call", {"name": "y"})
-        error = await talk.failure(hanging)
-        assert "forgotten" in error.message
-        assert talk.closed == [SESSION_FORGOTTEN]
-        assert str(refused) not in talk.failures
 
 
 # ── stopping ──

@@ -85,8 +85,10 @@ class RawConnection:
         async with asyncio.timeout(PATIENCE):
             head = await self.reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").strip().split("\r\n")
-        pairs = (line.split(":", 1) for line in lines)
-        return Response(int(first.split(" ")[1]), {name.lower(): value.strip() for name, value in pairs}, self)
+        pairs = [(name.lower(), value.strip()) for name, value in (line.split(":", 1) for line in lines)]
+        headers = dict(pairs)
+        assert len(headers) == len(pairs), f"a header is given twice: {head!r}"
+        return Response(int(first.split(" ")[1]), headers, self)
 
     async def chunk(self) -> bytes | None:
         """The next chunk of a body in chunks; None at its end."""

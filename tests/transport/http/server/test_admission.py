@@ -222,3 +222,16 @@ async def test_a_browser_of_an_allowed_origin_is_told_so() -> None:
             "OPTIONS", origin="https://evil.example", access_control_request_method="POST"
         )
         assert foreign.status == 403 and "access-control-allow-origin" not in foreign.headers
+
+
+@pytest.mark.parametrize("request_", ["GET /healthz", "POST /mcp"])
+async def test_garbage_behind_a_wish_for_another_protocol_is_the_clients_mistake(
+    request_: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        head = f"{request_} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n"
+        await connection.send(head.encode() + b"\x00\x01\x02garbage")
+        await connection.closed()
+        assert (await house.client.request("GET", "/healthz")).status == 200
+    assert "defect" not in caplog.text

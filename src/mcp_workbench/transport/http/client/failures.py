@@ -159,7 +159,8 @@ def _said(headers: Mapping[str, str], text: str) -> str:
     if "html" in headers.get("content-type", "") or text.lstrip()[:1] == "<":
         title = _TITLE.search(text)
         return f", with a web page: {quoted(title[1])}" if title and title[1].strip() else ", with a web page"
-    text = quoted(text)
+    found = re.search(r'"message"\s*:\s*"((?:[^"\\]|\\.){1,500})"', text) if text.lstrip()[:1] == "{" else None
+    text = quoted(found[1] if found else text)
     return f": {text}" if text else ""
 
 

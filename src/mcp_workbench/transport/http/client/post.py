@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response, read_error
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import look_at
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
@@ -36,6 +37,12 @@ MOST_RESUMES: Final = 5
 _LOOK_FOR_OLD: Final = (400, 404, 405)
 # Refusals of a resumed stream that may be lifted.
 _LATER: Final = (408, 425, 429)
+# Said of the address and not of the request, whatever else the body says.
+_WRONG_PLACE: Final = (403, 404, 405, 410)
+# The specification wants 404 for a session that is not known any more. Servers made after the examples of the
+# TypeScript SDK answer 400 with this code, and something of the kind.
+_REFUSED_BY_TRANSPORT: Final = -32000
+_NO_SESSION: Final = re.compile(r"session|not initialized", re.IGNORECASE)
 # With these only somebody who signs in, waits, or mends a proxy gets on: no reason to ask in another way.
 _SAME_FOR_ALL: Final = (401, 407, 429)
 NOT_AN_ANSWER: Final = "answered with something that is not an answer to the request"
@@ -123,9 +130,10 @@ class Post:
 
     def on_body(self, body: bytes) -> None:
         """Deliver an answer that is there as a whole."""
-        self.wire = None
+        wire, self.wire = self.wire, None
+        assert wire is not None
         self.sent()
-        self._link.deliver_answer(self, body)
+        self._link.deliver_answer(self, body, wire.settle)
 
     def on_response(self, response: Response) -> None:
         """Deliver an answer that is there as a whole; anything else goes the long way."""
@@ -136,9 +144,8 @@ class Post:
             self._unsettled = response
             self.task = link.run_to_end(self, self._settle(response))
             return
-        body = response.take()
-        response.release()
-        self.on_body(body)
+        self.sent()
+        link.deliver_answer(self, response.take(), response.settle)
 
     def on_broken(self, error: WireError) -> None:
         """The connection broke before there was a response."""
@@ -183,7 +190,7 @@ class Post:
                 await self._on_body(response)
         finally:
             # Keeps a connection that has been read to its end; closes any other.
-            response.release()
+            response.settle(self.is_answered or self._link.is_old)
 
     async def _on_body(self, response: Response) -> None:
         if response.content_type == words.EVENT_STREAM:
@@ -268,16 +275,16 @@ class Post:
     async def _on_refused(self, response: Response, target: Target) -> None:
         link, status, method = self._link, response.status, self.method
         text = await read_error_text(response)
-        if status == 404 and self.has_session:
+        found = error_in(text) if status not in _SAME_FOR_ALL else None
+        if self.has_session and (status == 404 or (status == 400 and found is not None and is_session_unknown(found))):
             link.forgotten()
             # Without an answer: it was certainly not accepted, and whoever meets the server anew may send it again.
             self.is_answered = True
             return
-        found = error_in(text) if status not in _SAME_FOR_ALL else None
         is_mcp = found is not None and found[0] in _FROM_MCP
         if method == "initialize" and status in _LOOK_FOR_OLD and not is_mcp and await self._goes_by_old():
             return
-        if found is not None:
+        if found is not None and not (method == "initialize" and status in _WRONG_PLACE and not is_mcp):
             # The id may be null: the server did not look that far.
             link.deliver(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (self.id, found[1]))
             return
@@ -316,6 +323,12 @@ class Post:
             self._link.deliver(error_response(self.id, INTERNAL_ERROR, message))
             return
         raise DownstreamError(message, hint="check `url`: is it the address of an MCP server?")
+
+
+def is_session_unknown(error: tuple[int, bytes]) -> bool:
+    """Whether an error that came with status 400 says that our session is not known."""
+    code, written = error
+    return code == _REFUSED_BY_TRANSPORT and _NO_SESSION.search(read_error(written).message) is not None
 
 
 def pause(retry: int | None) -> float:

@@ -49,8 +49,8 @@ class Listener(Protocol):
     takes_bodies: bool
 
     def on_body(self, body: bytes) -> None:
-        """A whole response with status 200 and JSON, whose head is that of an earlier one on this connection. Nothing
-        is to be released."""
+        """A whole response with status 200 and JSON, whose head is that of an earlier one on this connection. Whoever
+        is told settles what becomes of the wire."""
 
     def on_response(self, response: Response) -> None:
         """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""
@@ -125,6 +125,15 @@ class Response:
         wire, self._wire = self._wire, None
         if wire is not None:
             wire.release(is_clean=self._ended and self._error is None)
+
+    def settle(self, is_ours: bool) -> None:
+        """Done with it. Where it was not the answer to our request, the right one may still come on this connection,
+        which nobody else should get."""
+        wire = self._wire
+        if not is_ours and wire is not None:
+            self._wire = None
+            wire.close()
+        self.release()
 
     # For the wire
 

@@ -200,6 +200,15 @@ class Wire(asyncio.Protocol):
             self.is_open = False
             self.transport.abort()
 
+    def settle(self, is_ours: bool) -> None:
+        """A body was taken. Where it was not the answer to our request, the right one may still come, which nobody else
+        should get."""
+        if is_ours:
+            self._is_between = True
+            self._free(self)
+        else:
+            self.close()
+
     def release(self, *, is_clean: bool) -> None:
         """The response is done with."""
         self._response = None
@@ -290,8 +299,6 @@ class Wire(asyncio.Protocol):
         ):
             return False
         self._listener = None
-        self._is_between = True
-        self._free(self)
         listener.on_body(data[body_at:])
         return True
 

@@ -28,7 +28,8 @@ _MIRRORED: Final = (words.PROTOCOL_VERSION, words.METHOD, words.NAME)
 _CORS_EXPOSED: Final[Headers] = (
     header(b"access-control-expose-headers", f"{words.SESSION_ID}, www-authenticate".encode()) + b"vary: origin\r\n"
 )
-_CORS_ALLOWED: Final[Headers] = (
+# Beside these, for the question that a browser asks beforehand.
+CORS_ALLOWED: Final[Headers] = (
     header(b"access-control-allow-methods", b"POST, GET, DELETE, OPTIONS")
     # `*` does not cover `Authorization`.
     + header(b"access-control-allow-headers", b"*, authorization")
@@ -140,10 +141,6 @@ class Admission:
         if origin is None:
             return NO_HEADERS
         return header(b"access-control-allow-origin", origin.encode("latin-1")) + _CORS_EXPOSED
-
-    def preflight_headers(self, arrival: Arrival) -> Headers:
-        """The same for the question that a browser asks beforehand."""
-        return self.cors_headers(arrival) + _CORS_ALLOWED
 
     def _is_own_host(self, host: str | None) -> bool:
         if self._any_host:

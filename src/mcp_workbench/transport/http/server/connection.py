@@ -24,7 +24,7 @@ import httptools  # noqa: TID253 (loaded only where HTTP is served)
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival, path_of, shown_again
 from mcp_workbench.transport.http.server.connections import Connections
-from mcp_workbench.transport.http.server.known_heads import OWN_HEADS, KnownHeads, divide, worth_keeping
+from mcp_workbench.transport.http.server.known_heads import HeadsOfClient
 from mcp_workbench.transport.http.server.limits import (
     LINGER_BYTES,
     LINGER_SECONDS,
@@ -55,13 +55,13 @@ class Connection(asyncio.Protocol):
         "_has_served",
         "_head_bytes",
         "_head_since",
+        "_heads",
         "_is_declining",
         "_is_lingering",
         "_is_owing",
         "_limits",
         "_loop",
         "_outlet",
-        "_own_heads",
         "_parser",
         "_queue",
         "_quiet_since",
@@ -91,8 +91,7 @@ class Connection(asyncio.Protocol):
         self._head_since: float | None = None
         # What was read when the request that is arriving began; empty where it began in the middle of something.
         self._first_read = b""
-        # What this client sent last, where nobody else sends the like.
-        self._own_heads: KnownHeads | None = None
+        self._heads = HeadsOfClient(connections.heads)
         # The response that is under way, and requests that came before it was whole.
         self._outlet: Outlet | None = None
         self._queue: deque[tuple[Arrival, bytes, bool, bool]] = deque()
@@ -196,7 +195,7 @@ class Connection(asyncio.Protocol):
         self._connections.leave(self)
         self._soon = b""
         self._first_read = b""
-        self._own_heads = None
+        self._heads.forget()
         self._queue.clear()
         outlet, self._outlet = self._outlet, None
         if outlet is not None:
@@ -240,11 +239,11 @@ class Connection(asyncio.Protocol):
             self._first_read = data
         if self._body_since is None:
             self._head_bytes += len(data)
+        rest: bytes | None = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(data[upgrade.args[0] :])
-            return
+            rest = data[upgrade.args[0] :]
         except httptools.HttpParserError as error:
             if not self._is_lingering:
                 cause = error.__context__
@@ -252,15 +251,15 @@ class Connection(asyncio.Protocol):
                     log.error("a defect of ours; please report it", exc_info=cause)
                 self._refuse_bluntly(400 if cause is None else 500)
             return
-        if self._head_bytes > MOST_HEAD_BYTES and self._body_since is None and self._head_since is not None:
+        if rest is not None:
+            # Here, where what goes wrong with the rest is not taken for a consequence of ours.
+            self._decline_upgrade(rest)
+        elif self._head_bytes > MOST_HEAD_BYTES and self._body_since is None and self._head_since is not None:
             self._refuse_bluntly(431)
 
     def _serve_known(self, data: bytes) -> bool:
         """A whole request whose head has been here before, but for its length, is not taken apart again."""
-        head, end = divide(data)
-        arrival = self._connections.heads.find(head)
-        if arrival is None and self._own_heads is not None:
-            arrival = self._own_heads.find(head)
+        arrival, end = self._heads.find(data)
         if arrival is None or len(data) - end > self._limits.message_bytes or self._transport.is_closing():
             return False
         site = self._connections.site
@@ -269,14 +268,6 @@ class Connection(asyncio.Protocol):
         self.is_chunking = True
         site.serve(arrival, data[end:], self._begin())
         return True
-
-    def _learn(self, data: bytes, arrival: Arrival) -> None:
-        head = worth_keeping(data, arrival)
-        if head is not None:
-            self._connections.heads.keep(head, arrival)
-            if self._own_heads is None:
-                self._own_heads = KnownHeads(OWN_HEADS)
-            self._own_heads.keep(head, arrival)
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """The client would like another protocol, as Java's does with each request; it gets this one.
@@ -380,7 +371,7 @@ class Connection(asyncio.Protocol):
         is_chunking = self._parser.get_http_version() != "1.0"
         is_kept = self._parser.should_keep_alive()
         if is_chunking and is_kept and arrival.refusal is None:
-            self._learn(self._first_read, arrival)
+            self._heads.learn(self._first_read, arrival)
         self._first_read = b""
         if self._outlet is not None or self._queue or self._stalled_since is not None:
             self._queue.append((arrival, body, is_chunking, is_kept))

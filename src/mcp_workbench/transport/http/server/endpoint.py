@@ -15,7 +15,7 @@ from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, Malformed
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import Carried, is_batch, look_at, single_line, split_batch
-from mcp_workbench.transport.http.server.admission import Admission, Refusal, check_post
+from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post
 from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.exchange import JSON_HEADERS, Exchange
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
@@ -110,6 +110,7 @@ class Endpoint:
 
     def refuse(self, arrival: Arrival, refusal: Refusal, outlet: Outlet) -> None:
         """Answer a request that does not come in."""
+        log.debug("refused %s %s: %d, %s", arrival.method, arrival.path[:200], refusal.status, refusal.message)
         body = messages.error_response(None, refusal.code, refusal.message)
         outlet.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
 
@@ -134,7 +135,7 @@ class Endpoint:
         elif arrival.path == READY_PATH:
             self._serve_readiness(arrival, outlet)
         elif arrival.method == "OPTIONS":
-            outlet.answer(204, self._admission.preflight_headers(arrival))
+            outlet.answer(204, CORS_ALLOWED)
         else:
             self._serve_session(arrival, outlet)
 

@@ -19,9 +19,6 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 # 512 of at most 2 KiB are a bound of 1 MiB.
 MOST_HEADS: Final = 512
 LONGEST_HEAD: Final = 2048
-# Each connection keeps its last one besides: a legacy client has its session's id in every head, and a thousand of them
-# would drive each other out for ever.
-OWN_HEADS: Final = 1
 _METHOD: Final = b"POST "
 # As clients in the field write it. At the beginning of a line: nowhere else can it be the header.
 _LENGTH: Final = b"\r\ncontent-length: "
@@ -50,6 +47,36 @@ class KnownHeads:
             # The oldest goes: a tool in use is learnt again with its next call.
             del self._arrivals[next(iter(self._arrivals))]
         self._arrivals[head] = arrival
+
+
+class HeadsOfClient:
+    """What one connection knows: what everybody does, and what its client sent last.
+
+    A legacy client has its session's id in every head, and a thousand of them would drive each other out for ever.
+    """
+
+    __slots__ = ("_all", "_own", "_own_head")
+
+    def __init__(self, known: KnownHeads) -> None:
+        self._all = known
+        self._own_head = b""
+        self._own: Arrival | None = None
+
+    def find(self, data: bytes) -> tuple[Arrival | None, int]:
+        """What a request says whose head is known, and where its body begins."""
+        head, end = divide(data)
+        return self._all.find(head) or (self._own if head == self._own_head else None), end
+
+    def learn(self, data: bytes, arrival: Arrival) -> None:
+        """Keep the head of a request that came in, if it is worth it. `data` is what was read when it began."""
+        head = worth_keeping(data, arrival)
+        if head is not None:
+            self._all.keep(head, arrival)
+            self._own_head, self._own = head, arrival
+
+    def forget(self) -> None:
+        """The client is gone."""
+        self._own_head, self._own = b"", None
 
 
 def divide(data: bytes) -> tuple[bytes, int]:

@@ -25,6 +25,9 @@ KEEP_ALIVE_PROBES: Final = 4
 def parse_address(text: str) -> tuple[str, int]:
     """`host:port`, `[v6]:port`, `:port`, `port` or `host`. Raises `ConfigError`."""
     host, port = text.strip(), ""
+    if "/" in host:
+        # An address of the web, as clients are given it.
+        raise _unreadable(text)
     if host.startswith("["):
         host, bracket, rest = host[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
