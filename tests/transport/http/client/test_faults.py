@@ -111,6 +111,19 @@ async def test_a_probe_that_is_refused_is_answered_with_an_error(status: int, bo
         assert found["error"]["code"] != -32022
 
 
+@pytest.mark.parametrize(("status", "words"), [(403, "refuses us"), (404, "no MCP server"), (405, "not take POST")])
+async def test_a_handshake_at_a_wrong_place_names_the_place_whatever_the_body_says(status: int, words: str) -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        error = {"code": -32600, "message": 'nothing is "here"'}
+        await reply.send(status, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
+
+    async with scripted_http(handler) as server, talking(server.url, transport="http") as talk:
+        error = await talk.failure(talk.request("initialize", {"protocolVersion": "2025-11-25"}))
+        assert words in error.message and f"({status}): nothing is" in error.message
+        assert server.url.removesuffix("/mcp") in error.message and "jsonrpc" not in error.message
+        assert error.hint is not None
+
+
 async def test_a_modern_error_to_the_probe_is_passed_on() -> None:
     error = {"code": -32022, "message": "Unsupported", "data": {"supported": ["2027-01-01"]}}
 
