@@ -16,7 +16,7 @@ from mcp_workbench.errors import ConfigError, WorkbenchError
 from mcp_workbench.nearest import nearest
 
 SUMMARIES = {
-    "serve": "be the MCP server, over stdin and stdout (the default)",
+    "serve": "be the MCP server, over stdin and stdout or over HTTP (the default command)",
     "check": "check the configuration; with --connect also every server",
     "list": "show toolboxes and servers; with --face the names that clients see",
     "open": "show the tools of a toolbox, as an agent gets them",

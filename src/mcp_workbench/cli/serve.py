@@ -48,7 +48,8 @@ _LONGEST_TOKEN = 64 * 1024
 USAGE = """\
 Usage: mcp-workbench [serve] [OPTIONS] [CONFIG]
 
-One MCP server in front of many, over stdin and stdout. MCP clients start it; people use the other commands.
+One MCP server in front of many, over stdin and stdout or, with --http, over HTTP. MCP clients start it; people use the
+other commands.
 """
 
 
