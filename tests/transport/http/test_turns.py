@@ -215,7 +215,7 @@ async def test_what_comes_before_the_request_has_left_does_not_answer_it(is_know
     if is_known:
         wire.begin(b"SECOND", b"", before)
         wire.data_received(answer)
-        wire.settle(True)
+        wire.done_with(True)
     assert before.told == [b"{}"] * (1 + is_known)
     assert freed == [wire] * (1 + is_known) and wire.is_open
     heard = Heard()

@@ -40,7 +40,12 @@ async def test_a_forgotten_session_closes_the_link_and_leaves_the_request_unansw
 
 
 @pytest.mark.parametrize(
-    ("code", "message"), [(-32602, "the session parameter is missing"), (-32000, "Bad Request: not like this")]
+    ("code", "message"),
+    [
+        (-32602, "No valid session ID provided"),
+        (-32000, "Bad Request: not like this"),
+        (-32000, "Your session has expired, sign in again"),
+    ],
 )
 async def test_another_mistake_is_not_taken_for_a_forgotten_session(code: int, message: str) -> None:
     class Strict(LegacyServer):

@@ -180,12 +180,12 @@ class HttpLink:
         self._receiver.on_message(message)
         return None if kind in ("request", "notification") else id
 
-    def deliver_answer(self, post: Post, body: bytes, settle: Callable[[bool], None]) -> None:
+    def deliver_answer(self, post: Post, body: bytes, done_with: Callable[[bool], None]) -> None:
         """What came back for a request, in one piece. Read once, here, and handed on as it was read.
 
-        `settle` is told, once, whether it was the answer: only then is the connection what it was before.
+        `done_with` is told, once, whether it was the answer: only then is the connection what it was before.
         """
-        is_settled = False
+        is_done = False
         try:
             if len(body) > self.limit:
                 raise too_large(self.limit)
@@ -204,17 +204,17 @@ class HttpLink:
                 # A batch, or something that nobody expects here.
                 self.deliver(body)
             else:
-                post.is_answered = is_settled = True
+                post.is_answered = is_done = True
                 # First: what comes of the answer may need a connection.
-                settle(True)
+                done_with(True)
                 self._receiver.on_answer(line, message)
         except Exception as error:
-            if not is_settled:
-                settle(False)
+            if not is_done:
+                done_with(False)
             self.broken(post, error)
             return
-        if not is_settled:
-            settle(post.is_answered)
+        if not is_done:
+            done_with(post.is_answered)
         if post.is_answered:
             self.over(post)
         else:

@@ -40,9 +40,12 @@ _LATER: Final = (408, 425, 429)
 # Said of the address and not of the request, whatever else the body says.
 _WRONG_PLACE: Final = (403, 404, 405, 410)
 # The specification wants 404 for a session that is not known any more. Servers made after the examples of the
-# TypeScript SDK answer 400 with this code, and something of the kind.
+# TypeScript SDK answer 400 with this code, and one of these. Not any word about a session: a server's own users may
+# have some too, and what such an error says was perhaps acted upon.
 _REFUSED_BY_TRANSPORT: Final = -32000
-_NO_SESSION: Final = re.compile(r"session|not initialized", re.IGNORECASE)
+_NO_SESSION: Final = re.compile(
+    r"session[ -]id|session not found|unknown session|server not initialized", re.IGNORECASE
+)
 # With these only somebody who signs in, waits, or mends a proxy gets on: no reason to ask in another way.
 _SAME_FOR_ALL: Final = (401, 407, 429)
 NOT_AN_ANSWER: Final = "answered with something that is not an answer to the request"
@@ -133,7 +136,7 @@ class Post:
         wire, self.wire = self.wire, None
         assert wire is not None
         self.sent()
-        self._link.deliver_answer(self, body, wire.settle)
+        self._link.deliver_answer(self, body, wire.done_with)
 
     def on_response(self, response: Response) -> None:
         """Deliver an answer that is there as a whole; anything else goes the long way."""
@@ -145,7 +148,7 @@ class Post:
             self.task = link.run_to_end(self, self._settle(response))
             return
         self.sent()
-        link.deliver_answer(self, response.take(), response.settle)
+        link.deliver_answer(self, response.take(), response.done_with)
 
     def on_broken(self, error: WireError) -> None:
         """The connection broke before there was a response."""
@@ -190,7 +193,7 @@ class Post:
                 await self._on_body(response)
         finally:
             # Keeps a connection that has been read to its end; closes any other.
-            response.settle(self.is_answered or self._link.is_old)
+            response.done_with(self.is_answered or self._link.is_old)
 
     async def _on_body(self, response: Response) -> None:
         if response.content_type == words.EVENT_STREAM:

@@ -50,7 +50,7 @@ class Listener(Protocol):
 
     def on_body(self, body: bytes) -> None:
         """A whole response with status 200 and JSON, whose head is that of an earlier one on this connection. Whoever
-        is told settles what becomes of the wire."""
+        is told says when it is done with the wire (`done_with`)."""
 
     def on_response(self, response: Response) -> None:
         """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""
@@ -126,7 +126,7 @@ class Response:
         if wire is not None:
             wire.release(is_clean=self._ended and self._error is None)
 
-    def settle(self, is_ours: bool) -> None:
+    def done_with(self, is_ours: bool) -> None:
         """Done with it. Where it was not the answer to our request, the right one may still come on this connection,
         which nobody else should get."""
         wire = self._wire

@@ -200,7 +200,7 @@ class Wire(asyncio.Protocol):
             self.is_open = False
             self.transport.abort()
 
-    def settle(self, is_ours: bool) -> None:
+    def done_with(self, is_ours: bool) -> None:
         """A body was taken. Where it was not the answer to our request, the right one may still come, which nobody else
         should get."""
         if is_ours:
