@@ -129,12 +129,8 @@ SERVERS = [
     ('{"command": "x", "disabled": "yes"}', ".disabled", "`true` or `false`"),
     ('{"command": "x", "disabledTools": "a"}', ".disabledTools", "a list of tool names"),
     ('{"command": "x", "envFile": ".env"}', ".envFile", "`envFile` is not supported"),
-    ('{"command": "${GONE}"}', ".command", "the variable `GONE` is not set"),
     ('{"command": "${input:x}"}', ".command", "an editor asks for"),
-    ('{"command": "${EMPTY}"}', ".command", "is empty once expanded"),
     ('{"command": "x", "args": ["${A", "b"]}', ".args[0]", "`${` without its `}`"),
-    ('{"command": "x", "env": {"A": "${B}", "B": "b"}}', ".env.A", "the variable `B` is not set"),
-    ('{"command": "x", "timeout": "${WORD}"}', ".timeout", "found `${WORD}`, expected seconds"),
     ('{"command": "x", "command": "y"}', ".command", "appears more than once"),
 ]  # fmt: skip
 
@@ -189,7 +185,6 @@ def test_values_of_env_and_headers_are_never_repeated() -> None:
         {"url": "https://a.b", "headers": {"A": "hunter2hunter2\nx", "B": ["hunter2hunter2"]}},
         {"url": "ftp://me:hunter2hunter2@a.b"},
         {"url": "https://me:hunter2hunter2@a.b:0"},
-        {"command": "x", "env": {"A": "${HUNTER} ${GONE}"}, "timeout": "${HUNTER}"},
     ):
         assert "hunter2" not in str(problems_of(toolbox_with(server), {"HUNTER": "hunter2hunter2"}))
 

@@ -88,7 +88,8 @@ def test_variables_that_name_each_other_are_no_cycle(tmp_path: Path, capsys: pyt
     path = tmp_path / "config.json"
     environment = {"A": "${B}", "B": "${C}", "C": "${A}"}
     path.write_text(json.dumps({"mcpServers": {"s": {"command": "x", "env": environment}}}, indent=1))
-    told = serve(path, capsys)
+    assert main(["check", "--config", str(path)]) == 2
+    told = capsys.readouterr().err
     assert all(f"$.mcpServers.s.env.{name}" in told for name in "ABC") and "is not set" in told
 
 

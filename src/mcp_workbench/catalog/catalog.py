@@ -12,6 +12,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import KINDS, Offer
 from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,9 @@ class Catalog:
             toolbox.name: {name: ServerEntry(toolbox.name, server, store) for name, server in toolbox.servers.items()}
             for toolbox in config.toolboxes.values()
         }
+        for entry in self.entries():
+            if problems := entry.config.unresolved:
+                entry.failure = DownstreamError(in_one_line(problems), hint=problems[0].hint)
         # Counts changes of anything that a face may show; what faces compute is kept until it moves on.
         self.revision = 0
         self._listeners: list[Listener] = []

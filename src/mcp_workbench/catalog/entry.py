@@ -41,7 +41,7 @@ class ServerEntry:
         # What filters leave of the tools, and the names they take away.
         self.tools: Definitions = NOTHING
         self.hidden: frozenset[str] = frozenset()
-        # Why the server was given up; None while it can be used or started.
+        # Why the server was given up, or never can be started; None while it can be used or started.
         self.failure: DownstreamError | None = None
         # What went wrong last when it was started or listed, for those who ask why it is missing.
         self.last_error: WorkbenchError | None = None
@@ -82,7 +82,8 @@ class ServerEntry:
 
     def recall(self) -> Offer | None:
         """The offer, from the manifest if the server itself has not spoken yet. Disk is asked once."""
-        if self.offer is None and not self._looked_up:
+        # A server of which something is missing is not known to be the one that is remembered.
+        if self.offer is None and not self._looked_up and not self.config.unresolved:
             self._looked_up = True
             remembered = self._store.load(self.key)
             if remembered is not None:

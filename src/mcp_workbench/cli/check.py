@@ -22,6 +22,7 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.list import counted
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configuration, log_for
+from mcp_workbench.config.load import unresolved
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.problems import ConfigProblems
 from mcp_workbench.config.redact import Redactor
@@ -45,7 +46,8 @@ long they took; what went wrong, with the server's last words, stands below it.
 
 Servers are asked afresh. What they offer is remembered for later, unless --no-cache is given.
 
-Exit status: 0 when all is well, 1 when a server failed, 2 when the configuration is wrong.
+Exit status: 0 when all is well, 1 when a server failed, 2 when the configuration is wrong or a variable that it needs
+is not set.
 """
 
 
@@ -102,23 +104,28 @@ def run(parsed: Parsed) -> int:
         stdout().json(_problems_json(error))
         return USAGE
     log_for(parsed, config)
+    lacking = unresolved(config)
     if not parsed.has("connect"):
-        return _say_valid(parsed, config)
+        return _say_valid(parsed, config) if lacking is None else _say_unresolved(parsed, lacking)
     findings = connect(config, remember=not parsed.has("no-cache"))
     failed = sum(finding.state == "failed" for finding in findings)
     screen = stdout()
     if parsed.has("json"):
         servers = [finding.as_json() for finding in findings]
-        screen.json({"config": config.path, "valid": True, "servers": servers})
+        problems = {} if lacking is None else _problems_json(lacking)
+        screen.json({"config": config.path, "valid": True, **problems, "servers": servers})
     else:
         _show(screen, findings)
         screen.flush()
         for text in _about_names(config):
             remark("warning", text)
+        if lacking is not None:
+            complain(lacking.message)
         if failed:
-            return complain(f"{failed} of {len(findings)} servers failed", status=FAILED)
+            status = FAILED if lacking is None else USAGE
+            return complain(f"{failed} of {len(findings)} servers failed", status=status)
         remark("note", f"all {len(findings)} servers are well" if len(findings) > 1 else "the server is well")
-    return FAILED if failed else 0
+    return USAGE if lacking is not None else FAILED if failed else 0
 
 
 def _about_names(config: WorkbenchConfig) -> list[str]:
@@ -248,6 +255,14 @@ def _say_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
     if context is not None:
         stdout().line("context: ", context)
     return 0
+
+
+def _say_unresolved(parsed: Parsed, lacking: ConfigProblems) -> int:
+    """The file is right, but some servers cannot be started from here: variables are not set."""
+    if parsed.has("json"):
+        stdout().json(_problems_json(lacking))
+        return USAGE
+    return complain(lacking.message, "only these servers are unavailable; the others can be used")
 
 
 def _problems_json(error: ConfigError) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.serve import face_named, separator_named
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
 from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
+from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.face.view import View
 from mcp_workbench.gateway import Options
@@ -125,6 +126,8 @@ def _show(screen: Screen, config: WorkbenchConfig, engine: Engine, redactor: Red
             rows.append([(name, "strong"), server.transport, (tools, "dim"), address(server, redactor)])
             if server.tool_filters is not None:
                 rows[-1][-1] = f"{rows[-1][-1]}  (only: {', '.join(server.tool_filters) or 'none'})"
+            if server.unresolved:
+                rows[-1][-1] = f"{rows[-1][-1]}  (unavailable: {in_one_line(server.unresolved)})"
         screen.table(["", "", "", ""], rows, indent=2)
     if config.disabled:
         screen.blank()
@@ -149,6 +152,8 @@ def _server_json(entry: ServerEntry, redactor: Redactor) -> dict[str, Any]:
         described["url"] = redactor.text(server.url or "")
     if server.tool_filters is not None:
         described["toolFilters"] = list(server.tool_filters)
+    if server.unresolved:
+        described["unavailable"] = in_one_line(server.unresolved)
     known = _tools_known(entry)
     described["tools"] = None if known is None else known[0]
     return described

@@ -108,6 +108,21 @@ def _options(parsed: Parsed) -> Options:
     )
 
 
+def _log_unresolved(config: WorkbenchConfig) -> None:
+    """A variable that is not set is the problem of the servers that need it; the others are served."""
+    if not config.unresolved:
+        return
+    import logging
+
+    from mcp_workbench.config.problems import in_one_line
+
+    log = logging.getLogger(__name__)
+    for toolbox in config.toolboxes.values():
+        for server in toolbox.servers.values():
+            if server.unresolved:
+                log.warning("[%s/%s] unavailable: %s", toolbox.name, server.name, in_one_line(server.unresolved))
+
+
 def _serve(parsed: Parsed, config: WorkbenchConfig, options: Options) -> int:
     from mcp_workbench.config.redact import Redactor
     from mcp_workbench.gateway import Gateway
@@ -123,6 +138,7 @@ def _serve(parsed: Parsed, config: WorkbenchConfig, options: Options) -> int:
         )
     except OSError as error:
         return complain(f"log file `{parsed.value('log-file')}` cannot be opened: {error.strerror}")
+    _log_unresolved(config)
     gateway = Gateway(config, options)
     _say_what_has_no_effect(parsed, gateway.face.name)
     if parsed.has("http"):

@@ -41,6 +41,8 @@ class Fault(Struct, frozen=True):
     expected: str | None = None
     hint: str | None = None
     suggestions: tuple[str, ...] = ()
+    # The file is right and the environment lacks something: set elsewhere, the same text may expand.
+    of_environment: bool = False
 
 
 class Expansion(Struct):
@@ -140,13 +142,15 @@ def _malformed(text: str, opening: int, prefix: str | None, expansion: Expansion
 def _missing(name: str, environ: Mapping[str, str]) -> Fault:
     found = f"the variable {quote(name)} is not set"
     if name in _EDITOR_NAMES:
-        return Fault(found, None, f"an editor fills in `${{{name}}}`, the workbench cannot; write the path itself")
+        hint = f"an editor fills in `${{{name}}}`, the workbench cannot; write the path itself"
+        return Fault(found, None, hint, of_environment=True)
     from mcp_workbench.nearest import nearest
 
     return Fault(
         found,
         suggestions=tuple(nearest(name, environ, 2)),
         hint=f"set it before the start, or give a default: `${{{name}:-…}}`",
+        of_environment=True,
     )
 
 

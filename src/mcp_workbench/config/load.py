@@ -30,6 +30,22 @@ def load(path: str, environ: Mapping[str, str]) -> WorkbenchConfig:
     return replace(parse(_read(path), path, environ), modified_at=modified_at)
 
 
+def unresolved(config: WorkbenchConfig) -> ConfigProblems | None:
+    """What the environment lacks for single servers, with the lines that need it; None where nothing is missing.
+
+    Apart from `load`, which need not search a file of megabytes for lines before it can serve.
+    """
+    problems = config.unresolved
+    if not problems:
+        return None
+    try:
+        text = _decoded(_read(config.path).removeprefix(b"\xef\xbb\xbf"), config.path)
+    except ConfigProblems:
+        # It was changed meanwhile: what is missing is known all the same.
+        return ConfigProblems(config.path, problems)
+    return ConfigProblems(config.path, _placed(problems, [], text))
+
+
 def has_changed(config: WorkbenchConfig) -> bool:
     """Whether the file has been written to since this was read from it."""
     return config.modified_at != 0 and _modified_at(config.path) not in (0, config.modified_at)

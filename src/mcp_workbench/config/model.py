@@ -5,9 +5,12 @@ Owns the vocabulary of the configuration. Refuses to know how it was written dow
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    from mcp_workbench.config.problems import Problem
 
 Transport = Literal["stdio", "http", "sse", "auto"]
 FaceName = Literal["proxy", "flat", "dynamic"]
@@ -48,6 +51,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     protocol: ProtocolChoice = "auto"
     # Tokens that a result may take; 0 means no limit.
     result_budget: int = 0
+    # What the environment lacks for this server alone. It cannot be started then, and fields may be missing.
+    unresolved: tuple[Problem, ...] = ()
 
 
 class ToolboxConfig(Struct, frozen=True, kw_only=True):
@@ -81,6 +86,12 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     secrets: frozenset[str] = frozenset()
     # `toolbox/server` of those that the file switches off; they are in no toolbox.
     disabled: tuple[str, ...] = ()
+
+    @property
+    def unresolved(self) -> list[Problem]:
+        """What the environment lacks for single servers, in the order of the file."""
+        servers = (server for toolbox in self.toolboxes.values() for server in toolbox.servers.values())
+        return [problem for server in servers for problem in server.unresolved]
 
     @property
     def face_in_force(self) -> FaceName:

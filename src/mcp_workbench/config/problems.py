@@ -16,6 +16,7 @@ Path = tuple[str | int, ...]
 
 # A generated file can be wrong in a million places; nobody reads past this, and the error text stays bounded.
 _MOST_RENDERED = 200
+_MOST_IN_ONE_LINE = 3
 _LONGEST_QUOTE = 60
 _LONGEST_PATH = 16
 
@@ -30,6 +31,8 @@ class Problem(Struct, frozen=True, kw_only=True):
     suggestions: tuple[str, ...] = ()
     # The key is at fault rather than the value behind it.
     at_key: bool = False
+    # The file is right, the environment is not: a variable is not set, or what it holds does not fit.
+    of_environment: bool = False
     line: int | None = None
     column: int | None = None
 
@@ -64,6 +67,14 @@ class ConfigProblems(ConfigError):
         if len(self.problems) > _MOST_RENDERED:
             blocks.append(f"{path}: and {len(self.problems) - _MOST_RENDERED:,} more problems")
         super().__init__("\n".join(blocks))
+
+
+def in_one_line(problems: Sequence[Problem]) -> str:
+    """What they say and where, for those who do not have the file before them."""
+    told = [f"{problem.found}, at {problem.path_in_file}" for problem in problems[:_MOST_IN_ONE_LINE]]
+    if len(problems) > len(told):
+        told.append(f"and {len(problems) - len(told):,} more")
+    return "; ".join(told)
 
 
 def render_path(steps: Path) -> str:

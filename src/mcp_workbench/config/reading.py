@@ -18,15 +18,30 @@ _MOST_EXPANDED = 64 * 1024 * 1024
 _MOST_SUGGESTED = 100
 
 
+class _Spent:
+    """What all readers of one file have used up of what a file may cost."""
+
+    __slots__ = ("characters", "suggestions")
+
+    def __init__(self) -> None:
+        self.characters = 0
+        self.suggestions = 0
+
+
 class Reader:
     """Reads strings out of a decoded configuration; remembers every problem and every secret that it meets."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], spent: _Spent | None = None) -> None:
         self.problems: list[Problem] = []
         self.secrets: set[str] = set()
         self._environ = environ
-        self._expanded = 0
-        self._suggested = 0
+        self._spent = spent or _Spent()
+        # Where variables brought something in; what does not fit there is not the fault of the file.
+        self._expanded_at: set[Path] = set()
+
+    def for_part(self) -> Reader:
+        """A reader for one part of the same file, with problems and secrets of its own and the limits in common."""
+        return Reader(self._environ, self._spent)
 
     def problem(
         self,
@@ -40,7 +55,13 @@ class Reader:
     ) -> None:
         self.problems.append(
             Problem(
-                steps=path, found=found, expected=expected, hint=hint, suggestions=tuple(suggestions), at_key=at_key
+                steps=path,
+                found=found,
+                expected=expected,
+                hint=hint,
+                suggestions=tuple(suggestions),
+                at_key=at_key,
+                of_environment=not at_key and path in self._expanded_at,
             )
         )
 
@@ -53,10 +74,10 @@ class Reader:
         names = list(known)
         key = str(path[-1])
         near: list[str] = []
-        if hint is None and self._suggested < _MOST_SUGGESTED:
+        if hint is None and self._spent.suggestions < _MOST_SUGGESTED:
             from mcp_workbench.nearest import nearest
 
-            self._suggested += 1
+            self._spent.suggestions += 1
             near = nearest(key, names, 1)
         expected = f"one of {', '.join(map(quote, names))}"
         self.problem(path, f"unknown key {quote(key)}", expected, hint=hint, suggestions=near, at_key=True)
@@ -70,14 +91,24 @@ class Reader:
 
         expansion = expand(text, self._environ)
         for fault in expansion.faults:
-            self.problem(path, fault.found, fault.expected, hint=fault.hint, suggestions=fault.suggestions)
+            problem = Problem(
+                steps=path,
+                found=fault.found,
+                expected=fault.expected,
+                hint=fault.hint,
+                suggestions=fault.suggestions,
+                of_environment=fault.of_environment,
+            )
+            self.problems.append(problem)
         for name, value in expansion.brought_in:
             self.secrets.update(secrets_in(name, value))
+            self._expanded_at.add(path)
         if expansion.faults:
             return None
-        self._expanded += len(expansion.text)
-        if self._expanded > _MOST_EXPANDED:
-            self.problem(path, f"found more than {_MOST_EXPANDED:,} characters brought in by variables")
+        self._spent.characters += len(expansion.text)
+        if self._spent.characters > _MOST_EXPANDED:
+            found = f"found more than {_MOST_EXPANDED:,} characters brought in by variables"
+            self.problems.append(Problem(steps=path, found=found))
             return None
         return expansion.text
 

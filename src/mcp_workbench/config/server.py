@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import TypeVar, cast
 
+from msgspec.structs import replace
+
 from mcp_workbench.config import keys
 from mcp_workbench.config.keys import Key
 from mcp_workbench.config.kinds import MOST_SECONDS
@@ -32,7 +34,11 @@ _ADDRESSES = (keys.URL, keys.SERVER_URL, keys.HTTP_URL)
 
 
 class ServerEntry:
-    """One server as it stands in the file. `foreign`: the file belongs to another client, whose habits apply."""
+    """One server as it stands in the file. `foreign`: the file belongs to another client, whose habits apply.
+
+    What it becomes depends on the entry and on the environment of its reader, which is its own, and on nothing else:
+    the same entry can be read again, later or for somebody else's environment.
+    """
 
     __slots__ = ("_entry", "_folder", "_foreign", "_name", "_path", "_reader")
 
@@ -51,8 +57,10 @@ class ServerEntry:
         return self._read(keys.DISABLED) is True or self._read(keys.ENABLED) is False
 
     def config(self) -> ServerConfig | None:
-        """The server with every default filled in, or None when there are problems, all of which the reader has."""
-        before = len(self._reader.problems)
+        """The server with every default filled in, or None when there are problems, all of which the reader has.
+
+        Where only the environment is at fault, the server is there all the same and says what it lacks.
+        """
         self._check_keys()
         command = self._read(keys.COMMAND)
         url = self._read_address()
@@ -79,7 +87,10 @@ class ServerEntry:
             protocol=self._read(keys.PROTOCOL) or "auto",
             result_budget=self._read(keys.RESULT_BUDGET) or 0,
         )
-        return config if len(self._reader.problems) == before else None
+        problems = self._reader.problems
+        if problems and all(problem.of_environment for problem in problems):
+            return replace(config, unresolved=tuple(problems))
+        return None if problems else config
 
     def _read(self, key: Key[T]) -> T | None:
         if key.name not in self._entry:

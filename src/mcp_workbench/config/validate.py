@@ -193,13 +193,18 @@ class _File:
     def _read_servers(self, toolbox: str, value: object, path: Path, *, foreign: bool) -> dict[str, ServerConfig]:
         servers = {}
         for name, entry in self._entries(value, path, "server").items():
-            server = ServerEntry(name, entry, (*path, name), self.reader, folder=self._folder, foreign=foreign)
+            reader = self.reader.for_part()
+            server = ServerEntry(name, entry, (*path, name), reader, folder=self._folder, foreign=foreign)
             if server.is_disabled():
                 self._disabled.append(f"{toolbox}/{name}")
+                self.reader.problems += (each for each in reader.problems if not each.of_environment)
                 continue
             config = server.config()
+            self.reader.secrets |= reader.secrets
             if config is not None:
                 servers[name] = config
+            else:
+                self.reader.problems += reader.problems
         return servers
 
     def _entries(self, value: object, path: Path, what: str) -> dict[str, dict[str, object]]:

@@ -60,6 +60,9 @@ class Pool:
             connection.watch.log_level = self._log_levels.get((principal, capabilities))
             if self.is_closing:
                 connection.retire(DownstreamError(CLOSING))
+            elif entry.config.unresolved:
+                assert entry.failure is not None
+                connection.retire(entry.failure)
             elif not self._make_room(key):
                 # Not kept: whoever asks next may find room.
                 connection.retire(DownstreamError(NO_ROOM, hint="try again when they are done"))

@@ -26,7 +26,8 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
     traffic = connection.traffic
     is_up = connection.state is State.READY
     profile = traffic.profile if is_up else None
-    error = connection.last_error
+    # A server that never could be started has failed nowhere but here.
+    error = connection.last_error or (connection.entry.failure if connection.config.unresolved else None)
     received, sent, noise, unmatched = connection.counts()
     return {
         "toolbox": connection.entry.toolbox,
@@ -39,7 +40,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "failures": connection.policy.total,
         "lastError": None if error is None else error.message,
         # Whether an error is of now or of last week is what one wants to know first.
-        "lastErrorSecondsAgo": None if error is None else round(now - connection.last_error_at, 3),
+        "lastErrorSecondsAgo": None if connection.last_error is None else round(now - connection.last_error_at, 3),
         "waitingForStart": connection.waiting,
         "callsInFlight": traffic.call_count,
         "bytesReceived": received,
@@ -60,7 +61,7 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
         "uptimeSeconds": None,
         "starts": 0,
         "failures": 0,
-        "lastError": None,
+        "lastError": None if entry.failure is None else entry.failure.message,
         "lastErrorSecondsAgo": None,
         "waitingForStart": 0,
         "callsInFlight": 0,
