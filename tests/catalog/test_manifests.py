@@ -375,3 +375,30 @@ def test_without_a_home_nothing_is_written_into_the_working_directory(
     assert folder is None or os.path.isabs(folder)
     ManifestStore(default_folder).save(KEY, OFFER)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_is_another_one_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = ServerConfig(name="local", command="./server")
+    keys = set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        keys.add(manifest_key(local))
+        # With a folder of its own it is the same everywhere, and so is an address.
+        assert manifest_key(SERVER) == KEY
+    assert len(keys) == 2
+
+
+def test_an_address_is_the_same_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = ServerConfig(name="remote", url="https://a.b/mcp", transport="auto")
+    before = manifest_key(remote)
+    monkeypatch.chdir(tmp_path)
+    assert manifest_key(remote) == before
+
+
+def test_a_folder_that_is_gone_is_no_reason_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert manifest_key(ServerConfig(name="local", command="./server"))

@@ -59,11 +59,22 @@ def identity_of(server: ServerConfig) -> tuple[object, ...]:
         server.command,
         server.args,
         sorted(server.env.items()),
-        server.cwd,
+        _working_folder(server),
         server.url,
         sorted(server.headers.items()),
         server.protocol,
     )
+
+
+def _working_folder(server: ServerConfig) -> str | None:
+    """Where the program runs: it may be found by it, and may offer something else in each folder. Not for addresses."""
+    if server.command is None or server.cwd is not None:
+        return server.cwd
+    try:
+        return os.getcwd()
+    except OSError:
+        # The folder is gone. What is found from nowhere is remembered for nowhere.
+        return None
 
 
 def manifest_key(server: ServerConfig) -> str:
