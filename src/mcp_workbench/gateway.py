@@ -77,6 +77,7 @@ class Gateway:
         self._hub = Hub(self.face)
         self.parking = Parking()
         self.catalog.subscribe(self._hub.on_change)
+        self.catalog.on_announced.append(self._hub.on_announced)
         self.catalog.subscribe(self._summarise_soon)
         self._summary_timer: asyncio.TimerHandle | None = None
         self.welcome = Welcome(self.face, options.name, options.version)

@@ -85,7 +85,7 @@ class Life:
             case "stop":
                 connection.request_stop()
             case "list changed":
-                connection.on_list_changed()
+                connection.on_list_changed("tools")
             case "initialize" | "tools/list":
                 house.answers[what] = detail
             case "may stop":

@@ -42,6 +42,16 @@ def test_a_name_that_several_servers_use_keeps_its_prefix(kind: str) -> None:
     assert shown(face(prefix=True, one=["own"], two=["shared"]), kind) == ["one:own", "two:shared"]
 
 
+@pytest.mark.parametrize("kind", ["tools", "prompts"])
+def test_a_definition_keeps_its_bytes_but_for_the_name(kind: str) -> None:
+    flat = face(prefix=True, one=[])
+    (entry,) = flat.catalog.entries()
+    written = b'{ "title":"Own",  "name" :"own",\n "arguments": [ 1.0, "\\u00e9" ] }'
+    assert entry.offer is not None
+    flat.catalog.learn(entry, Offer(entry.offer.profile, {kind: {"own": Raw(written)}}, 0))
+    assert list(flat.definitions(VIEW, kind)) == [written.replace(b'"own"', b'"one:own"')]
+
+
 def test_a_prompt_is_found_by_the_name_that_is_shown() -> None:
     flat = face(prefix=False, one=["own", "shared"], two=["shared"])
     for name, server, own in (("own", "one", "own"), ("two:shared", "two", "shared")):

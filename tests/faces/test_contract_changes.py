@@ -158,9 +158,32 @@ async def test_changes_one_after_the_other_are_told_at_most_once_a_second(bench:
         assert len(told(seen, "tools")) <= 2
 
 
+@pytest.mark.requirement("changes.equal")
+@pytest.mark.parametrize("face", ["flat", "dynamic"])
+@every_client
+@every_server
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+async def test_a_list_that_is_announced_as_changed_is_told_also_when_it_is_equal_again(
+    bench: Bench, face: str, era: str, server_era: str, kind: str
+) -> None:
+    log = bench.path("log")
+    async with bench.within(offering(server_era, "--log", log), face, era) as seen:
+        await seen.open()
+        shown = await seen.client.request(f"{kind}/list")
+        if era == "modern":
+            await listen(seen, **ALL_LISTS)
+        revision, before = seen.gateway.catalog.revision, len(logged(log, f"{kind}/list"))
+        await seen.call("notify", {"method": f"notifications/{kind}/list_changed"})
+        await seen.client.wait_notification(f"notifications/{kind}/list_changed")
+        assert len(logged(log, f"{kind}/list")) == before + 1, "fetched before it is told"
+        assert seen.gateway.catalog.revision == revision, "nothing is computed anew"
+        assert await seen.client.request(f"{kind}/list") == shown
+        assert [other for other in {"tools", "prompts", "resources"} - {kind} if told(seen, other)] == []
+
+
 @pytest.mark.requirement("changes.nothing")
-@every_face
-async def test_a_list_that_only_claims_to_have_changed_is_no_news(bench: Bench, face: str) -> None:
+@pytest.mark.parametrize("face", ["proxy"])
+async def test_a_list_that_only_claims_to_have_changed_is_no_news_in_the_proxy_face(bench: Bench, face: str) -> None:
     log = bench.path("log")
     async with bench.within(offering("legacy", "--log", log), face) as seen:
         await seen.open()

@@ -35,6 +35,8 @@ class Catalog:
         # Counts changes of anything that a face may show; what faces compute is kept until it moves on.
         self.revision = 0
         self._listeners: list[Listener] = []
+        # Told of lists that a server announced as changed and that are equal all the same.
+        self.on_announced: list[Listener] = []
 
     def entries(self) -> Iterator[ServerEntry]:
         """Every server of every toolbox, in the order of the configuration."""
@@ -45,8 +47,8 @@ class Catalog:
         """Be told of every change: which server, and which of its lists."""
         self._listeners.append(listener)
 
-    def learn(self, entry: ServerEntry, offer: Offer) -> None:
-        """A connection reports what its server offers."""
+    def learn(self, entry: ServerEntry, offer: Offer, announced: frozenset[str] = frozenset()) -> None:
+        """A connection reports what its server offers. `announced`: the lists that the server said have changed."""
         first_time = entry.offer is None
         changed = entry.learn(offer)
         if entry.failure is not None:
@@ -54,6 +56,10 @@ class Catalog:
             changed = frozenset(KINDS)
         if changed or first_time:
             self._tell(entry, changed)
+        if announced - changed:
+            # Nothing that was computed from the lists is outdated, so the revision stays.
+            for listener in self.on_announced:
+                listener(entry, announced - changed)
 
     def withdraw(self, entry: ServerEntry, failure: DownstreamError) -> None:
         """A connection has given its server up: what it offered is no longer shown."""

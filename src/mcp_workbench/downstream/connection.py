@@ -83,7 +83,7 @@ class Connection:
         self.traffic = Traffic(self.label, identity, self)
         # What was counted in the server's earlier lives.
         self._counted_before = (0, 0, 0, 0)
-        self.watch = Watch(start_task, entry.config.timeout, self.on_list_changed)
+        self.watch = Watch(start_task, entry.config.timeout, self._list_soon)
         # Until when the server must not be stopped for being idle: it works on something that outlives a call.
         self.held_until = 0.0
         self._link: ServerLink | None = None
@@ -96,6 +96,8 @@ class Connection:
         self._lives: set[asyncio.Task[None]] = set()
         self._retired: DownstreamError | None = None
         self._must_list = False
+        # The lists that the server said have changed, until they have been fetched again.
+        self._announced: set[str] = set()
         self._relist_timer: asyncio.TimerHandle | None = None
         self._relist_latest = 0.0
 
@@ -332,11 +334,13 @@ class Connection:
 
     async def _list(self) -> None:
         self._must_list = False
+        announced, self._announced = self._announced, set()
         assert self.traffic.profile is not None
         try:
             async with asyncio.timeout(self.config.startup_timeout):
                 offer = await list_offer(self.label, self.traffic, self.traffic.profile, self.entry.offer)
         except (WorkbenchError, TimeoutError) as error:
+            self._announced |= announced
             if not self._is_newest_life() or self.state is not State.READY:
                 return
             reason = error.message if isinstance(error, WorkbenchError) else "no answer in time"
@@ -348,7 +352,7 @@ class Connection:
             return
         if self.config.url is not None:
             offer = usable_over_http(self.label, offer)
-        self._catalog.learn(self.entry, offer)
+        self._catalog.learn(self.entry, offer, frozenset(announced))
         if self._listed.done():
             self._listed = self._quiet_future()
         self._listed.set_result(None)
@@ -436,7 +440,12 @@ class Connection:
         """A subscription was accepted."""
         self.watch.on_acknowledged()
 
-    def on_list_changed(self) -> None:
+    def on_list_changed(self, kind: str) -> None:
+        """Somebody is told when the lists have been fetched again, whether they differ or not."""
+        self._announced.add(kind)
+        self._list_soon()
+
+    def _list_soon(self) -> None:
         """Fetch the lists again, once for all changes that come together."""
         now = self._loop.time()
         if self._relist_timer is None:

@@ -40,7 +40,8 @@ CALL: Final = b'"tools/call"'
 LOGGED_NOISE: Final = 3
 # A server that is sent one of these and sends it back is a program like `cat`.
 ONLY_CLIENTS_SEND: Final = ("server/discover", "initialize")
-LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
+# The notifications that say so, and which of the lists each is about.
+LIST_CHANGED: Final = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 
 class Correspondent(Protocol):
@@ -97,8 +98,8 @@ class Owner(Protocol):
     def on_trouble(self, error: DownstreamError) -> None:
         """A request got no answer, though the link lives on."""
 
-    def on_list_changed(self) -> None:
-        """The server offers something else now."""
+    def on_list_changed(self, kind: str) -> None:
+        """The server says that its tools, prompts or resources have changed."""
 
     def on_resource_updated(self, params: Raw) -> None:
         """A resource that somebody watches has changed."""
@@ -378,7 +379,7 @@ class Traffic:
         elif method == "notifications/cancelled" and params is not None:
             self._on_cancelled(params)
         elif method in LIST_CHANGED:
-            self._owner.on_list_changed()
+            self._owner.on_list_changed(LIST_CHANGED[method])
         elif method == "notifications/resources/updated" and params is not None:
             self._owner.on_resource_updated(params)
         elif method == "notifications/subscriptions/acknowledged":

@@ -20,6 +20,7 @@ from mcp_workbench.catalog.offer import IDENTITY
 from mcp_workbench.catalog.uris import owner
 from mcp_workbench.face.decisions import Decision, Forward, Reject
 from mcp_workbench.face.opening import Failures
+from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such
@@ -40,6 +41,8 @@ class Face:
     name = ""
     # Whether the list of tools may change while a client is connected.
     tools_change = True
+    # Whether clients hear of every `list_changed` of a server, also where the list is equal again.
+    relays_announcements = True
     # Whether lists need every server to have spoken, as far as that is possible in time.
     lists_everything = False
 
@@ -276,15 +279,6 @@ def not_found(uri: str, from_modern: bool) -> Reject:
     """A resource that nobody has."""
     code = INVALID_PARAMS if from_modern else RESOURCE_NOT_FOUND_LEGACY
     return Reject(code, f"resource `{uri[:500]}` was not found", {"uri": uri})
-
-
-def renamed(definition: Raw, name: str, **others: str) -> bytes:
-    """A definition under another name (and with other members replaced); everything else as the server wrote it."""
-    members = decode_object(definition)
-    members["name"] = Raw(encode(name))
-    for key, value in others.items():
-        members[key] = Raw(encode(value))
-    return encode(members)
 
 
 def open_body(params: Params) -> bytes:

@@ -14,10 +14,11 @@ from msgspec.json import Decoder, decode
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
-from mcp_workbench.face.base import Face, Params, renamed
+from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Open, Reject
 from mcp_workbench.face.opening import Failures, unavailable
 from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
+from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such

@@ -16,10 +16,11 @@ from msgspec.json import Decoder
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, describe_collision, is_accepted_by_clients
-from mcp_workbench.face.base import Face, Params, renamed
+from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.proxy import CALL, call_body
+from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such

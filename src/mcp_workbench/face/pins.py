@@ -14,8 +14,8 @@ from msgspec import DecodeError, Raw, ValidationError
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import Target
-from mcp_workbench.face.base import renamed
 from mcp_workbench.face.paths import Ambiguous, Meant, find, related
+from mcp_workbench.face.renamed import renamed
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
 # Claude Code puts tools behind a search of its own unless they carry this.

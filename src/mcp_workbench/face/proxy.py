@@ -39,6 +39,7 @@ class ProxyFace(Face):
 
     name = "proxy"
     tools_change = False
+    relays_announcements = False
 
     def __init__(self, catalog: Catalog, shelves: Shelves) -> None:
         super().__init__(catalog)

@@ -31,6 +31,11 @@ class Hub:
         for session in list(self._sessions):
             session.news.add(self._face.announces(session.view, entry, kinds))
 
+    def on_announced(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+        """A server announced a change of lists that are equal all the same: clients of its own would be told."""
+        if self._face.relays_announcements:
+            self.on_change(entry, kinds)
+
     def on_opened(self, view: View, toolbox: str) -> None:
         """A toolbox was opened."""
         for session in list(self._sessions):
