@@ -323,6 +323,7 @@ class Router:
         request, toolbox = decision.request, decision.request.toolbox_name
         first_time = decision.starts_known and toolbox is not None and toolbox not in call.view.opened
         if decision.starts_known:
+            self.face.settle_names(decision.entries)
             principal = call.view.principal
             failures = await self._open_all(decision.entries, principal, call.capabilities, call.client)
         else:
@@ -349,6 +350,7 @@ class Router:
         if not unheard:
             answer()
             return
+        self.face.settle_names(unheard)
         call.task = self.start_for(call, self._list_when_known(call, unheard, answer))
 
     async def _list_when_known(self, call: RoutedCall, unheard: list[ServerEntry], answer: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.faces.harness import ERAS, EVERY_ABILITY, FACES, Bench, Seen, introduce, without_stamp
-from tests.faces.memory import DirectClient
+from tests.faces.memory import DirectClient, MemoryClient
 from tests.support.client import Json, RpcError
 
 every_face = pytest.mark.parametrize("face", FACES)
@@ -132,7 +132,7 @@ async def test_a_resource_that_nobody_lists_is_asked_of_the_only_server_that_has
 @pytest.mark.requirement("resources.routing", "resources.collisions")
 @every_face
 @every_client
-async def test_a_uri_that_two_servers_have_belongs_to_the_first_and_that_is_said_once(
+async def test_a_uri_that_two_servers_have_is_read_from_neither_and_that_is_said_once(
     bench: Bench, face: str, era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     boxes = {"box": {"first": ("--offers", "test"), "second": ("--offers", "test"), "third": ("--offers", "other")}}
@@ -142,13 +142,75 @@ async def test_a_uri_that_two_servers_have_belongs_to_the_first_and_that_is_said
             for _ in range(2):
                 uris = await seen.names("resources/list")
                 assert len(set(uris)) == len(uris) == 8
-            for uri in ("test:///one", "other:///one", "other:///item/1"):
+            for uri in ("other:///one", "other:///item/1"):
                 read = await seen.client.request("resources/read", {"uri": uri})
-                assert read["contents"][0]["text"] == f"{uri} of {uri.partition(':')[0]}"
+                assert read["contents"][0]["text"] == f"{uri} of other"
+            for uri in ("test:///one", "test:///item/1"):
+                error = await failure(seen, "resources/read", {"uri": uri})
+                assert (error.code, error.data) == (-32602, {"uri": uri, "servers": ["box/first", "box/second"]})
+                assert f"`{uri}`" in error.message and "`box/first` and `box/second`" in error.message
+            ref = {"ref": {"type": "ref/resource", "uri": "test:///item/{id}"}, "argument": {"name": "id", "value": ""}}
+            assert "`box/first` and `box/second`" in (await failure(seen, "completion/complete", ref)).message
             await seen.call("change_offers", {"kind": "resources", "name": "late"}, server="second")
-    told = [record.getMessage() for record in caplog.records if "`test:///one`" in record.getMessage()]
-    assert len(told) == 1
-    assert "`box/first`" in told[0] and "`box/second`" in told[0]
+    told = [record.getMessage() for record in caplog.records if "`test:///" in record.getMessage()]
+    assert len(told) == 1, "one line, however many addresses there are"
+    assert "`box/first` and `box/second` both list" in told[0] and "`test:///one` and 3 more" in told[0]
+
+
+@pytest.mark.requirement("resources.collisions")
+@every_client
+async def test_the_toolbox_that_a_client_opened_decides_which_of_two_is_meant(bench: Bench, era: str) -> None:
+    """The same server in two toolboxes: what is remembered of the other one does not stand in the way."""
+    boxes = {"one": {"server": ("--offers", "test")}, "two": {"server": ("--offers", "test")}}
+    async with bench.within(boxes, "proxy", era) as seen:
+        await seen.open("one")
+        await seen.open("two")
+    async with bench.within(boxes, "proxy", era) as seen:
+        error = await failure(seen, "resources/read", {"uri": "test:///one"})
+        assert "`one/server` and `two/server`" in error.message and "open the toolbox" in error.message
+        await seen.open("two")
+        await seen.client.request("resources/read", {"uri": "test:///one"})
+        assert set(seen.gateway.started) == {"two/server"}
+        await seen.open("one")
+        assert "use one of these" in (await failure(seen, "resources/read", {"uri": "test:///one"})).message
+
+
+@pytest.mark.requirement("resources.links")
+@every_face
+@every_client
+@every_server
+async def test_a_link_in_a_result_is_read_from_the_server_whose_result_it_was(
+    bench: Bench, face: str, era: str, server_era: str
+) -> None:
+    boxes = {"box": {**offering(server_era)["box"], "other": ("--offers", "other")}}
+    async with bench.within(boxes, face, era) as seen:
+        await seen.open()
+        code = -32602 if era == "modern" else -32002
+        for server, scheme in (("server", "test"), ("other", "other")):
+            uri = f"unlisted:{server}"
+            assert (await failure(seen, "resources/read", {"uri": uri})).code == code
+            await seen.call("link", {"uris": [uri, "unlisted:both"]}, server=server)
+            read = await seen.client.request("resources/read", {"uri": uri})
+            assert read["contents"][0]["text"] == f"{uri} of {scheme}"
+        rivals = (await failure(seen, "resources/read", {"uri": "unlisted:both"})).data["servers"]
+        assert rivals == ["box/server", "box/other"], "both have named it"
+        async with MemoryClient.of(seen.gateway, "somebody else") as stranger:
+            await introduce(stranger, era)
+            theirs = Seen(stranger, face, era)
+            await theirs.open()
+            assert (await failure(theirs, "resources/read", {"uri": "unlisted:server"})).code == code
+
+
+@pytest.mark.requirement("resources.links", "resources.unsubscribe")
+async def test_a_subscription_is_ended_where_it_was_made(bench: Bench) -> None:
+    boxes = {"box": {"server": ("--offers", "test"), "other": ("--offers", "other")}}
+    async with bench.within(boxes, "flat") as seen:
+        await seen.open()
+        await seen.call("link", {"uris": ["unlisted:x"]})
+        await seen.client.request("resources/subscribe", {"uri": "unlisted:x"})
+        await seen.call("link", {"uris": ["unlisted:x"]}, server="other")
+        await seen.client.request("resources/unsubscribe", {"uri": "unlisted:x"})
+        assert not seen.gateway.only_connection("box/server").watch.is_needed
 
 
 @pytest.mark.requirement("completions")

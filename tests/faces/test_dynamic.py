@@ -10,6 +10,7 @@ import pytest
 
 from tests.faces.harness import ERAS, Bench, Seen, error_text
 from tests.support.client import Json, RpcError
+from tests.support.processes import eventually
 from tests.support.workbench import logged
 
 every_client = pytest.mark.parametrize("era", ERAS)
@@ -182,20 +183,52 @@ async def test_only_when_all_servers_fail_is_opening_an_error(bench: Bench) -> N
 
 @pytest.mark.requirement("names.collisions", "dynamic.collisions")
 @every_client
-async def test_two_tools_that_would_get_the_same_name_are_both_refused_and_it_is_said(
+async def test_of_two_tools_that_would_get_the_same_name_the_first_has_it_and_it_is_said(
     bench: Bench, era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     boxes = {"dev": {"my": ("--tool-names", "srv_tool,fine"), "my_srv": ("--tool-names", "tool")}}
     with caplog.at_level(logging.WARNING, "mcp_workbench"):
         async with bench.within(boxes, "dynamic", era) as seen:
             content = registered(await seen.open("dev"))
-            assert [tool["name"] for tool in content["tools"]] == ["dev__my_fine"]
+            assert [tool["name"] for tool in content["tools"]] == ["dev__my_srv_tool", "dev__my_fine"]
             (text,) = content["refused"]
             assert "`dev/my/srv_tool`" in text and "`dev/my_srv/tool`" in text
-            assert await seen.names("tools/list") == ["open_toolbox", "dev__my_fine"]
-            error = await failure(seen, "dev__my_srv_tool")
-            assert (error.code, error.message) == (-32602, text)
+            assert await seen.names("tools/list") == ["open_toolbox", "dev__my_srv_tool", "dev__my_fine"]
+            await seen.client.call_tool("dev__my_srv_tool")
+            assert "would be shown as `dev__my_srv_tool`" in text
     assert [record.getMessage() for record in caplog.records] == [text]
+
+
+@pytest.mark.requirement("names.collisions", "dynamic.collisions")
+@every_client
+@pytest.mark.parametrize("remembered", [False, True])
+async def test_a_tool_that_is_there_stays_whatever_name_another_server_comes_to_want(
+    bench: Bench, era: str, remembered: bool
+) -> None:
+    """`my_srv` is later in the file, and had the name first; also when `my` has more to say after a restart."""
+    boxes = {"dev": {"my": ("--tool-names", "change_tools"), "my_srv": ("--tool-names", "tool")}}
+    async with bench.within(boxes, "dynamic", era) as seen:
+        await seen.open("dev")
+        assert "dev__my_srv_tool" in await seen.names("tools/list")
+        if not remembered:
+            await seen.call("change_tools", {"name": "srv_tool"}, server="my", toolbox="dev")
+            await eventually(
+                lambda: "srv_tool" in seen.gateway.catalog.toolboxes["dev"]["my"].tools, what="the new tool"
+            )
+            (text,) = registered(await seen.open("dev"))["refused"]
+            assert "`dev/my/srv_tool`" in text
+            await seen.client.call_tool("dev__my_srv_tool")
+            assert seen.gateway.only_connection("dev/my_srv").traffic.bytes_sent
+            return
+    boxes["dev"]["my"] = ("--tool-names", "change_tools,srv_tool")
+    async with bench.within(boxes, "dynamic", era) as seen:
+        await seen.open("dev")
+        await eventually(lambda: seen.gateway.catalog.toolboxes["dev"]["my"].is_live, what="the live list")
+        table = await seen.names("tools/list")
+        assert table.count("dev__my_srv_tool") == 1
+        tool = registered(await seen.open("dev"))
+        (holder,) = [each for each in tool["tools"] if each["name"] == "dev__my_srv_tool"]
+        assert holder["server"] == "my_srv"
 
 
 @pytest.mark.requirement("errors.shown")

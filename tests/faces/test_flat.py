@@ -11,6 +11,7 @@ from mcp_workbench.catalog.names import build
 from mcp_workbench.face import base
 from tests.faces.harness import ERAS, Bench, Seen
 from tests.support.client import Json, RpcError
+from tests.support.processes import eventually
 
 every_client = pytest.mark.parametrize("era", ERAS)
 
@@ -146,20 +147,41 @@ async def test_a_server_that_fails_does_not_hide_the_one_that_has_the_tool(bench
 
 @pytest.mark.requirement("flat.collisions", "names.collisions")
 @every_client
-async def test_two_tools_that_would_get_the_same_name_are_both_refused_and_it_is_said(
+async def test_of_two_tools_that_would_get_the_same_name_the_first_has_it_and_it_is_said(
     bench: Bench, era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     boxes = {"default": {"my": named("srv_tool", "fine"), "my_srv": named("tool")}}
     with caplog.at_level(logging.WARNING, "mcp_workbench"):
         async with bench.within(boxes, "flat", era, plain=True, options={"separator": "_"}) as seen:
-            assert list(await tools(seen)) == ["my_fine"]
-            error = await failure(seen, "my_srv_tool")
-            assert error.code == -32601
-            for part in ("`default/my/srv_tool`", "`default/my_srv/tool`", "`my_srv_tool`", "separator", "rename"):
-                assert part in error.message
+            assert list(await tools(seen)) == ["my_srv_tool", "my_fine"]
+            await seen.client.call_tool("my_srv_tool")
             await tools(seen)
+            assert seen.gateway.face.remarks()[0] == (
+                "`default/my_srv/tool` would be shown as `my_srv_tool`, which is `default/my/srv_tool`. Use `rename`, "
+                "or another separator"
+            )
     told = [record.getMessage() for record in caplog.records if "`my_srv_tool`" in record.getMessage()]
-    assert told == [error.message]
+    assert told == seen.gateway.face.remarks()[:1], "once"
+
+
+@pytest.mark.requirement("flat.collisions", "names.collisions")
+@every_client
+@pytest.mark.parametrize("prefix", [False, True])
+async def test_a_tool_that_is_there_stays_whatever_name_another_server_comes_to_want(
+    bench: Bench, era: str, prefix: bool
+) -> None:
+    boxes = {"default": {"my": named("change_tools"), "my_srv": named("tool")}}
+    taken = "srv_tool" if prefix else "tool"
+    async with bench.within(boxes, "flat", era, plain=True, options={"separator": "_", "prefix": prefix}) as seen:
+        shown = list(await tools(seen))
+        holder = "my_srv_tool" if prefix else "tool"
+        assert holder in shown
+        await seen.client.call_tool("my_change_tools" if prefix else "change_tools", {"name": taken})
+        await eventually(lambda: taken in seen.gateway.catalog.toolboxes["default"]["my"].tools, what="the new tool")
+        assert list(await tools(seen)) == ([*shown] if prefix else ["change_tools", "my_tool", "tool"])
+        before = seen.gateway.only_connection("default/my_srv").traffic.bytes_sent
+        await seen.client.call_tool(holder)
+        assert seen.gateway.only_connection("default/my_srv").traffic.bytes_sent > before
 
 
 @pytest.mark.requirement("flat.collisions")
@@ -189,8 +211,8 @@ async def test_a_renamed_tool_is_called_under_its_new_name_alone(bench: Bench, e
 async def test_a_new_name_that_is_taken_is_a_collision(bench: Bench) -> None:
     boxes = {"default": {"files": named("read", "fetch", "list", rename={"fetch": "read"})}}
     async with bench.within(boxes, "flat", plain=True) as seen:
-        assert list(await tools(seen)) == ["files:list"]
-        assert "`default/files/fetch`" in (await failure(seen, "files:read")).message
+        assert list(await tools(seen)) == ["files:read", "files:list"]
+        assert "`default/files/fetch`" in seen.gateway.face.remarks()[0]
 
 
 @pytest.mark.requirement("flat.no-prefix")
@@ -255,7 +277,7 @@ async def test_names_that_clients_refuse_are_reported_once_with_what_helps(
     else:
         assert len(told) == 1
         assert f"`{name}`" in told[0] and remedy in told[0]
-        assert seen.gateway.face.remarks() == told, "for those who ask, `check` among them"  # type: ignore[attr-defined]
+        assert seen.gateway.face.remarks() == told, "for those who ask, `check` among them"
 
 
 @pytest.mark.requirement("flat.cost")
@@ -265,9 +287,9 @@ async def test_names_are_worked_out_once_and_not_for_each_call(
 ) -> None:
     built: list[str] = []
 
-    def counted(entries: Any, kind: str, expose: Any) -> Any:
+    def counted(entries: Any, kind: str, *how: Any) -> Any:
         built.append(kind)
-        return build(entries, kind, expose)
+        return build(entries, kind, *how)
 
     monkeypatch.setattr(base, "build", counted)
     boxes = {"default": {f"server{number}": ("--tools", 50) for number in range(4)}}

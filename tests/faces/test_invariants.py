@@ -18,7 +18,7 @@ from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchCon
 from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.face.base import Face
-from mcp_workbench.face.decisions import Forward, Reject
+from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.dynamic import DynamicFace
 from mcp_workbench.face.flat import FlatFace
 from mcp_workbench.face.view import View
@@ -81,16 +81,16 @@ def delegations(face: Face, view: View) -> dict[str, tuple[str, str, str]]:
 
 
 def check(face: Face, view: View, layout: Layout, form: Any) -> None:
-    """Every tool is shown once under its name and leads to itself, or shares its name and is refused."""
+    """Every tool is shown once under its name and leads to itself, or another has its name and that is said."""
     names: dict[str, list[tuple[str, str, str]]] = {}
-    for place in sorted(places(layout)):
-        names.setdefault(form(*place), []).append(place)
-    expected = {name: rivals[0] for name, rivals in names.items() if len(rivals) == 1}
-    assert delegations(face, view) == expected
-    for name in names.keys() - expected.keys():
-        decision = face.resolve_tool(view, {"name": Raw(encode(name))})
-        assert isinstance(decision, Reject)
-        assert all(f"`{'/'.join(place)}`" in decision.message for place in names[name])
+    for box, servers in layout.items():
+        for server, named in servers.items():
+            for tool in named:
+                names.setdefault(form(box, server, tool), []).append((box, server, tool))
+    assert delegations(face, view) == {name: rivals[0] for name, rivals in names.items()}
+    said = " ".join(face.remarks())
+    for rivals in names.values():
+        assert len(rivals) == 1 or all(f"`{'/'.join(place)}`" in said for place in rivals)
 
 
 @pytest.mark.requirement("invariants.names", "invariants.delegation")

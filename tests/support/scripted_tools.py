@@ -161,6 +161,12 @@ def all_content(call: Call) -> Json:
     }
 
 
+def link(call: Call) -> Json:
+    """A link to each of `uris`."""
+    links = [{"type": "resource_link", "uri": uri, "name": "linked"} for uri in call.arguments["uris"]]
+    return {"content": [{"type": "text", "text": "see there"}, *links]}
+
+
 def change_tools(call: Call) -> Json:
     """One more tool, told `times` times; with `remove` one less; with `silent` not told at all."""
     name = call.arguments.get("name", "added")
@@ -274,6 +280,7 @@ TOOLS: dict[str, Callable[[Call], Json]] = {
     "env": environment,
     "pid": pid,
     "all_content": all_content,
+    "link": link,
     "change_tools": change_tools,
     "change_offers": change_offers,
     "update_resource": update_resource,

@@ -65,6 +65,11 @@ class ServerEntry:
         return self.config.name
 
     @property
+    def label(self) -> str:
+        """`toolbox/server`, as errors and logs name it."""
+        return f"{self.toolbox}/{self.name}"
+
+    @property
     def trouble(self) -> WorkbenchError | None:
         """Why it cannot be used right now, as far as somebody has tried; None where nothing speaks against it."""
         return self.failure or self.last_error

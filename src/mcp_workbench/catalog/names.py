@@ -1,6 +1,7 @@
 """Exposed names: a table built when tools are registered, and looked up when they are called. Never parsed.
 
-`my_srv` + `tool` and `my` + `srv_tool` may give the same exposed name. Then neither is exposed, and it is said.
+`my_srv` + `tool` and `my` + `srv_tool` may give the same exposed name. The one that had it first keeps it, or else any
+server could make another's tool vanish; the other one is not exposed, and it is said.
 """
 
 from __future__ import annotations
@@ -30,9 +31,17 @@ class Target(Struct, frozen=True, gc=False):
         """`toolbox/server/name`."""
         return f"{self.entry.toolbox}/{self.entry.name}/{self.name}"
 
+    def is_same(self, other: Target) -> bool:
+        """Whether both are the same tool of the same server, whatever is said of it by now."""
+        return self.entry is other.entry and self.name == other.name
+
+
+# By exposed name, who was given it: whatever else comes to want that name, it stays theirs while they offer it.
+Holders = dict[str, Target]
+
 
 class NameTable:
-    """Exposed name to target, without collisions."""
+    """Exposed name to target. Of those that want the same name, the first one in `collisions` has it."""
 
     __slots__ = ("collisions", "targets")
 
@@ -41,26 +50,34 @@ class NameTable:
         self.collisions = collisions
 
 
-def build(entries: Iterable[ServerEntry], kind: str, expose: Callable[[ServerEntry, str], str]) -> NameTable:
-    """Name everything of one kind. Names that two would get are given to neither."""
-    targets: dict[str, Target] = {}
-    collisions: dict[str, list[Target]] = {}
+def build(
+    entries: Iterable[ServerEntry], kind: str, expose: Callable[[ServerEntry, str], str], holders: Holders
+) -> NameTable:
+    """Name everything of one kind; whoever gets a name that nobody holds is entered in `holders`."""
+    for exposed in [name for name, held in holders.items() if held.name not in held.entry.definitions(kind)]:
+        del holders[exposed]
+    wanted: dict[str, list[Target]] = {}
     for entry in entries:
         for name, definition in entry.definitions(kind).items():
-            exposed = expose(entry, name)
-            target = Target(entry, name, definition)
-            first = targets.setdefault(exposed, target)
-            if first is not target:
-                collisions.setdefault(exposed, [first]).append(target)
-    for exposed in collisions:
-        del targets[exposed]
+            wanted.setdefault(expose(entry, name), []).append(Target(entry, name, definition))
+    targets: dict[str, Target] = {}
+    collisions: dict[str, list[Target]] = {}
+    for exposed, rivals in wanted.items():
+        holder = holders.get(exposed, rivals[0])
+        others = [each for each in rivals if not each.is_same(holder)]
+        if len(others) < len(rivals):
+            holder = next(each for each in rivals if each.is_same(holder))
+            targets[exposed] = holders[exposed] = holder
+        # Otherwise its holder is out of view at the moment; the name is not free for all that.
+        if others:
+            collisions[exposed] = [holder, *others]
     return NameTable(targets, collisions)
 
 
 def describe_collision(exposed: str, targets: list[Target]) -> str:
-    """What to tell the user about two that want the same name."""
-    rivals = " and ".join(f"`{target.label}`" for target in targets)
-    return f"{rivals} would both be shown as `{exposed}`; neither is. Use `rename`, or another separator"
+    """What to tell the user about several that want the same name."""
+    first, *others = (f"`{target.label}`" for target in targets)
+    return f"{' and '.join(others)} would be shown as `{exposed}`, which is {first}. Use `rename`, or another separator"
 
 
 def is_accepted_by_clients(name: str) -> bool:

@@ -1,12 +1,15 @@
-"""Which server a resource URI belongs to: the one that lists it, else the one whose template it fits. Pure.
+"""Which server a resource URI belongs to. Pure.
 
-URIs pass through unchanged, so two servers may list the same one; the first in the order of the configuration has it.
+URIs pass through unchanged, and nothing in them says whose they are. So servers claim them: by listing them, by a link
+in one of their results, or by a template. What is listed beats everything else; a template that begins with an
+expression fits any address, and counts only where nobody has a better claim. Where two servers claim with equal right,
+nobody can know which one is meant: both are named, and neither is asked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -15,21 +18,33 @@ from mcp_workbench.catalog.entry import ServerEntry
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
-def owner(entries: Iterable[ServerEntry], uri: str) -> ServerEntry | None:
-    """Who is asked for this URI. Of several templates that fit, the one that says most decides."""
-    best, best_score = None, -1
+def claimants(
+    entries: Iterable[ServerEntry], uri: str, is_linked: Callable[[ServerEntry], bool] = lambda entry: False
+) -> list[ServerEntry]:
+    """The servers with the best claim to a URI: one is its owner, several are rivals, none means that nobody has it.
+
+    `is_linked` says whether a result of a server carried a link to it.
+    """
+    listing, naming, taking_all = [], [], []
     for entry in entries:
         if uri in entry.definitions("resources"):
-            return entry
-        for template in entry.definitions("resourceTemplates"):
-            score = fit(uri, template)
-            if score > best_score:
-                best, best_score = entry, score
-    return best
+            listing.append(entry)
+            continue
+        fitting = [each for each in entry.definitions("resourceTemplates") if fits(uri, each)]
+        if is_linked(entry) or not all(map(takes_all, fitting)):
+            naming.append(entry)
+        elif fitting:
+            taking_all.append(entry)
+    return listing or naming or taking_all
 
 
-def fit(uri: str, template: str) -> int:
-    """How many characters of a template a URI repeats; -1 when it cannot be an expansion of it.
+def takes_all(template: str) -> bool:
+    """Whether a template does not even say the scheme of its addresses."""
+    return ":" not in _literals(template)[0]
+
+
+def fits(uri: str, template: str) -> bool:
+    """Whether a URI can be an expansion of a template.
 
     Wider than RFC 6570: an expression stands for anything. That only decides who is asked, and takes linear time where
     a regular expression made from a hostile template would not; whether the resource exists, the server decides.
@@ -37,16 +52,28 @@ def fit(uri: str, template: str) -> int:
     literals = _literals(template)
     first, last = literals[0], literals[-1]
     if len(literals) == 1:
-        return len(first) if uri == first else -1
+        return uri == first
     if not uri.startswith(first) or not uri.endswith(last) or len(uri) < len(first) + len(last):
-        return -1
+        return False
     position, end = len(first), len(uri) - len(last)
     for literal in literals[1:-1]:
         found = uri.find(literal, position, end)
         if found < 0:
-            return -1
+            return False
         position = found + len(literal)
-    return sum(map(len, literals))
+    return True
+
+
+def shared_addresses(entries: Iterable[ServerEntry], kind: str) -> dict[tuple[ServerEntry, ServerEntry], list[str]]:
+    """The addresses or templates that two servers list, by the first that has them and the other."""
+    first: dict[str, ServerEntry] = {}
+    shared: dict[tuple[ServerEntry, ServerEntry], list[str]] = {}
+    for entry in entries:
+        for identity in entry.definitions(kind):
+            holder = first.setdefault(identity, entry)
+            if holder is not entry:
+                shared.setdefault((holder, entry), []).append(identity)
+    return shared
 
 
 @lru_cache(maxsize=1024)

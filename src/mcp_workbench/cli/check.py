@@ -117,7 +117,7 @@ def run(parsed: Parsed) -> int:
     else:
         _show(screen, findings)
         screen.flush()
-        for text in _about_names(config):
+        for text in _about_offers(config):
             remark("warning", text)
         if lacking is not None:
             complain(lacking.message)
@@ -128,16 +128,15 @@ def run(parsed: Parsed) -> int:
     return USAGE if lacking is not None else FAILED if failed else 0
 
 
-def _about_names(config: WorkbenchConfig) -> list[str]:
-    """Where all tools are shown in one list: names that two want, and names that clients refuse."""
-    if config.face_in_force != "flat":
-        return []
+def _about_offers(config: WorkbenchConfig) -> list[str]:
+    """What the servers offer together: names and addresses that two want, and names that clients refuse."""
     from mcp_workbench.catalog.catalog import Catalog
     from mcp_workbench.catalog.manifests import ManifestStore, default_folder
-    from mcp_workbench.face.flat import FlatFace
+    from mcp_workbench.gateway import Options, make_face
 
     # From what has just been remembered of the servers.
-    return FlatFace(Catalog(config, ManifestStore(default_folder)), config.separator, prefix=True).remarks()
+    store = ManifestStore(default_folder)
+    return make_face(Catalog(config, store), store, Options()).remarks()
 
 
 COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, DEBUG), run, takes=1)

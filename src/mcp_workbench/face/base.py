@@ -15,15 +15,15 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.names import NameTable, build, describe_collision
-from mcp_workbench.catalog.offer import IDENTITY
-from mcp_workbench.catalog.uris import owner
+from mcp_workbench.catalog.names import Holders, NameTable, build, describe_collision
+from mcp_workbench.catalog.uris import claimants, shared_addresses, takes_all
 from mcp_workbench.face.decisions import Decision, Forward, Reject
+from mcp_workbench.face.links import Links
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
-from mcp_workbench.face.wording import no_such
+from mcp_workbench.face.wording import no_such, rivals_for_address, shared_text, takes_all_text
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, encode
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,10 @@ class Face:
         self.catalog = catalog
         self._kept: dict[tuple[str, tuple[str, ...]], tuple[int, object]] = {}
         self._reported: set[str] = set()
+        # By kind, who has which name.
+        self._holders: dict[str, Holders] = {}
+        # What results have shown of resources that no list has.
+        self.links = Links()
         # Whether the configuration has changed since it was read; a face does no I/O, so somebody else looks.
         self.is_outdated: Callable[[], bool] = lambda: False
 
@@ -166,10 +170,17 @@ class Face:
 
     def table(self, kind: str, entries: Iterable[ServerEntry], expose: Callable[[ServerEntry, str], str]) -> NameTable:
         """Names of one kind; collisions are reported once."""
-        table = build(entries, kind, expose)
+        table = build(entries, kind, expose, self.holders(kind))
         for exposed, rivals in table.collisions.items():
             self.report(describe_collision(exposed, rivals))
         return table
+
+    def holders(self, kind: str) -> Holders:
+        """Who has which exposed name: it stays theirs, whoever else comes to want it."""
+        return self._holders.setdefault(kind, {})
+
+    def settle_names(self, entries: Iterable[ServerEntry]) -> None:
+        """These servers are about to speak anew: what is remembered of them has its names before that."""
 
     def report(self, text: str, subject: str | None = None) -> None:
         """Say something to the user, once; of a `subject`, where one is given, only the first that is to be said."""
@@ -191,16 +202,33 @@ class Face:
 
     def _by_identity(self, view: View, kind: str) -> list[bytes]:
         shown: dict[str, bytes] = {}
-        owners: dict[str, ServerEntry] = {}
-        for entry in self.entries(view):
+        entries = self.entries(view)
+        for entry in entries:
             for identity, definition in entry.definitions(kind).items():
-                first = owners.setdefault(identity, entry)
-                if first is entry:
-                    shown[identity] = bytes(definition)
-                else:
-                    where = f"`{first.toolbox}/{first.name}` and `{entry.toolbox}/{entry.name}`"
-                    self.report(f"{where} both offer {IDENTITY[kind]} `{identity}`; the first one is used")
+                shown.setdefault(identity, bytes(definition))
+        for rivals, shared in shared_addresses(entries, kind).items():
+            first, second = rivals
+            # One line for two servers, however many addresses they share.
+            self.report(shared_text(rivals, shared), f"{kind} {first.label} {second.label}")
         return list(shown.values())
+
+    def remarks(self) -> list[str]:
+        """What a user should know of what is shown: addresses that two servers list, templates that fit any."""
+        entries = self.recalled(self.catalog.entries())
+        having = [entry for entry in entries if "resources" in entry.capabilities]
+        return [
+            *(
+                shared_text(rivals, shared)
+                for kind in ("resources", "resourceTemplates")
+                for rivals, shared in shared_addresses(entries, kind).items()
+            ),
+            *(
+                takes_all_text(entry, template)
+                for entry in having
+                for template in entry.definitions("resourceTemplates")
+                if len(having) > 1 and takes_all(template)
+            ),
+        ]
 
     # ── what is asked about them ──
 
@@ -221,12 +249,23 @@ class Face:
         if uri is None:
             return Reject(INVALID_PARAMS, "`uri` must be a string")
         entries = self.entries(view)
-        found = owner(entries, uri)
-        if found is None:
+        found = claimants(entries, uri, lambda entry: self.links.has(view.principal, entry, uri))
+        if not found:
             # Resources need not be listed. Where only one server has any, it is the one that can be meant.
             having = [entry for entry in entries if "resources" in entry.capabilities]
-            found = having[0] if len(having) == 1 else None
-        return not_found(uri, from_modern) if found is None else (found, uri)
+            found = having if len(having) == 1 else []
+        return self._only_one(view, found, uri) or not_found(uri, from_modern)
+
+    def _only_one(self, view: View, found: list[ServerEntry], uri: str) -> tuple[ServerEntry, str] | Reject | None:
+        """Of several servers with the same right, the one whose toolbox this client has opened; else none of them."""
+        opened = [entry for entry in found if entry.toolbox in view.opened] if len(found) > 1 else []
+        found = opened or found
+        if len(found) > 1:
+            can_choose = not opened and not self.lists_everything and len({entry.toolbox for entry in found}) > 1
+            remedy = "open the toolbox of that one" if can_choose else "use one of these servers alone"
+            servers = [entry.label for entry in found]
+            return Reject(INVALID_PARAMS, rivals_for_address(uri, servers, remedy), {"uri": uri, "servers": servers})
+        return (found[0], uri) if found else None
 
     def resolve_resource(self, view: View, params: Params, from_modern: bool) -> Decision:
         """What to do with a `resources/read`."""
@@ -251,11 +290,9 @@ class Face:
             own_ref = {**ref, "name": Raw(encode(decision.item))}
             return self._complete(decision.entry, decision.item, {"ref": Raw(encode(own_ref)), **rest})
         if kind == "ref/resource":
-            uri = _string(ref, "uri")
-            for entry in self.entries(view):
-                if uri is not None and uri in entry.definitions("resourceTemplates"):
-                    return self._complete(entry, uri, params)
-            found = self.resource_owner(view, ref, from_modern)
+            uri = _string(ref, "uri") or ""
+            having = [entry for entry in self.entries(view) if uri in entry.definitions("resourceTemplates")]
+            found = self._only_one(view, having, uri) or self.resource_owner(view, ref, from_modern)
             return found if isinstance(found, Reject) else self._complete(found[0], found[1], params)
         return Reject(INVALID_PARAMS, f"`ref` of type `{kind[:50]}` is not known; use ref/prompt or ref/resource")
 

@@ -5,7 +5,7 @@ Names stay what they are however many toolboxes are open. Nothing is ever closed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
@@ -62,15 +62,29 @@ class DynamicFace(Face):
 
     def definition_of(self, tool: str) -> Raw | None:
         """By table, whoever has opened the toolbox: names do not depend on that."""
-        everything = View("")
-        everything.opened.update(dict.fromkeys(self.catalog.toolboxes))
-        target = self._table(everything).targets.get(tool)
+        target = self._table(self._everything()).targets.get(tool)
         return None if target is None else target.definition
+
+    def _everything(self) -> View:
+        view = View("")
+        view.opened.update(dict.fromkeys(self.catalog.toolboxes))
+        return view
+
+    def remarks(self) -> list[str]:
+        """Also names that two tools want."""
+        collisions = self._table(self._everything()).collisions
+        return [*(describe_collision(exposed, rivals) for exposed, rivals in collisions.items()), *super().remarks()]
 
     def _table(self, view: View) -> NameTable:
         found = self.kept("tool table", view, lambda: self.table("tools", self.entries(view), self.exposed))
         assert isinstance(found, NameTable)
         return found
+
+    def settle_names(self, entries: Iterable[ServerEntry]) -> None:
+        """Also while their toolboxes are not open: names do not depend on that."""
+        known = self.recalled(entries)
+        for kind in ("tools", "prompts"):
+            self.table(kind, known, self.exposed)
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """By table."""
@@ -124,7 +138,7 @@ class DynamicFace(Face):
         refused = [
             describe_collision(exposed, rivals)
             for exposed, rivals in table.collisions.items()
-            if any(rival.entry.toolbox == toolbox.name for rival in rivals)
+            if any(rival.entry.toolbox == toolbox.name for rival in rivals[1:])
         ]
         if refused:
             content["refused"] = refused

@@ -7,7 +7,7 @@ that contain the separator are routed right.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
@@ -96,16 +96,30 @@ class FlatFace(Face):
     def _table(
         self, kind: str, entries: Sequence[ServerEntry], own_name: Callable[[ServerEntry, str], str]
     ) -> NameTable:
-        """Names with their prefix; without prefixes, those that several servers use have one all the same."""
+        """Names with their prefix; without prefixes, those that several servers use have one all the same. A name that
+        was given stays, whatever else comes or goes."""
         uses: Counter[str] = Counter()
         if not self._prefix:
             uses.update(own_name(entry, name) for entry in entries for name in entry.definitions(kind))
+        holders = self.holders(kind)
+
+        def is_held(exposed: str, entry: ServerEntry, name: str) -> bool:
+            holder = holders.get(exposed)
+            return holder is not None and holder.entry is entry and holder.name == name
 
         def expose(entry: ServerEntry, name: str) -> str:
             own = own_name(entry, name)
-            return own if uses[own] == 1 else self.exposed(entry, own)
+            prefixed = self.exposed(entry, own)
+            if self._prefix or is_held(prefixed, entry, name):
+                return prefixed
+            return own if is_held(own, entry, name) or (uses[own] == 1 and own not in holders) else prefixed
 
         return self.table(kind, entries, expose)
+
+    def settle_names(self, entries: Iterable[ServerEntry]) -> None:
+        """All names are in one list."""
+        self.tool_table()
+        self._prompt_table(self._everyone)
 
     def _report_names(self, table: NameTable) -> None:
         remark = self._about_names(table)
@@ -113,11 +127,12 @@ class FlatFace(Face):
             self.report(remark, "names that clients refuse")
 
     def remarks(self) -> list[str]:
-        """What a user should know of the names as they are now: those that two want, and those that clients refuse."""
+        """What a user should know of the names as they are now: those that two want, those that clients refuse,
+        and addresses that two servers list."""
         table = self.tool_table()
         about_names = self._about_names(table)
         collisions = [describe_collision(exposed, rivals) for exposed, rivals in table.collisions.items()]
-        return collisions if about_names is None else [*collisions, about_names]
+        return [*collisions, *([] if about_names is None else [about_names]), *super().remarks()]
 
     def _about_names(self, table: NameTable) -> str | None:
         refused = self.names_clients_refuse(table)

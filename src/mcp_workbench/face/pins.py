@@ -66,7 +66,8 @@ class Pins:
                 if isinstance(meant, Meant) and meant.is_known:
                     entry, tool = meant.entry, meant.tool
                     if entry.failure is None:
-                        found[shown_as(entry, tool)] = Target(entry, tool, entry.tools[tool])
+                        # Of two that would be shown alike, the one that is pinned first.
+                        found.setdefault(shown_as(entry, tool), Target(entry, tool, entry.tools[tool]))
                 else:
                     self._say(path, meant)
             self._kept = self._catalog.revision, found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
 
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject, decode_object, encode
 from mcp_workbench.nearest import nearest
@@ -65,5 +66,26 @@ def no_such(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
     return f"{text}; there are {_listed(names[:MOST_NAMES], ', ')}{more}"
 
 
-def _listed(names: list[str], separator: str) -> str:
+def rivals_for_address(uri: str, servers: Sequence[str], remedy: str) -> str:
+    """Why a resource is read from nobody: several servers have the same claim to its address."""
+    named = _listed(servers[:MOST_NAMES], " and ")
+    return f"resource `{uri[:500]}` is ambiguous: {named} offer this address, and nothing says whose is meant; {remedy}"
+
+
+def shared_text(rivals: tuple[ServerEntry, ServerEntry], shared: Sequence[str]) -> str:
+    """What to tell the user of addresses that two servers list."""
+    servers = " and ".join(f"`{entry.toolbox}/{entry.name}`" for entry in rivals)
+    others = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
+    return f"{servers} both list the address `{shared[0][:200]}`{others}; while both are in view, it cannot be read"
+
+
+def takes_all_text(entry: ServerEntry, template: str) -> str:
+    """What to tell the user of a template that claims every address there is."""
+    return (
+        f"`{entry.toolbox}/{entry.name}` has the resource template `{template[:200]}`, which fits every address; it is "
+        "asked only for those that no other server offers"
+    )
+
+
+def _listed(names: Sequence[str], separator: str) -> str:
     return separator.join(f"`{name}`" for name in names)

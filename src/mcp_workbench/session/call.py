@@ -125,6 +125,8 @@ class ClientCall(RoutedCall):
         if not self.from_modern and self._is_asking(result):
             self._ask_in_rounds(result)
             return
+        if self.entry is not None:
+            self.session.router.face.links.note(self.view.principal, self.entry, result)
         if self.decision is not None and self.decision.result_budget and result_type(result) in (None, "complete"):
             result = Raw(bytes(self.session.router.face.shorten(self.view, self.decision, result)))
         changed = self.view.changed

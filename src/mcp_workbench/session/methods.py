@@ -139,14 +139,27 @@ def _subscribe_now(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
-    found = session.router.face.resource_owner(call.view, params, call.from_modern)
+    uri = _string(params.get("uri"))
+    # Where it was subscribed to, whoever has the best claim to it by now.
+    watched = session.watched.pop(uri, None)
+    found: tuple[ServerEntry, str] | Reject
+    if watched is None:
+        found = session.router.face.resource_owner(call.view, params, call.from_modern)
+    else:
+        found = watched, uri
     if isinstance(found, Reject):
         session.router.act(call, found)
         return
     call.entry, uri = found
-    session.watched.pop(uri, None)
     unsubscribe = partial(session.router.unsubscribe, call, uri, call.entry, session)
     call.task = session.router.start_for(call, _answer(call, unsubscribe))
+
+
+def _string(raw: Raw | None) -> str:
+    try:
+        return "" if raw is None else _decode_string(raw)
+    except (DecodeError, ValidationError):
+        return ""
 
 
 async def _answer(call: ClientCall, work: Callable[[], Awaitable[None]]) -> None:
