@@ -23,6 +23,7 @@ from mcp_workbench.cli.commands import SUMMARIES, find
 from mcp_workbench.cli.flags import parse
 from mcp_workbench.cli.serve import FLAGS
 from mcp_workbench.config.load import parse as parse_config
+from mcp_workbench.config.trust import trust
 from mcp_workbench.face.identifier import ToolIdentifier, read_use_tool
 from mcp_workbench.transport.http.server.endpoint import MCP_PATH
 from mcp_workbench.transport.http.server.listening import DEFAULT_HOST, DEFAULT_PORT
@@ -71,7 +72,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     first = next(example for example in blocks(ROOT / "README.md") if example.language == "jsonc")
-    (tmp_path / "workbench-config.json").write_text(first.text)
+    config = tmp_path / "workbench-config.json"
+    config.write_text(first.text)
+    trust(str(config), config.read_bytes())
     return tmp_path
 
 

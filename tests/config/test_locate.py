@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.config.locate import locate
+from mcp_workbench.config.locate import Located, locate
 from mcp_workbench.errors import ConfigError
+
+HERE = Located(os.path.join(".", "workbench-config.json"), is_project=True)
 
 
 @pytest.fixture(autouse=True)
@@ -33,22 +35,22 @@ def _file(path: Path) -> str:
 def test_the_option_comes_before_the_variable_and_the_usual_places(tmp_path: Path) -> None:
     _file(tmp_path / "here" / "workbench-config.json")
     option, variable = _file(tmp_path / "option.json"), _file(tmp_path / "variable.json")
-    assert locate(option, None, {"WORKBENCH_CONFIG": variable}) == option
-    assert locate(None, option, {"WORKBENCH_CONFIG": variable}) == option
-    assert locate(None, None, {"WORKBENCH_CONFIG": variable}) == variable
+    assert locate(option, None, {"WORKBENCH_CONFIG": variable}) == Located(option)
+    assert locate(None, option, {"WORKBENCH_CONFIG": variable}) == Located(option)
+    assert locate(None, None, {"WORKBENCH_CONFIG": variable}) == Located(variable)
 
 
 @pytest.mark.requirement("config.found")
 def test_the_current_folder_comes_before_the_folder_for_settings(tmp_path: Path) -> None:
     settings = _file(tmp_path / "settings" / "mcp-workbench" / "workbench-config.json")
-    assert locate(None, None, {}) == settings
+    assert locate(None, None, {}) == Located(settings)
     _file(tmp_path / "here" / "workbench-config.json")
-    assert locate(None, None, {"WORKBENCH_CONFIG": ""}) == os.path.join(".", "workbench-config.json")
+    assert locate(None, None, {"WORKBENCH_CONFIG": ""}) == HERE
 
 
 def test_two_different_names_are_refused_and_the_same_twice_is_not(tmp_path: Path) -> None:
     path = _file(tmp_path / "here" / "a.json")
-    assert locate(path, "a.json", {}) == path
+    assert locate(path, "a.json", {}) == Located(path)
     with pytest.raises(ConfigError, match="named twice"):
         locate(path, "b.json", {})
 
@@ -72,7 +74,7 @@ def test_a_named_file_that_does_not_exist_is_told_with_who_named_it(
 def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     path = _file(tmp_path / "mine.json")
-    assert locate(None, None, {"WORKBENCH_CONFIG": "~/mine.json"}) == path
+    assert locate(None, None, {"WORKBENCH_CONFIG": "~/mine.json"}) == Located(path)
 
 
 def test_when_there_is_none_all_places_are_named(tmp_path: Path) -> None:
@@ -101,6 +103,12 @@ def test_without_a_home_the_folder_for_settings_is_skipped(folder: str | None, m
     assert "~" not in str(caught.value)
 
 
-def test_a_link_that_leads_nowhere_is_still_the_users_file(tmp_path: Path) -> None:
+def test_a_link_that_leads_nowhere_is_still_a_file(tmp_path: Path) -> None:
     (tmp_path / "here" / "workbench-config.json").symlink_to("nowhere")
-    assert locate(None, None, {}) == os.path.join(".", "workbench-config.json")
+    assert locate(None, None, {}) == HERE
+
+
+def test_in_the_folder_for_settings_its_file_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = _file(tmp_path / "settings" / "mcp-workbench" / "workbench-config.json")
+    monkeypatch.chdir(tmp_path / "settings" / "mcp-workbench")
+    assert locate(None, None, {}) == Located(settings)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.config.trust import trust
 from tests.cli.shell import run
 from tests.support.client import RawClient
 
@@ -40,7 +41,9 @@ def _on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_on_the_path")
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example["command"])
 async def test_an_example_shows_the_names_that_it_says(example: re.Match[str], tmp_path: Path) -> None:
-    (tmp_path / "workbench-config.json").write_text(example["config"])
+    config = tmp_path / "workbench-config.json"
+    config.write_text(example["config"])
+    trust(str(config), config.read_bytes())
     names = example["names"].split()
     done = await asyncio.to_thread(run, *shlex.split(example["command"]), cwd=tmp_path)
     assert (done.status, done.stdout.split()) == (0, names), done.stderr

@@ -24,6 +24,7 @@ SUMMARIES = {
     "tokens": "show what tools cost an agent, as a flat list and here",
     "status": "show the workbenches that are running, and how their servers are doing",
     "demo": "see the main job on servers that ship inside the package",
+    "trust": "use the workbench-config.json of a project from now on, as it is now",
     "schema": "print the JSON Schema of the configuration, for editors",
 }
 

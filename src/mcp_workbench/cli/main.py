@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-COMMANDS = ("serve", "check", "list", "open", "call", "tokens", "status", "demo", "schema")
+COMMANDS = ("serve", "check", "list", "open", "call", "tokens", "status", "demo", "trust", "schema")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from mcp_workbench.cli.flags import Flag, Parsed, UsageError, parse
 from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from mcp_workbench.config.choose import Choice
     from mcp_workbench.config.model import FaceName, WorkbenchConfig
     from mcp_workbench.gateway import Gateway, Options
 
@@ -67,8 +68,7 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.is_bare("version"):
         print(f"mcp-workbench {__version__}")
         return 0
-    from mcp_workbench.config.load import load
-    from mcp_workbench.config.locate import locate
+    from mcp_workbench.config.choose import choose
 
     try:
         # Before the file is read: what was typed last is looked at first.
@@ -76,16 +76,16 @@ def run(arguments: Sequence[str]) -> int:
     except UsageError as error:
         return complain(str(error), error.hint)
     try:
-        path = locate(parsed.value("config"), parsed.positional(0), os.environ)
-        config = load(path, os.environ)
+        choice = choose(parsed.value("config"), parsed.positional(0), os.environ)
     except ConfigError as error:
         return complain(error.message, error.hint)
+    config = choice.config
     if config.path in os.environ.get("MCP_WORKBENCH_WITHIN", "").split(os.pathsep):
         return complain(
             f"`{config.path}` is being served by the workbench that started this one",
             "one of its servers is the workbench itself; remove that server",
         )
-    return _serve(parsed, config, options)
+    return _serve(parsed, choice, options)
 
 
 def _options(parsed: Parsed) -> Options:
@@ -108,27 +108,32 @@ def _options(parsed: Parsed) -> Options:
     )
 
 
-def _log_unresolved(config: WorkbenchConfig) -> None:
-    """A variable that is not set is the problem of the servers that need it; the others are served."""
-    if not config.unresolved:
+def _log_choice(choice: Choice) -> None:
+    """What the user should know of the configuration although it is served: a file that was passed over, and servers
+    that lack a variable, which is their problem alone."""
+    config = choice.config
+    if choice.warning is None and not config.unresolved:
         return
     import logging
 
     from mcp_workbench.config.problems import in_one_line
 
     log = logging.getLogger(__name__)
+    if choice.warning is not None:
+        log.warning(choice.warning)
     for toolbox in config.toolboxes.values():
         for server in toolbox.servers.values():
             if server.unresolved:
                 log.warning("[%s/%s] unavailable: %s", toolbox.name, server.name, in_one_line(server.unresolved))
 
 
-def _serve(parsed: Parsed, config: WorkbenchConfig, options: Options) -> int:
+def _serve(parsed: Parsed, choice: Choice, options: Options) -> int:
     from mcp_workbench.config.redact import Redactor
     from mcp_workbench.gateway import Gateway
     from mcp_workbench.observe.log import set_up
     from mcp_workbench.run import run as run_loop
 
+    config = choice.config
     try:
         set_up(
             debug=parsed.has("debug"),
@@ -138,7 +143,7 @@ def _serve(parsed: Parsed, config: WorkbenchConfig, options: Options) -> int:
         )
     except OSError as error:
         return complain(f"log file `{parsed.value('log-file')}` cannot be opened: {error.strerror}")
-    _log_unresolved(config)
+    _log_choice(choice)
     gateway = Gateway(config, options)
     _say_what_has_no_effect(parsed, gateway.face.name)
     if parsed.has("http"):

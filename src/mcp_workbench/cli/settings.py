@@ -9,9 +9,9 @@ import logging
 import os
 from typing import Final
 
+from mcp_workbench.cli.complain import remark
 from mcp_workbench.cli.flags import Flag, Parsed
-from mcp_workbench.config.load import load
-from mcp_workbench.config.locate import locate
+from mcp_workbench.config.choose import choose
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 
@@ -23,7 +23,10 @@ JSON: Final = Flag("json", None, "print JSON")
 
 def configuration(parsed: Parsed, argument: str | None = None) -> WorkbenchConfig:
     """The configuration that the command line names. Raises `ConfigError`."""
-    return load(locate(parsed.value("config"), argument, os.environ), os.environ)
+    choice = choose(parsed.value("config"), argument, os.environ)
+    if choice.warning is not None:
+        remark("warning", choice.warning)
+    return choice.config
 
 
 def log_for(parsed: Parsed, config: WorkbenchConfig) -> None:

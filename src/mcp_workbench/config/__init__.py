@@ -1,11 +1,14 @@
 """What the user wrote: where the file is, what it says, what is wrong with it.
 
-    locate ─ load ─┬─ msgspec, or jsonc when there are comments or mistakes ─ a plain document
+    choose ─ locate, trust
+       │
+      load ────────┬─ msgspec, or jsonc when there are comments or mistakes ─ a plain document
                    └─ validate ─ server ─ keys ─ kinds, mappings ─ reading (expand, redact) ─ model
 
-`locate.locate` finds the path, `load.load` turns it into a `model.WorkbenchConfig` or raises `problems.ConfigProblems`
-with everything that is wrong at once, `schema.json_schema` describes the file to editors, `redact.Redactor` keeps
-secrets out of logs. `keys` is the one table of settings, from which validation and schema are both made.
+`choose.choose` finds the file that is in force and sees that it may be used, `load.load` turns it into a
+`model.WorkbenchConfig` or raises `problems.ConfigProblems` with everything that is wrong at once, `schema.json_schema`
+describes the file to editors, `redact.Redactor` keeps secrets out of logs. `keys` is the one table of settings, from
+which validation and schema are both made.
 
 The room knows nothing that runs. It imports nothing here: who needs only `config.model` pays for nothing else.
 """

@@ -26,8 +26,8 @@ def load(path: str, environ: Mapping[str, str]) -> WorkbenchConfig:
 
     Raises `ConfigProblems`, which tells everything that is wrong at once.
     """
-    modified_at = _modified_at(path)
-    return replace(parse(_read(path), path, environ), modified_at=modified_at)
+    written_at = modified_at(path)
+    return replace(parse(read(path), path, environ), modified_at=written_at)
 
 
 def unresolved(config: WorkbenchConfig) -> ConfigProblems | None:
@@ -39,7 +39,7 @@ def unresolved(config: WorkbenchConfig) -> ConfigProblems | None:
     if not problems:
         return None
     try:
-        text = _decoded(_read(config.path).removeprefix(b"\xef\xbb\xbf"), config.path)
+        text = _decoded(read(config.path).removeprefix(b"\xef\xbb\xbf"), config.path)
     except ConfigProblems:
         # It was changed meanwhile: what is missing is known all the same.
         return ConfigProblems(config.path, problems)
@@ -48,10 +48,11 @@ def unresolved(config: WorkbenchConfig) -> ConfigProblems | None:
 
 def has_changed(config: WorkbenchConfig) -> bool:
     """Whether the file has been written to since this was read from it."""
-    return config.modified_at != 0 and _modified_at(config.path) not in (0, config.modified_at)
+    return config.modified_at != 0 and modified_at(config.path) not in (0, config.modified_at)
 
 
-def _modified_at(path: str) -> int:
+def modified_at(path: str) -> int:
+    """When the file was last written, in nanoseconds; 0 where there is none."""
     try:
         return os.stat(path).st_mtime_ns
     except (OSError, ValueError):
@@ -75,12 +76,16 @@ def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchCon
     return config
 
 
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
+    """What is in the file. Raises `ConfigProblems` where it cannot be read or must not be used."""
     try:
         # Without waiting: a pipe that nobody writes to would hold us up for ever.
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise _unreadable(path, "is a pipe or a device, expected a file")
+            if os.name == "posix" and os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+                hint = "it names programs that are started as you: take that away with `chmod o-w`"
+                raise _unreadable(path, "can be written by everybody on this machine", hint=hint)
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise _unreadable(path, "does not exist", hint="name another one with `--config`") from None

@@ -1,12 +1,15 @@
-"""Which file is the configuration.
+"""Where the configuration is.
 
-Owns the order of the places and the message when there is none. Refuses to read the file (`load`).
+Owns the order of the places and the message when there is none. Refuses to read the file (`load`), and to say whether
+it may be used (`choose`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+
+from msgspec import Struct
 
 from mcp_workbench.errors import ConfigError
 
@@ -15,7 +18,14 @@ FILE_NAME = "workbench-config.json"
 _APPLICATION = "mcp-workbench"
 
 
-def locate(option: str | None, argument: str | None, environ: Mapping[str, str]) -> str:
+class Located(Struct, frozen=True):
+    """A file. `is_project`: nobody named it, it lies in the current folder, and anybody may have put it there."""
+
+    path: str
+    is_project: bool = False
+
+
+def locate(option: str | None, argument: str | None, environ: Mapping[str, str]) -> Located:
     """The path from `--config`, the positional argument or `WORKBENCH_CONFIG`, else the first usual place that has one.
 
     Raises `ConfigError` when a named file does not exist, or when there is none in any of the places.
@@ -27,21 +37,27 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str])
         )
     for path, source in ((option, "`--config`"), (argument, "the argument"), (environ.get(VARIABLE), f"`{VARIABLE}`")):
         if path:
-            return _named(path, source)
-    looked_at = []
-    for folder in (".", _user_folder()):
-        if folder is None:
-            continue
-        path = os.path.join(folder, FILE_NAME)
-        # A link that leads nowhere is the user's file too; `load` says what is wrong with it.
-        if os.path.lexists(path):
-            return path
-        looked_at.append(os.path.abspath(path) if folder == "." else path)
-    places = "\n".join(f"  {place}" for place in looked_at)
+            return Located(_named(path, source))
+    own = own_file()
+    here = os.path.join(".", FILE_NAME)
+    # A link that leads nowhere is a file too; `load` says what is wrong with it.
+    if os.path.lexists(here) and not (own is not None and os.path.realpath(here) == os.path.realpath(own)):
+        return Located(here, is_project=True)
+    if own is not None:
+        return Located(own)
+    folders = [os.path.abspath("."), *filter(None, [_user_folder()])]
+    places = "\n".join(f"  {os.path.join(folder, FILE_NAME)}" for folder in folders)
     raise ConfigError(
         f"there is no configuration; looked at `--config`, an argument, the variable `{VARIABLE}` and\n{places}",
         hint="create one of these files, or name any client's `mcpServers` file with `--config`",
     )
+
+
+def own_file() -> str | None:
+    """The file in the user's folder for settings, where there is one."""
+    folder = _user_folder()
+    path = os.path.join(folder, FILE_NAME) if folder is not None else ""
+    return path if path and os.path.lexists(path) else None
 
 
 def _named(path: str, source: str) -> str:

@@ -1,0 +1,86 @@
+"""`mcp-workbench trust`: use the configuration of a project from now on, as it is now."""
+
+from __future__ import annotations
+
+import os
+
+from mcp_workbench.cli.complain import remark
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.list import address
+from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.cli.settings import JSON
+from mcp_workbench.config import trust
+from mcp_workbench.config.load import parse, read
+from mcp_workbench.config.locate import FILE_NAME
+from mcp_workbench.config.problems import ConfigProblems
+from mcp_workbench.config.redact import Redactor
+
+ABOUT = """
+A workbench-config.json in the current folder names programs to start, and whoever made the folder wrote it. It is used
+only after this command, which remembers its path and a hash of its content and shows what it starts. After a change it
+is not used until you trust it again. A file that you name with --config, as an argument or with WORKBENCH_CONFIG needs
+no trust.
+
+Trust covers the file, not the programs it names: a script of the project that it starts may change without asking.
+
+Exit status: 0, or 2 when the file cannot be read or is no configuration.
+"""
+LIST = Flag("list", None, "show what is trusted")
+REMOVE = Flag("remove", None, "trust the file no more")
+
+
+def run(parsed: Parsed) -> int:
+    """Trust a file, or no more, or show what is trusted."""
+    if parsed.has("list"):
+        return _list(parsed)
+    if parsed.has("json"):
+        raise UsageError("--json belongs to --list")
+    path = parsed.positional(0) or FILE_NAME
+    if parsed.has("remove"):
+        was_trusted = trust.forget(path)
+        shown = os.path.realpath(path)
+        remark("note", f"`{shown}` is trusted no more" if was_trusted else f"`{shown}` was not trusted")
+        return 0
+    content = read(path)
+    config = parse(content, path, os.environ)
+    trust.trust(path, content)
+    redactor = Redactor(config.secrets)
+    screen = stdout()
+    screen.line((os.path.realpath(path), "strong"), ": ", ("trusted", "good"), " as it is now; it starts")
+    rows: list[list[Part]] = [
+        [(f"{toolbox.name}/{server.name}", "name"), address(server, redactor)]
+        for toolbox in config.toolboxes.values()
+        for server in toolbox.servers.values()
+    ]
+    screen.table(["", ""], rows, indent=2)
+    return 0
+
+
+def _list(parsed: Parsed) -> int:
+    if parsed.has("remove") or parsed.positional(0):
+        raise UsageError("--list takes nothing beside --json")
+    screen = stdout()
+    records = trust.records()
+    if parsed.has("json"):
+        screen.json(
+            [{"path": record.path, "sha256": record.sha256, "inForce": not _why_not(record)} for record in records]
+        )
+        return 0
+    for record in records:
+        reason = _why_not(record)
+        screen.line((record.path, "strong"), ": ", (reason, "warn") if reason else ("trusted", "good"))
+    if not records:
+        remark("note", "no file is trusted")
+    return 0
+
+
+def _why_not(record: trust.Record) -> str | None:
+    """Why the file would not be used now; None where it would."""
+    try:
+        judged = trust.verdict(record.path, read(record.path))
+    except ConfigProblems as error:
+        return error.problems[0].found
+    return None if judged is trust.Verdict.TRUSTED else judged.value
+
+
+COMMAND = Command("trust [OPTIONS] [FILE]", ABOUT, (LIST, REMOVE, JSON), run, takes=1)

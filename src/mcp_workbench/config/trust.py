@@ -1,0 +1,131 @@
+"""Which files of projects the user trusts, as they are now: path and content, in a folder of the user's own.
+
+A `workbench-config.json` names programs to start, and whoever makes a repository decides what is in it; so one that
+merely lies in the current folder is used only after the user said so, and a change asks again. One record for each
+path, so that two who write at once lose nothing, and a folder that can be watched. Owns the records. Refuses to know
+which files need trust (`choose`), and what is in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from enum import Enum
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from mcp_workbench.errors import ConfigError
+
+# A record holds a path and a hash; anything larger is no record.
+_LARGEST_RECORD: Final = 64 * 1024
+
+
+class Verdict(Enum):
+    """What can be said of a file; the value is the rest of a sentence about it."""
+
+    TRUSTED = "is trusted"
+    UNKNOWN = "is not trusted yet"
+    CHANGED = "has changed since it was trusted"
+
+
+class Record(Struct, frozen=True):
+    """A file that the user trusts: its path without links, and the hash of what was in it."""
+
+    path: str
+    sha256: str
+
+
+def verdict(path: str, content: bytes) -> Verdict:
+    """Whether the user trusts this very content at this path."""
+    record = _read(_place_of(path))
+    if record is None or record.path != os.path.realpath(path):
+        return Verdict.UNKNOWN
+    return Verdict.TRUSTED if record.sha256 == _hash(content) else Verdict.CHANGED
+
+
+def trust(path: str, content: bytes) -> None:
+    """Remember it. Raises `ConfigError` where that cannot be written down."""
+    place = _place_of(path)
+    if place is None:
+        raise ConfigError("there is no folder to remember trust in", hint="set `HOME`")
+    record = Record(os.path.realpath(path), _hash(content))
+    draft = f"{place}.{os.getpid()}-{os.urandom(4).hex()}.new"
+    try:
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(record))
+        os.replace(draft, place)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise ConfigError(f"trust cannot be remembered in `{os.path.dirname(place)}`: {error.strerror}") from None
+
+
+def forget(path: str) -> bool:
+    """Trust it no more; whether it was trusted. Raises `ConfigError` where the record cannot be removed."""
+    place = _place_of(path)
+    if place is None:
+        return False
+    try:
+        os.unlink(place)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise ConfigError(f"the record `{place}` cannot be removed: {error.strerror}") from None
+    return True
+
+
+def records() -> list[Record]:
+    """Everything that is trusted, by path."""
+    where = folder()
+    try:
+        names = os.listdir(where) if where is not None else []
+    except OSError:
+        names = []
+    found = [_read(os.path.join(where or "", name)) for name in names if name.endswith(".json")]
+    return sorted((record for record in found if record is not None), key=lambda record: record.path)
+
+
+def folder() -> str | None:
+    """Where the records lie; None where the user has no home."""
+    from platformdirs import user_state_dir
+
+    try:
+        state = user_state_dir("mcp-workbench", appauthor=False)
+    except (OSError, RuntimeError, KeyError):
+        return None
+    return os.path.join(state, "trusted") if os.path.isabs(state) else None
+
+
+def _place_of(path: str) -> str | None:
+    where = folder()
+    return None if where is None else os.path.join(where, f"{_hash(os.fsencode(os.path.realpath(path)))}.json")
+
+
+def _read(place: str | None) -> Record | None:
+    """A record. What is damaged, or was not written by this user alone, vouches for nothing."""
+    if place is None:
+        return None
+    try:
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+        with open(os.open(place, flags), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or _is_foreign(found):
+                return None
+            content = file.read(_LARGEST_RECORD + 1)
+            return msgspec.json.decode(content, type=Record) if len(content) <= _LARGEST_RECORD else None
+    except (OSError, msgspec.MsgspecError, UnicodeError):
+        return None
+
+
+def _is_foreign(found: os.stat_result) -> bool:
+    return os.name == "posix" and (found.st_uid != os.geteuid() or bool(found.st_mode & 0o022))
+
+
+def _hash(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
