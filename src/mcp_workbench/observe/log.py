@@ -13,8 +13,12 @@ from typing import Final, Literal
 from mcp_workbench.config.redact import Redactor
 
 Format = Literal["text", "json"]
+# Lines that are alike, tracebacks, and lines in all that are logged within a minute.
+MOST_ALIKE: Final = 20
 MOST_TRACEBACKS: Final = 10
+MOST_LINES_A_MINUTE: Final = 1000
 _MINUTE: Final = 60.0
+_LONGEST_SUBJECT: Final = 200
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
@@ -22,33 +26,61 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
         """A log that cannot be written (closed stderr, full disk) is no reason to fail or to complain."""
 
 
-class _FewTracebacks(logging.Filter):
-    """Tracebacks, so many a minute. A defect that somebody can provoke at will must not fill a disk."""
+class RepetitionLimit(logging.Filter):
+    """So many lines a minute that are alike, so many tracebacks, and so many lines in all.
+
+    Whoever can provoke a line can provoke it at will, and a full disk is a fault of its own. Alike are lines of one
+    place in the code about one subject, which is their first argument: a server's label, an address. Debugging lines
+    pass: whoever asks for everything gets it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._since = 0.0
-        self._count = 0
-        self._dropped = 0
+        self._since = float("-inf")
+        self._lines = 0
+        self._tracebacks = 0
+        # How many there were of each kind within the minute; bounded, because only lines that are let through add one.
+        self._alike: dict[tuple[str, int, str], int] = {}
+        # How many were left out since the last line that was let through.
+        self._left_out = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not record.exc_info:
+        if record.levelno <= logging.DEBUG:
             return True
         if not 0 <= record.created - self._since < _MINUTE:
-            self._since, self._count = record.created, 0
-        self._count += 1
-        if self._count > MOST_TRACEBACKS:
-            self._dropped += 1
+            self._since, self._lines, self._tracebacks = record.created, 0, 0
+            self._alike.clear()
+        kind = (record.pathname, record.lineno, _subject(record))
+        alike = self._alike.get(kind, 0) + 1
+        self._tracebacks += bool(record.exc_info)
+        if (
+            alike > MOST_ALIKE
+            or (record.exc_info and self._tracebacks > MOST_TRACEBACKS)
+            or self._lines >= MOST_LINES_A_MINUTE
+        ):
+            self._left_out += 1
             return False
-        if self._dropped:
-            record.msg, record.args = f"{record.getMessage()} ({self._dropped} more like this were not logged)", ()
-            self._dropped = 0
+        self._alike[kind] = alike
+        self._lines += 1
+        notes = []
+        if self._left_out:
+            notes.append(f"{self._left_out} lines were not logged before this one")
+            self._left_out = 0
+        if alike == MOST_ALIKE:
+            notes.append("more like this are not logged within this minute")
+        if notes:
+            record.msg, record.args = f"{record.getMessage()} ({'; '.join(notes)})", ()
         return True
+
+
+def _subject(record: logging.LogRecord) -> str:
+    first = record.args[0] if isinstance(record.args, tuple) and record.args else ""
+    return first[:_LONGEST_SUBJECT] if isinstance(first, str) else ""
 
 
 class _TextFormatter(logging.Formatter):
     def __init__(self, redactor: Redactor) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
@@ -83,8 +115,11 @@ def set_up(*, debug: bool, file: str | None, format: Format, redactor: Redactor)
     stream = sys.stderr if file is None else open(file, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
     handler = _Handler(stream)
     handler.setFormatter(_JsonFormatter(redactor) if format == "json" else _TextFormatter(redactor))
-    handler.addFilter(_FewTracebacks())
-    logger = logging.getLogger("mcp_workbench")
-    logger.handlers[:] = [handler]
-    logger.propagate = False
-    logger.setLevel(logging.DEBUG if debug else logging.INFO)
+    handler.addFilter(RepetitionLimit())
+    ours = logging.DEBUG if debug else logging.INFO
+    # The event loop logs by itself what goes wrong in its callbacks.
+    for name, level in (("mcp_workbench", ours), ("asyncio", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+        logger.setLevel(level)
