@@ -7,6 +7,17 @@ makes words of them, `on_failure` in `session/call.py` an `isError` result or a 
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
+NO_FILES: Final = "no more files can be opened"
+NO_MEMORY: Final = "there is not enough memory"
+# What to do about it.
+SHORTAGE_HINTS: Final = {NO_FILES: "raise the limit on open files (ulimit -n)", NO_MEMORY: "raise the limit on memory"}
+_SHORTAGES: Final = {errno.EMFILE: NO_FILES, errno.ENFILE: NO_FILES, errno.ENOMEM: NO_MEMORY}
+# How the dynamic loader says the same in an `ImportError`.
+_LOADER_WORDS: Final = {"Too many open files": NO_FILES, "Cannot allocate memory": NO_MEMORY, "Error 24": NO_FILES}
+
 
 class WorkbenchError(Exception):
     """Base of everything we raise on purpose. `str(error)` is the message, `hint` the next step."""
@@ -31,3 +42,19 @@ class DownstreamTimeout(DownstreamError):
 
 class ServerGone(DownstreamError):
     """The server ended while it was being met; with a legacy server that dies of the probe, that is no failure yet."""
+
+
+def shortage(error: BaseException) -> str | None:
+    """What the machine lacks, where that is the cause: no defect of ours, and nothing that a server did.
+
+    Not to be imported where it is needed: without descriptors nothing can be.
+    """
+    if isinstance(error, MemoryError):
+        return NO_MEMORY
+    if isinstance(error, OSError):
+        return _SHORTAGES.get(error.errno or 0)
+    if isinstance(error, ImportError):
+        return next((what for words, what in _LOADER_WORDS.items() if words in str(error)), None)
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(shortage, error.exceptions)), None)
+    return None

@@ -21,7 +21,7 @@ from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection, ServerLink
 from mcp_workbench.downstream.pool import Pool
-from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.shelves import Shelves
@@ -295,5 +295,10 @@ def make_face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:
 async def _contained(work: Awaitable[None]) -> None:
     try:
         await work
-    except Exception:
-        log.exception("a defect of ours; please report it")
+    except Exception as error:
+        what = shortage(error)
+        if what is None:
+            log.exception("a defect of ours; please report it")
+        else:
+            # Not ours to mend, and what was under way is tried again when it is asked for.
+            log.warning("something was left undone: %s; %s", what, SHORTAGE_HINTS[what])

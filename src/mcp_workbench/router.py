@@ -20,7 +20,7 @@ from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
 from mcp_workbench.downstream.watch import Subscriber
-from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject, Work
 from mcp_workbench.face.opening import Failures
@@ -169,7 +169,12 @@ class Router:
     async def _ending_in_an_answer(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception:
+        except Exception as error:
+            what = shortage(error)
+            if what is not None:
+                log.warning("a request could not be handled: %s", what)
+                call.finish_error(INTERNAL_ERROR, f"the workbench could not handle this request: {what}")
+                return
             log.exception("a request could not be handled; please report this")
             call.finish_error(INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
 

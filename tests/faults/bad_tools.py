@@ -92,6 +92,14 @@ def deaf(call: Call) -> None:
     time.sleep(HANG_SECONDS)
 
 
+def busy(call: Call) -> None:
+    """Nothing is read until a file appears."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while not os.path.exists(call.arguments["until"]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    call.finish({"busy": False})
+
+
 def late(call: Call) -> None:
     """Answered after so many seconds, whether it was cancelled or not."""
     threading.Timer(call.arguments["seconds"], call.finish, [{"late": True}]).start()
@@ -192,6 +200,7 @@ TOOLS: dict[str, Callable[[Call], None]] = {
             mute,
             hang,
             deaf,
+            busy,
             late,
             raw,
             large,

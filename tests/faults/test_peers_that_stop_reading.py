@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from mcp_workbench.transport.child import MOST_UNSENT_BYTES
 from mcp_workbench.transport.memory import KEPT_BYTES
 from mcp_workbench.transport.stdio import DROP_ABOVE, PAUSE_ABOVE
 from tests.faults.bad_client import MuteClient, initialize, line
@@ -97,19 +96,27 @@ async def test_a_server_that_stops_reading_times_out_and_holds_up_nobody(faults:
         await stage.others_work()
 
 
-async def test_a_server_that_never_reads_is_given_up_at_its_bound_and_works_again(faults: Faults) -> None:
+async def test_a_server_that_is_busy_refuses_what_does_not_fit_and_serves_everybody_afterwards(faults: Faults) -> None:
+    """One client's large requests are that client's problem: the server reads on when it can, and others are served."""
     async with faults.serving({"bad": bad_entry(timeout=60)}, large=True) as stage:
-        await stage.value("bad", "count")
-        deaf = await stage.start("bad", "deaf")
-        size = 32 * MIB
-        padded = line("padded", "tools/call", {"name": "use_tool", "arguments": use("bad", "echo", {"x": "$"})})
+        pid = (await stage.value("bad", "pid"))["pid"]
+        busy = await stage.start("bad", "busy", {"until": str(faults.path("go"))})
+        size = 60 * MIB
+        padded = line("padded", "tools/call", {"name": "use_tool", "arguments": use("bad", "size", {"x": "$"})})
         padded = padded.replace(b"$", b"y" * size)
-        count = MOST_UNSENT_BYTES // size + 1
-        for number in range(count):
+        for number in range(6):
             await stage.client.send_bytes(padded.replace(b'"padded"', b'"padded-%d"' % number, 1))
-        await stage.client.wait_for(lambda: len(stage.client.unmatched) == count, "an answer to each")
+        # Four fit below the bound.
+        await stage.client.wait_for(lambda: len(stage.client.unmatched) == 2, "the two that are refused")
         for answer in stage.client.unmatched:
-            assert "the server has not read" in error_text(answer["result"])
-        assert "the server has not read" in error_text(await deaf.result())
+            assert "bytes of requests to read first" in error_text(answer["result"])
+        beside = await stage.start("bad", "echo", {"n": 1})
         await stage.others_work()
-        assert await stage.value("bad", "count") == {"count": 1}
+        faults.path("go").touch()
+        assert (await busy.result())["structuredContent"] == {"busy": False}
+        assert (await beside.result())["structuredContent"] == {"n": 1}, "small ones wait, and are served"
+        await stage.client.wait_for(lambda: len(stage.client.unmatched) == 6, "the four that fit")
+        sizes = [answer["result"]["structuredContent"]["bytes"] for answer in stage.client.unmatched[2:]]
+        assert all(each > size for each in sizes)
+        assert (await stage.value("bad", "pid"))["pid"] == pid, "it is the same process"
+        assert (await stage.server_status())["failures"] == 0

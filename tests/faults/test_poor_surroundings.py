@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.cli.main import FEWEST_FREE_FILES
 from tests.faults.bad_client import PATIENCE
 from tests.faults.stage import Faults, bad_entry
 from tests.faults.vitals import descriptors_by_kind
@@ -99,6 +100,47 @@ async def test_whichever_descriptor_is_the_one_too_many_nothing_is_left_of_the_s
         resource.prlimit(stage.pid, resource.RLIMIT_NOFILE, (hard, hard))
         await stage.others_work()
         assert "defect" not in stage.process.stderr and "Traceback" not in stage.process.stderr
+
+
+@pytest.mark.parametrize("limit", range(6, 32, 2))
+async def test_with_few_files_from_the_start_we_say_so_or_work(faults: Faults, limit: int) -> None:
+    """Too few to run, enough to run but not for a server, enough: never a traceback, and never a wrong reason."""
+    config = faults.write_config({"bad": bad_entry()})
+    command = ["/bin/sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *workbench_command(config)]
+    async with RawClient.spawn(command, env=faults.environment()) as client:
+        if limit < FEWEST_FREE_FILES + 3:
+            assert await client.wait_exit() == 1
+            assert client.stderr == (
+                "error: mcp-workbench cannot run: no more files can be opened\n\n"
+                "hint: raise the limit on open files (ulimit -n)\n"
+            )
+            return
+        await client.initialize()
+        result = await client.use_tool("box", "bad", "count")
+        if result.get("isError"):
+            text = result["content"][0]["text"]
+            assert "oo many open files" in text or "no more files can be opened" in text
+            assert "hint: raise the limit on open files (ulimit -n)" in text
+            assert "oo many open files" in client.stderr or "no more files can be opened" in client.stderr
+        else:
+            assert result["structuredContent"] == {"count": 1}
+        assert "Traceback" not in client.stderr and "defect" not in client.stderr
+
+
+# Memory
+
+
+@pytest.mark.parametrize("kibibytes", [6_000, 8_000, 10_000, 14_000, 18_000])
+def test_too_little_memory_to_start_is_one_clear_line(faults: Faults, kibibytes: int) -> None:
+    config = faults.write_config({"bad": bad_entry()})
+    command = ["/bin/sh", "-c", f'ulimit -d {kibibytes}; exec "$@"', "sh", *workbench_command(config)]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=faults.environment()
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: mcp-workbench cannot run: there is not enough memory\n\nhint: raise the limit on memory\n"
+    )
 
 
 # Disks

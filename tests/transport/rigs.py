@@ -90,6 +90,18 @@ class ChildRig:
     def deaf(self) -> Connected:
         return self._connected("exec sleep 600", LIMIT)
 
+    @asynccontextmanager
+    async def deaf_until_told(self) -> AsyncIterator[tuple[Link, Recorder, Callable[[], None]]]:
+        """The peer reads nothing until the third of what it returns is called, then sends everything back."""
+        fifo = self._folder / "fifo"
+        os.mkfifo(fifo)
+        async with self._connected(f"read go < {shlex.quote(str(fifo))}; exec cat", LIMIT) as (link, recorder):
+
+            def tell() -> None:
+                fifo.write_text("go\n")
+
+            yield link, recorder, tell
+
     def speaking(self, data: bytes, limit: int = LIMIT) -> Connected:
         script = self._folder / "script"
         script.write_bytes(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +19,24 @@ from tests.support.processes import open_descriptors
 MEBIBYTE = 1024 * 1024
 
 
+class Replaced:
+    """The module `os`, but for these functions."""
+
+    def __init__(self, **functions: object) -> None:
+        self._functions = functions
+
+    def __getattr__(self, name: str) -> object:
+        return self._functions.get(name) or getattr(os, name)
+
+
 class Pipe:
     """One pipe with our writer at one end and our reader at the other, the reader optional."""
 
     def __init__(self, *, reading: bool = True) -> None:
         self.batch = Batch(asyncio.get_running_loop())
         self.read_end, self.write_end = os.pipe()
-        self.errors: list[OSError] = []
+        self.errors: list[Exception] = []
+        self.end_errors: list[Exception | None] = []
         self.received = bytearray()
         self.reads = 0
         self.ends = 0
@@ -43,8 +55,9 @@ class Pipe:
         self.reads += 1
         self.received += data
 
-    def _end(self) -> None:
+    def _end(self, error: Exception | None) -> None:
         self.ends += 1
+        self.end_errors.append(error)
         self.ended.set()
 
     async def wait_received(self, count: int) -> bytes:
@@ -84,11 +97,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(sum(map(len, parts)))
         return os.writev(fd, parts)
 
-    class Os:
-        def __getattr__(self, name: str) -> object:
-            return {"write": write, "writev": writev}.get(name) or getattr(os, name)
-
-    monkeypatch.setattr(pipes, "os", Os())
+    monkeypatch.setattr(pipes, "os", Replaced(write=write, writev=writev))
     return sizes
 
 
@@ -123,7 +132,7 @@ async def test_everything_that_one_read_makes_us_write_leaves_in_one_call(writte
             answers.writer.write(line.upper(), b"\n")
 
     asked = asyncio.Event()
-    reader = PipeReader(batch, read_end, answer, asked.set)
+    reader = PipeReader(batch, read_end, answer, lambda error: asked.set())
     os.write(write_end, b"ask\n" * 10)
     assert await answers.wait_received(40) == b"ASK\n" * 10
     assert written == [40]
@@ -266,7 +275,7 @@ async def test_a_reader_may_be_closed_by_what_it_delivers() -> None:
         delivered.append(data)
         reader.close()
 
-    reader = PipeReader(Batch(asyncio.get_running_loop()), read_end, take, lambda: delivered.append(b"end"))
+    reader = PipeReader(Batch(asyncio.get_running_loop()), read_end, take, lambda error: delivered.append(b"end"))
     os.write(write_end, b"data")
     while not delivered:
         await asyncio.sleep(0)
@@ -283,7 +292,7 @@ async def test_a_regular_file_is_read_to_its_end(tmp_path: Path) -> None:
     received = bytearray()
     ended = asyncio.Event()
     batch = Batch(asyncio.get_running_loop())
-    reader = PipeReader(batch, os.open(path, os.O_RDONLY), received.extend, ended.set)
+    reader = PipeReader(batch, os.open(path, os.O_RDONLY), received.extend, lambda error: ended.set())
     reader.pause()
     await asyncio.sleep(0)
     assert received == b""
@@ -294,7 +303,7 @@ async def test_a_regular_file_is_read_to_its_end(tmp_path: Path) -> None:
 
 async def test_writes_go_to_a_file_that_cannot_be_watched(tmp_path: Path) -> None:
     path = tmp_path / "answers"
-    errors: list[OSError] = []
+    errors: list[Exception] = []
     writer = PipeWriter(Batch(asyncio.get_running_loop()), os.open(path, os.O_WRONLY | os.O_CREAT), errors.append)
     writer.write(b"x" * 300_000, b"\n")
     await asyncio.sleep(0)
@@ -302,24 +311,105 @@ async def test_writes_go_to_a_file_that_cannot_be_watched(tmp_path: Path) -> Non
     assert (path.stat().st_size, errors) == (300_001, [])
 
 
-async def test_an_error_while_handling_data_does_not_hold_back_later_writes() -> None:
+async def test_an_error_while_handling_data_ends_the_reader_and_does_not_hold_back_later_writes() -> None:
     pipe = Pipe()
-    complaints: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["exception"]))
     read_end, write_end = os.pipe()
+    ends: list[Exception | None] = []
 
     def fail(data: bytes) -> None:
         pipe.writer.write(data)
         raise ZeroDivisionError
 
-    reader = PipeReader(pipe.batch, read_end, fail, lambda: None)
+    PipeReader(pipe.batch, read_end, fail, ends.append)
     os.write(write_end, b"first")
     assert await pipe.wait_received(5) == b"first"
     pipe.writer.write(b"second")
     assert await pipe.wait_received(11) == b"firstsecond"
-    assert [type(complaint) for complaint in complaints] == [ZeroDivisionError]
-    reader.close()
+    assert [type(error) for error in ends] == [ZeroDivisionError]
     os.close(write_end)
+    await pipe.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EIO, "Input/output error"), OSError(errno.ENOMEM, "x")])
+async def test_an_error_that_lasts_ends_a_reader_with_its_reason_after_one_try(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop calls again as long as there is something to read."""
+    tries = 0
+
+    def read(fd: int, size: int) -> bytes:
+        nonlocal tries
+        tries += 1
+        raise error
+
+    monkeypatch.setattr(pipes, "os", Replaced(read=read))
+    pipe = Pipe()
+    pipe.writer.write(b"unreadable")
+    await pipe.ended.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (tries, pipe.end_errors) == (1, [error])
+    pipe.writer.close()
+
+
+async def test_a_descriptor_that_cannot_be_watched_for_want_of_something_ends_with_that_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only files need no watching: to read a pipe without would wait for ever, with everything else."""
+    pipe = Pipe(reading=False)
+    refused = OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    real = asyncio.get_running_loop()
+
+    class Loop:
+        def __getattr__(self, name: str) -> object:
+            return getattr(real, name)
+
+        def add_reader(self, *arguments: object) -> None:
+            raise refused
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "get_running_loop", Loop)
+        pipe.start_reading()
+    await pipe.ended.wait()
+    assert pipe.end_errors == [refused]
+    pipe.writer.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EIO, "Input/output error")])
+async def test_a_write_that_cannot_be_done_is_reported_once_and_the_others_are_sent(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = Pipe(), Pipe()
+    good.writer._batch = bad.batch
+
+    def write(fd: int, data: bytes) -> int:
+        if fd == bad.write_end:
+            raise error
+        return os.write(fd, data)
+
+    monkeypatch.setattr(pipes, "os", Replaced(write=write))
+    bad.writer.write(b"bad")
+    good.writer.write(b"good")
+    assert await good.wait_received(4) == b"good"
+    assert bad.errors == [error]
+    assert bad.writer.unsent_bytes == 0
+    await bad.close()
+    await good.close()
+
+
+async def test_a_failing_owner_of_one_writer_does_not_keep_others_from_being_sent() -> None:
+    pipe = Pipe()
+
+    def fail(error: Exception) -> None:
+        raise ZeroDivisionError
+
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    broken = PipeWriter(pipe.batch, write_end, fail)
+    broken.write(b"x")
+    pipe.writer.write(b"good")
+    assert await pipe.wait_received(4) == b"good"
     await pipe.close()
 
 

@@ -6,14 +6,20 @@ import os
 import sys
 from collections.abc import Sequence
 
+from mcp_workbench.errors import SHORTAGE_HINTS, shortage
+
+# Files that must be free at the start: the event loop takes most of them, the rest is opened for a moment at a time.
+# Each server needs about ten more.
+FEWEST_FREE_FILES = 16
+
 COMMANDS = ("serve", "check", "list", "open", "call", "tokens", "status", "demo", "trust", "schema")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status."""
-    _fill_standard_streams()
-    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        _fill_standard_streams()
+        arguments = list(sys.argv[1:] if argv is None else argv)
         status = _dispatch(arguments)
         # Here rather than when the interpreter ends, where a closed pipe would be complained about.
         if sys.stdout is not None:
@@ -25,13 +31,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has seen enough (`| head`); what is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except Exception as error:
+        return _complain_of_shortage(error)
+
+
+def _complain_of_shortage(error: Exception) -> int:
+    """One line where the machine lacks something; everything else is a defect of ours and raised again.
+
+    Nothing is imported, and nothing built: there may be no room for either.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        what = shortage(cause)
+        if what is not None:
+            os.write(2, b"error: mcp-workbench cannot run: ")
+            os.write(2, what.encode())
+            os.write(2, b"\n\nhint: ")
+            os.write(2, SHORTAGE_HINTS[what].encode() + b"\n")
+            return 1
+        # What fails on the way out hides what failed first.
+        cause = cause.__context__
+    raise error
 
 
 def _fill_standard_streams() -> None:
     """Descriptors 0 to 2 must be taken: what is opened next would get them, and then be read as stdin, or closed."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
-    os.close(descriptor)
+    # With too few an event loop breaks in the middle of its start, in ways that say nothing.
+    free = [descriptor]
+    try:
+        for _ in range(FEWEST_FREE_FILES - 1):
+            free.append(os.dup(descriptor))
+    finally:
+        for each in free:
+            os.close(each)
 
 
 def _dispatch(arguments: list[str]) -> int:

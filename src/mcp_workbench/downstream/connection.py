@@ -18,7 +18,7 @@ from mcp_workbench.downstream.lifecycle import CRASH_WINDOW, Event, RestartPolic
 from mcp_workbench.downstream.listing import list_offer, usable_over_http
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.downstream.watch import Watch
-from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError
+from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, ServerGone, WorkbenchError, shortage
 from mcp_workbench.protocol.handshake import meet
 from mcp_workbench.protocol.meta import ClientIdentity
 from mcp_workbench.protocol.versions import Era
@@ -273,8 +273,19 @@ class Connection:
                     "raise `startupTimeout` of this server if it needs longer to start",
                 )
             )
+        except Exception as error:
+            self._fail_own_life(self._unexpected(error))
+            if shortage(error) is None:
+                raise
         finally:
             await self._clean_up(links)
+
+    def _unexpected(self, error: Exception) -> DownstreamError:
+        """What the machine lacks is said; everything else is a defect of ours, which whoever waits is told of too."""
+        what = shortage(error)
+        if what is not None:
+            return DownstreamError(f"the server cannot be used: {what}", hint=SHORTAGE_HINTS[what])
+        return self._quoting(f"the workbench failed to use this server ({type(error).__name__})", "its log says why")
 
     def _is_newest_life(self) -> bool:
         return self._task is asyncio.current_task()

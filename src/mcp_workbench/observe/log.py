@@ -87,9 +87,12 @@ class _TextFormatter(logging.Formatter):
         line = self._redactor.text(super().format(record))
         if line.isprintable():
             return line
-        # Imported with the first line that needs it: a start that goes well does not.
-        from mcp_workbench.printable import visible
-
+        try:
+            # Imported with the first line that needs it: a start that goes well does not.
+            from mcp_workbench.printable import visible
+        except (OSError, ImportError, MemoryError):
+            # Without descriptors nothing can be imported, and this line may be the one that says so.
+            return "\n".join(ascii(part)[1:-1] for part in line.split("\n"))
         return visible(line)
 
 

@@ -16,7 +16,7 @@ from msgspec.json import Decoder, decode
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.traffic import Traffic
-from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import (
@@ -220,7 +220,12 @@ class Session:
                 self._take_in(id, method, params)
         except RecursionError:
             self._give_up(id, INVALID_PARAMS, "the request is nested too deeply")
-        except Exception:
+        except Exception as error:
+            what = shortage(error)
+            if what is not None:
+                log.warning("a request could not be handled: %s", what)
+                self._give_up(id, INTERNAL_ERROR, f"the workbench could not handle this request: {what}")
+                return
             # A defect of ours. The request must end all the same.
             log.exception("a request could not be handled; please report this")
             self._give_up(id, INTERNAL_ERROR, "the workbench could not handle this request; its log says why")

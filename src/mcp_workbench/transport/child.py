@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -18,12 +19,16 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, shortage
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, error_response, find_id, looks_like_answer
+from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
-from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, widen
+from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, why, widen
 from mcp_workbench.transport.processes import MARK, ProcessTable
 from mcp_workbench.transport.stderr import StderrRing
+
+log = logging.getLogger(__name__)
 
 # The specification: close stdin, wait, then force. A server that honours end-of-file needs milliseconds; the whole
 # ladder fits into the 5 seconds that shutting down may take.
@@ -35,8 +40,9 @@ KILL_GRACE: Final = 1.0
 LAST_OUTPUT_GRACE: Final = 0.1
 EXIT_STATUS_GRACE: Final = 0.5
 OURSELVES: Final = "mcp-workbench"
-# A server that does not read makes its requests pile up here.
-MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
+# A server that is full and has read nothing for as long as a call may take by default is not busy but lost.
+UNREAD_SECONDS: Final = 120.0
+_LONGEST_HEAD: Final = 300
 
 
 class ChildLink:
@@ -66,7 +72,7 @@ class ChildLink:
         self._closed = False
         self._writer = PipeWriter(batch, os.dup(process.stdin.fileno()), self._write_failed)
         self._reader = PipeReader(batch, os.dup(process.stdout.fileno()), self._lines.feed, self._output_ended)
-        self._errors = PipeReader(batch, os.dup(process.stderr.fileno()), self.stderr.feed, self.stderr.finish)
+        self._errors = PipeReader(batch, os.dup(process.stderr.fileno()), self.stderr.feed, self._errors_ended)
         for pipe in (process.stdin, process.stdout, process.stderr):
             pipe.close()
         self._watch_exit()
@@ -77,9 +83,10 @@ class ChildLink:
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         """Send one message."""
-        self._writer.write(*parts, b"\n")
-        if self._writer.unsent_bytes > MOST_UNSENT_BYTES and not self._closed:
-            self._close(f"the server has not read {self._writer.unsent_bytes} bytes of requests")
+        writer = self._writer
+        writer.write(*parts, b"\n")
+        if writer.unsent_bytes > MOST_UNSENT_BYTES:
+            self._make_it_fit(parts)
 
     @property
     def unsent_bytes(self) -> int:
@@ -108,9 +115,43 @@ class ChildLink:
         self._table.remove(self.pid)
         self._table.reap_strays()
 
+    # What does not fit
+
+    def _make_it_fit(self, parts: tuple[bytes | Raw | memoryview, ...]) -> None:
+        """More waits for the server than may: take the newest message back, unless it is small."""
+        message = b"".join(parts)
+        unsent = self._writer.unsent_bytes
+        if fits(unsent, len(message)):
+            return
+        self._writer.take_back(len(parts) + 1)
+        self._refuse(message)
+        if self._writer.stalled_seconds() >= UNREAD_SECONDS:
+            self._close(f"the server has not read {unsent} bytes of requests")
+
+    def _refuse(self, message: bytes) -> None:
+        waiting = self._writer.unsent_bytes
+        # As all of ours begin that have one; an `id` further in is somebody else's.
+        id = find_id(message[:_LONGEST_HEAD]) if message.startswith(b'{"jsonrpc":"2.0","id":') else None
+        if id is None:
+            log.warning("a notification to process %d was dropped: %d bytes wait for it", self.pid, waiting)
+        elif looks_like_answer(message):
+            # The server must not wait for it.
+            self._writer.write(error_response(id, INTERNAL_ERROR, "the answer of the client is too large"), b"\n")
+        else:
+            self._loop.call_soon(self._receiver.on_request_failed, id, refusal(waiting, len(message)))
+
     # What arrives
 
-    def _output_ended(self) -> None:
+    def _errors_ended(self, error: Exception | None) -> None:
+        self.stderr.finish()
+        if error is not None:
+            # Nobody drains it any more, and a server that cannot write there stops sooner or later.
+            self._close(f"the server's stderr cannot be read: {why(error)}")
+
+    def _output_ended(self, error: Exception | None) -> None:
+        if error is not None:
+            self._close(f"the server's output cannot be read: {why(error)}")
+            return
         self._ended = True
         self._lines.finish()
         if self.exit_status is None:
@@ -118,8 +159,11 @@ class ChildLink:
         else:
             self._close(describe_exit(self.exit_status))
 
-    def _write_failed(self, error: OSError) -> None:
-        self._loop.call_later(EXIT_STATUS_GRACE, self._close, f"the server closed its input ({error.strerror})")
+    def _write_failed(self, error: Exception) -> None:
+        if isinstance(error, BrokenPipeError):
+            self._loop.call_later(EXIT_STATUS_GRACE, self._close, f"the server closed its input ({error.strerror})")
+        else:
+            self._close(f"the server's input cannot be written: {why(error)}")
 
     def _close(self, reason: str) -> None:
         if not self._closed:
@@ -262,7 +306,9 @@ def _why_not_started(command: str, cwd: str | None, error: OSError | ValueError)
             f"command `{command}` does not exist", hint="correct `command`; if it does exist, check its first line (#!)"
         )
     reason = error.strerror if isinstance(error, OSError) else str(error)
-    return DownstreamError(f"command `{command}` cannot be started: {reason}")
+    lacking = shortage(error)
+    hint = None if lacking is None else SHORTAGE_HINTS[lacking]
+    return DownstreamError(f"command `{command}` cannot be started: {reason}", hint=hint)
 
 
 def describe_exit(status: int) -> str:

@@ -25,6 +25,10 @@ GIVE_BACK_AFTER: Final = (1.0, 10.0)
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
+# Another C library, or neither descriptors nor memory to load `ctypes` with: then it stays as it is. What is read
+# meanwhile must not be lost over it.
+_WITHOUT: Final = (OSError, AttributeError, ImportError, MemoryError)
+
 _done = False
 _timers: list[asyncio.TimerHandle | None] = [None, None]
 
@@ -35,9 +39,9 @@ def keep_some() -> None:
     if _done:
         return
     _done = True
-    import ctypes
+    with contextlib.suppress(*_WITHOUT):
+        import ctypes
 
-    with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM)
@@ -55,15 +59,15 @@ def give_back_soon(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _give_back() -> None:
-    import ctypes
+    with contextlib.suppress(*_WITHOUT):
+        import ctypes
 
-    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(KEPT_BYTES)
 
 
 def give_back() -> None:
     """Return to the system what is free, in whichever arena: threads have their own, which nobody trims."""
-    import ctypes
+    with contextlib.suppress(*_WITHOUT):
+        import ctypes
 
-    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

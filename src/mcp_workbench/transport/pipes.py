@@ -12,13 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 from collections.abc import Callable
 from typing import Final
 
 from msgspec import Raw
 
+from mcp_workbench.errors import shortage
 from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon, keep_some
+
+log = logging.getLogger(__name__)
 
 # glibc serves up to 128 KiB from its heap and maps larger blocks anew each time, page faults included. So reads start
 # below that and grow only while a peer keeps them full, which is when a large message is on its way.
@@ -39,6 +43,11 @@ def widen(fd: int) -> None:
     """Let a pipe hold more, where the system can do that (Linux) and the descriptor is a pipe."""
     with contextlib.suppress(OSError, AttributeError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
+def why(error: Exception) -> str:
+    """What made a descriptor unusable, in the words of an error message."""
+    return shortage(error) or (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
 
 
 class Batch:
@@ -73,15 +82,25 @@ class Batch:
         self._scheduled = False
         writers, self._writers = self._writers, []
         for writer in writers:
-            writer.flush()
+            try:
+                writer.flush()
+            except Exception:
+                # What goes wrong with one must not keep the others from being sent, for ever.
+                log.exception("a message could not be sent; please report this")
 
 
 class PipeReader:
-    """Calls back with what a descriptor brings, then once with its end. Owns and closes the descriptor."""
+    """Calls back with what a descriptor brings, then once with its end. Owns and closes the descriptor.
+
+    The end comes with the error that made it one, or None. Every error does: the event loop calls again as long as
+    there is something to read, so what fails and lasts would fail in each of its turns.
+    """
 
     __slots__ = ("_batch", "_closed", "_ended", "_fd", "_in_a_row", "_loop", "_on_data", "_pollable", "_size", "paused")
 
-    def __init__(self, batch: Batch, fd: int, on_data: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+    def __init__(
+        self, batch: Batch, fd: int, on_data: Callable[[bytes], None], ended: Callable[[Exception | None], None]
+    ) -> None:
         self._batch = batch
         self._loop = asyncio.get_running_loop()
         self._fd = fd
@@ -102,10 +121,13 @@ class PipeReader:
         self.paused = False
         try:
             self._loop.add_reader(self._fd, self._ready)
-        except (PermissionError, ValueError, OSError):
+        except PermissionError:
             # A regular file cannot be watched, and need not be: reading it never waits.
             self._pollable = False
             self._loop.call_soon(self._ready_again)
+        except (OSError, ValueError, MemoryError) as error:
+            self.paused = True
+            self._loop.call_soon(self._end, error)
 
     def pause(self) -> None:
         """Let the peer wait: the pipe fills up, and it stops writing."""
@@ -133,11 +155,11 @@ class PipeReader:
             data = os.read(self._fd, self._size)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError:
-            data = b""
+        except (OSError, MemoryError) as error:
+            self._end(error)
+            return
         if not data:
-            self.close()
-            self._ended()
+            self._end(None)
             return
         if self._size == SMALL_READ:
             if len(data) == SMALL_READ:
@@ -152,7 +174,18 @@ class PipeReader:
             if len(data) < SMALL_READ:
                 self._size = SMALL_READ
                 self._in_a_row = 0
-        self._batch.run(self._on_data, data)
+        try:
+            self._batch.run(self._on_data, data)
+        except Exception as error:
+            # Where the next message begins is not known any more.
+            if shortage(error) is None:
+                log.exception("what was read could not be handled; please report this")
+            self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._closed:
+            self.close()
+            self._ended(error)
 
 
 class PipeWriter:
@@ -170,9 +203,10 @@ class PipeWriter:
         "_was_large",
         "on_drained",
         "unsent_bytes",
+        "waiting_since",
     )
 
-    def __init__(self, batch: Batch, fd: int, failed: Callable[[OSError], None]) -> None:
+    def __init__(self, batch: Batch, fd: int, failed: Callable[[Exception], None]) -> None:
         self._batch = batch
         self._loop = asyncio.get_running_loop()
         self._fd = fd
@@ -184,6 +218,8 @@ class PipeWriter:
         self._was_large = False
         self._closed = False
         self.unsent_bytes = 0
+        # When the peer took something for the last time, while more waits for it.
+        self.waiting_since = 0.0
         # Called when a queue that had to wait for the peer is empty again.
         self.on_drained: Callable[[], None] | None = None
         os.set_blocking(fd, False)
@@ -210,12 +246,36 @@ class PipeWriter:
             try:
                 self._write_some()
             except BlockingIOError:
-                self._waiting = True
-                self._was_large = self._was_large or self.unsent_bytes > KEPT_BYTES
-                self._loop.add_writer(self._fd, self._writable)
-            except OSError as error:
-                self.close()
-                self._failed(error)
+                self._wait()
+            except (OSError, MemoryError) as error:
+                self._fail(error)
+
+    def take_back(self, count: int) -> None:
+        """Undo the last `write`, of this many parts, before anything else is written or flushed."""
+        for part in self._parts[-count:]:
+            self.unsent_bytes -= len(part)
+        del self._parts[-count:]
+
+    def stalled_seconds(self) -> float:
+        """For how long the peer has taken nothing of what waits for it."""
+        if self._waiting:
+            # It may have made room while we were not looking.
+            self._writable()
+        return self._loop.time() - self.waiting_since if self._waiting else 0.0
+
+    def _wait(self) -> None:
+        self._waiting = True
+        self.waiting_since = self._loop.time()
+        self._was_large = self._was_large or self.unsent_bytes > KEPT_BYTES
+        try:
+            self._loop.add_writer(self._fd, self._writable)
+        except (OSError, ValueError, MemoryError) as error:
+            self._waiting = False
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.close()
+        self._failed(error)
 
     def _write_some(self) -> None:
         parts = self._parts
@@ -239,10 +299,13 @@ class PipeWriter:
             parts[0] = memoryview(parts[0])[sent:]
 
     def _writable(self) -> None:
+        before, since = self.unsent_bytes, self.waiting_since
         self._loop.remove_writer(self._fd)
         self._waiting = False
         self.flush()
         if self._parts:
+            if self.unsent_bytes == before:
+                self.waiting_since = since
             return
         if self._was_large:
             self._was_large = False

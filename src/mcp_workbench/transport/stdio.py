@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
-from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, widen
+from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, why, widen
 
 # A client that does not read makes its answers pile up here. Beyond the first bound we stop reading its requests;
 # beyond the second it is taken for dead.
@@ -84,13 +84,16 @@ class StdioLink:
         else:
             self._reader.pause()
 
-    def _ended(self) -> None:
+    def _ended(self, error: Exception | None) -> None:
         assert self._receiver is not None and self._lines is not None
+        if error is not None:
+            self._fail(f"stdin cannot be read: {why(error)}")
+            return
         self._lines.finish()
         self._fail("stdin was closed")
 
-    def _write_failed(self, error: OSError) -> None:
-        self._fail(f"stdout cannot be written: {error.strerror}")
+    def _write_failed(self, error: Exception) -> None:
+        self._fail(f"stdout cannot be written: {why(error)}")
 
     def _fail(self, reason: str) -> None:
         self._reader.close()

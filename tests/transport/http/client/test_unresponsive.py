@@ -10,6 +10,7 @@ import zlib
 
 import pytest
 
+from mcp_workbench.transport import backlog
 from mcp_workbench.transport.http.client import link as link_module
 from mcp_workbench.transport.http.client import telling
 from mcp_workbench.transport.http.client.inflating import MOST_INFLATED
@@ -76,12 +77,13 @@ async def test_a_call_that_was_given_up_before_it_was_sent_is_never_sent() -> No
 
 
 async def test_what_waits_for_a_server_to_hear_of_the_handshake_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "MOST_UNSENT_BYTES", 1000)
+    monkeypatch.setattr(backlog, "MOST_UNSENT_BYTES", 1000)
+    monkeypatch.setattr(backlog, "SMALL_MESSAGE", 100)
     server = Silent("notifications/initialized")
     async with scripted_http(server) as listening, talking(listening.url) as talk:
         await talk.initialize()
         ids = [talk.request("tools/call", {"name": "x", "arguments": {"pad": "x" * 300}}) for _ in range(5)]
-        assert "does not read" in (await talk.failure(ids[-1])).message
+        assert "does not fit" in (await talk.failure(ids[-1])).message
         server.may_speak.set()
         await talk.answer(ids[0])
         assert len(talk.failures) == 3

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import NO_FILES, SHORTAGE_HINTS, DownstreamError
 from mcp_workbench.transport.http.client.address import Address
 from mcp_workbench.transport.http.client.dialing import DialFailed
 from mcp_workbench.transport.http.client.response import BrokeOff, NoAnswer, NotHttp, Unwritable
@@ -55,7 +55,7 @@ def explain(error: BaseException, address: Address, proxy: str | None = None) ->
 def _explain_dialing(error: DialFailed, address: Address, proxy: str | None) -> DownstreamError:
     where, cause = address.origin, error.cause
     if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
-        return NotAccepted("no more files can be opened", hint="raise the limit on open files (ulimit -n)")
+        return NotAccepted("no more files can be opened", hint=SHORTAGE_HINTS[NO_FILES])
     match error.stage:
         case "name":
             return NotAccepted(f"there is no host `{address.host}`", hint="check `url` and the network")

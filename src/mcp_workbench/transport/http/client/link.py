@@ -18,6 +18,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_response, read
+from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.carried import Carried, heading, is_batch, look_at, single_line, split_batch
@@ -40,8 +41,6 @@ ParametersOf = Callable[[str], HeaderParameters | None]
 
 # HTTP/1.1 needs a connection for each request under way. More than this wait for their turn, as their deadlines run.
 MOST_POSTS: Final = 128
-# A server that does not read makes its requests pile up here.
-MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
 # `DELETE` is a courtesy; the server forgets the session by itself as well.
 GOODBYE_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 5.0
@@ -52,7 +51,6 @@ LISTEN_FIRST_SECONDS: Final = 0.5
 FORGOTTEN_GRACE: Final = 1.0
 # Requests that stay open for as long as they like, and so do not count as under way.
 _ENDLESS: Final = "subscriptions/listen"
-DOES_NOT_READ: Final = "the server does not read its requests"
 
 
 class _Result(Struct):
@@ -282,13 +280,12 @@ class HttpLink:
                     self.unsent_bytes -= len(waiting)
                     del held[number]
                     return
-        self.unsent_bytes += len(body)
-        if self.unsent_bytes <= MOST_UNSENT_BYTES:
+        if fits(self.unsent_bytes + len(body), len(body)):
+            self.unsent_bytes += len(body)
             held.append((carried, body))
-            return
-        self.unsent_bytes -= len(body)
-        if carried.kind == "request" and carried.id is not None:
-            self._loop.call_soon(self._receiver.on_request_failed, carried.id, DownstreamError(DOES_NOT_READ))
+        elif carried.kind == "request" and carried.id is not None:
+            why = refusal(self.unsent_bytes, len(body))
+            self._loop.call_soon(self._receiver.on_request_failed, carried.id, why)
 
     def _request(self, carried: Carried, body: bytes) -> None:
         assert carried.id is not None
@@ -307,10 +304,11 @@ class HttpLink:
 
     def _enter(self, post: Post, head: bytes | None) -> None:
         self._posts[post.id] = post
-        self.unsent_bytes += len(post.body)
-        if self.unsent_bytes > MOST_UNSENT_BYTES:
+        size = len(post.body)
+        self.unsent_bytes += size
+        if self.unsent_bytes > MOST_UNSENT_BYTES and not fits(self.unsent_bytes, size):
             post.sent()
-            self._loop.call_soon(self._fail, post, DownstreamError(DOES_NOT_READ))
+            self._loop.call_soon(self._fail, post, refusal(self.unsent_bytes, size))
         elif self._running >= MOST_POSTS and post.method != _ENDLESS:
             self._waiting.append(post)
         else:
