@@ -21,7 +21,7 @@ from bench.findings import DIRECT, FORWARDER, WORKBENCH
 HERE = Path(__file__).resolve().parent
 SERVERS = 10
 # Every process that descends from a subject carries this in its environment, wherever it hid in the process tree.
-MARK = "WORKBENCH_BENCH_SUBJECT"
+MARK = "BENCH_SUBJECT"
 
 Toolboxes = Mapping[str, Sequence[str]]
 Address = Callable[[Mapping[str, object]], tuple[str, Mapping[str, object]]]
@@ -101,7 +101,7 @@ class Workshop:
     def flat(self, servers: int, tools: int, *, environment: Mapping[str, str] | None = None) -> Subject:
         """A plain file of servers with the same command, shown flat; calls go to the first one, which alone runs."""
         entries = {f"echo{number}": _server(echo_command(tools=tools)) for number in range(servers)}
-        path = self._write({"mcpServers": entries})
+        path = self._write({"inheritEnv": [MARK], "mcpServers": entries})
         command = (sys.executable, "-m", "mcp_workbench", "serve", "--config", str(path), "--face", "flat")
         name = f"flat, {servers * tools:,} tools"
         return Subject(name, command, _call_flat, environment or self._environment())
@@ -124,7 +124,7 @@ class Workshop:
             }
             for name, servers in toolboxes.items()
         }
-        path = self._write({"toolboxes": config})
+        path = self._write({"inheritEnv": [MARK], "toolboxes": config})
         command = (sys.executable, "-m", "mcp_workbench", "serve", "--config", str(path))
         return Subject(WORKBENCH, command, lambda caller: open_toolboxes(caller, toolboxes), self._environment())
 

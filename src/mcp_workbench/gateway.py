@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -83,6 +83,8 @@ class Gateway:
         self.welcome = Welcome(self.face, options.name, options.version)
         self.processes = ProcessTable()
         self._redactor = Redactor(config.secrets)
+        # What servers inherit from, as far as the configuration lets them.
+        self._environ: Mapping[str, str] = os.environ
         self.batch: Batch | None = None
         # What SIGCHLD did before us; given back at the end.
         self._old_handler: Any = None
@@ -159,25 +161,39 @@ class Gateway:
         if config.command is None:
             return self._open_http(connection, receiver)
         # Imported with the first server: starting up does not need it.
+        from mcp_workbench.config.environment import advice, server_environment
         from mcp_workbench.transport.child import spawn
 
         assert self.batch is not None
         if not self.processes.is_prepared:
             self._reap_strays_when_they_end()
+            self._keep_secrets_to_ourselves()
         link = spawn(
             config.command,
             config.args,
-            {**config.env, WITHIN: os.pathsep.join(filter(None, (os.environ.get(WITHIN), self.config.path)))},
+            {
+                **server_environment(self._environ, config.inherit_env, config.env),
+                WITHIN: os.pathsep.join(filter(None, (self._environ.get(WITHIN), self.config.path))),
+            },
             config.cwd,
             table=self.processes,
             batch=self.batch,
             receiver=receiver,
             limit=self.config.max_message_bytes,
         )
+        connection.advise = lambda said: advice(self._environ, config, said)
         label = connection.label
         link.stderr.conceal = self._redactor.text
         link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)
         return link
+
+    def _keep_secrets_to_ourselves(self) -> None:
+        """Before there is anybody below us: servers can read the environment that the system shows of us."""
+        from mcp_workbench.config.environment import server_environment
+        from mcp_workbench.transport.environment_block import erase
+
+        harmless, secrets = server_environment(os.environ, (), {}), self.config.secrets
+        erase([name for name, value in os.environ.items() if name not in harmless and value.strip() in secrets])
 
     def _open_http(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
         from mcp_workbench.transport.http.client.headers import FixedHeaders

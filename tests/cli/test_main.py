@@ -16,6 +16,7 @@ import mcp_workbench
 from mcp_workbench.cli.commands import SUMMARIES
 from mcp_workbench.cli.main import COMMANDS
 from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal, run
+from tests.support.processes import available
 from tests.support.workbench import scripted_entry, write_config
 
 HINT = "\nhint: mcp-workbench --help lists the commands; a configuration can be named with --config\n"
@@ -210,6 +211,9 @@ def test_clients_have_to_show_the_token_of_the_environment_unless_another_is_giv
             accepted = flags[1] if flags else "of-the-environment"
             statuses = {token: _status_of(found[0], token) for token in ("given", "of-the-environment", "")}
             assert statuses == {token: 200 if token == accepted else 401 for token in statuses}
+            if available():
+                # No server has been started yet; other processes can look all the same.
+                assert b"of-the-environment" not in Path(f"/proc/{process.pid}/environ").read_bytes()
         finally:
             process.terminate()
             process.communicate(timeout=20)

@@ -112,7 +112,9 @@ class ChildRig:
         recorder = Recorder()
         table = ProcessTable()
         batch = Batch(asyncio.get_running_loop())
-        link = spawn("/bin/sh", ("-c", command), {}, None, table=table, batch=batch, receiver=recorder, limit=limit)
+        link = spawn(
+            "/bin/sh", ("-c", command), os.environ, None, table=table, batch=batch, receiver=recorder, limit=limit
+        )
         try:
             yield link, recorder
         finally:

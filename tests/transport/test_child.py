@@ -18,7 +18,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport import child
 from mcp_workbench.transport.child import ChildLink, describe_exit, spawn
 from mcp_workbench.transport.pipes import Batch
-from mcp_workbench.transport.processes import ProcessTable
+from mcp_workbench.transport.processes import MARK, ProcessTable
 from tests.support.processes import alive, available, descendants, eventually, open_descriptors
 from tests.support.workbench import scripted_command
 from tests.transport.rigs import LIMIT, Recorder
@@ -46,7 +46,8 @@ def start(
     recorder = Recorder()
     batch = Batch(asyncio.get_running_loop())
     program, *arguments = command
-    link = spawn(program, tuple(arguments), env or {}, cwd, table=table, batch=batch, receiver=recorder, limit=LIMIT)
+    env = {**os.environ} if env is None else env
+    link = spawn(program, tuple(arguments), env, cwd, table=table, batch=batch, receiver=recorder, limit=LIMIT)
     return link, recorder
 
 
@@ -62,15 +63,28 @@ async def running(table: ProcessTable, script: str, **options: str) -> AsyncIter
 # How it begins
 
 
-async def test_the_environment_is_ours_with_what_the_configuration_adds(
+async def test_a_server_has_the_environment_that_it_is_given_and_its_mark(
     table: ProcessTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("INHERITED", "yes")
-    monkeypatch.setenv("REPLACED", "old")
-    link, recorder = start(
-        table, ["sh", "-c", 'echo "$INHERITED $REPLACED $ADDED"'], env={"REPLACED": "new", "ADDED": "a b"}
-    )
-    assert await recorder.wait_messages(1) == [b"yes new a b"]
+    monkeypatch.setenv("OURS", "secret")
+    link, recorder = start(table, ["/usr/bin/env"], env={"GIVEN": "a b"})
+    await recorder.wait_closed()
+    variables = dict(line.decode().split("=", 1) for line in recorder.messages)
+    assert variables.pop(MARK)
+    assert variables == {"GIVEN": "a b"}
+    await link.stop()
+
+
+async def test_a_workbench_that_is_a_server_is_found_as_we_were(
+    table: ProcessTable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "mcp_workbench"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("print('found')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    link, recorder = start(table, ["mcp-workbench"], env={"PATH": str(tmp_path)})
+    assert await recorder.wait_messages(1) == [b"found"]
     await link.stop()
 
 

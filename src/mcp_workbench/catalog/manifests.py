@@ -59,6 +59,7 @@ def identity_of(server: ServerConfig) -> tuple[object, ...]:
         server.command,
         server.args,
         sorted(server.env.items()),
+        server.inherit_env,
         _working_folder(server),
         server.url,
         sorted(server.headers.items()),

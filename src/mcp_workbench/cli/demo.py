@@ -124,7 +124,9 @@ class Story:
                 entries[server] = {"command": command, "args": rest, "cwd": str(self._folder)}
             toolboxes[name] = {"description": description, "mcpServers": entries}
             rows.append([(name, "name"), ", ".join(servers), (description, "dim")])
-        self._config.write_text(json.dumps({"toolboxes": toolboxes}, indent=2))
+        # Where the package is found through it, its servers are too.
+        written = {"inheritEnv": ["PYTHONPATH"], "toolboxes": toolboxes}
+        self._config.write_text(json.dumps(written, indent=2))
         self._screen.table(["", "", ""], rows, indent=3)
 
     def _connect(self, client: DemoClient) -> int:

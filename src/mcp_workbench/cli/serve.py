@@ -135,6 +135,12 @@ def _serve(parsed: Parsed, choice: Choice, options: Options) -> int:
 
     config = choice.config
     try:
+        token = _token(parsed) if parsed.has("http") else None
+    except UsageError as error:
+        return complain(str(error), error.hint)
+    if token is not None:
+        config = _with_secret_token(config, token)
+    try:
         set_up(
             debug=parsed.has("debug"),
             file=parsed.value("log-file"),
@@ -143,11 +149,13 @@ def _serve(parsed: Parsed, choice: Choice, options: Options) -> int:
         )
     except OSError as error:
         return complain(f"log file `{parsed.value('log-file')}` cannot be opened: {error.strerror}")
+    if (log_file := parsed.value("log-file")) is not None:
+        _warn_if_others_can_read(os.stat(log_file), f"log file `{log_file}`")
     _log_choice(choice)
     gateway = Gateway(config, options)
     _say_what_has_no_effect(parsed, gateway.face.name)
     if parsed.has("http"):
-        return _serve_http(parsed, gateway)
+        return _serve_http(parsed, gateway, token)
     from mcp_workbench.serving import serve_stdio
 
     if sys.stdin is not None and sys.stdin.isatty():
@@ -156,7 +164,7 @@ def _serve(parsed: Parsed, choice: Choice, options: Options) -> int:
     return 0
 
 
-def _serve_http(parsed: Parsed, gateway: Gateway) -> int:
+def _serve_http(parsed: Parsed, gateway: Gateway, token: str | None) -> int:
     from mcp_workbench.run import run as run_loop
     from mcp_workbench.serving import serve_http
     from mcp_workbench.transport.http.server.admission import BearerToken
@@ -165,7 +173,6 @@ def _serve_http(parsed: Parsed, gateway: Gateway) -> int:
     from mcp_workbench.transport.http.server.serving import HttpOptions
 
     try:
-        token = _token(parsed)
         _check_allowed(parsed)
     except UsageError as error:
         return complain(str(error), error.hint)
@@ -202,7 +209,7 @@ def _token(parsed: Parsed) -> str | None:
     if path is not None:
         try:
             with open(path, encoding="utf-8") as file:
-                _warn_if_others_can_read(file.fileno(), path)
+                _warn_if_others_can_read(os.fstat(file.fileno()), f"token file `{path}`")
                 # Editors end a file with a line break.
                 token: str | None = file.read(_LONGEST_TOKEN).rstrip("\r\n")
         except (OSError, ValueError) as error:
@@ -218,6 +225,18 @@ def _token(parsed: Parsed) -> str | None:
         hint = "take letters, digits and signs of ASCII alone; `openssl rand -hex 32` makes such a one"
         raise UsageError("the token has white space or other characters that a header cannot carry", hint=hint)
     return token
+
+
+def _with_secret_token(config: WorkbenchConfig, token: str) -> WorkbenchConfig:
+    """The configuration with the token among its secrets; the variable that it may stand in is shown to nobody."""
+    from msgspec.structs import replace
+
+    from mcp_workbench.config.redact import TOKEN_VARIABLE, secrets_in
+    from mcp_workbench.transport.environment_block import erase
+
+    if TOKEN_VARIABLE in os.environ:
+        erase([TOKEN_VARIABLE])
+    return replace(config, secrets=config.secrets.union(secrets_in(TOKEN_VARIABLE, token)))
 
 
 def _check_allowed(parsed: Parsed) -> None:
@@ -252,10 +271,9 @@ def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
                 )
 
 
-def _warn_if_others_can_read(descriptor: int, path: str) -> None:
-    about = os.fstat(descriptor)
+def _warn_if_others_can_read(about: os.stat_result, what: str) -> None:
     if stat.S_ISREG(about.st_mode) and about.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        remark("warning", f"token file `{path}` can be read by others; chmod 600 makes it yours alone")
+        remark("warning", f"{what} can be read by others; chmod 600 makes it yours alone")
 
 
 def face_named(value: str | None) -> FaceName | None:

@@ -21,7 +21,7 @@ from mcp_workbench.config.kinds import (
     Url,
     Whole,
 )
-from mcp_workbench.config.mappings import Environment, Headers, Renames
+from mcp_workbench.config.mappings import Environment, Headers, Renames, VariablePatterns
 from mcp_workbench.config.model import (
     DEFAULT_BUDGET,
     DEFAULT_CALL_TIMEOUT,
@@ -150,6 +150,29 @@ ENV = Key(
     "Environment",
     "Variables set for the program in addition to the inherited ones. Never printed.",
     default={},
+)
+_INHERITED = (
+    "Further variables of the workbench's environment that programs inherit, by name or `*` glob, beside a few "
+    'harmless ones such as `PATH` and `HOME`. `["*"]` lets everything through but the workbench\'s own. '
+)
+INHERIT_ENV = Key(
+    "inheritEnv",
+    VariablePatterns("a list of names and globs of variables"),
+    "Inherited variables",
+    _INHERITED + "For all servers; a toolbox or server that has its own list uses that instead.",
+    default=[],
+)
+TOOLBOX_INHERIT_ENV = Key(
+    "inheritEnv",
+    INHERIT_ENV.kind,
+    "Inherited variables",
+    _INHERITED + "For the servers of this toolbox, instead of the list of the file.",
+)
+SERVER_INHERIT_ENV = Key(
+    "inheritEnv",
+    INHERIT_ENV.kind,
+    "Inherited variables",
+    _INHERITED + "For this server, instead of the list of the toolbox or the file.",
 )
 CWD = Key(
     "cwd",
@@ -289,12 +312,13 @@ UNSUPPORTED_KEYS = {
     "tcp": "give the server an `http` address in `url`",
 }
 
-FILE_KEYS = _table(SCHEMA, FACE, SEPARATOR, MAX_MESSAGE_BYTES, BUDGET, CHECK_ARGUMENTS, PIN)
-TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET)
+FILE_KEYS = _table(SCHEMA, FACE, SEPARATOR, MAX_MESSAGE_BYTES, BUDGET, CHECK_ARGUMENTS, PIN, INHERIT_ENV)
+TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV)
 SERVER_KEYS = _table(
     COMMAND,
     ARGS,
     ENV,
+    SERVER_INHERIT_ENV,
     CWD,
     URL,
     SERVER_URL,

@@ -6,7 +6,7 @@ what stands here only the kind is ever told.
 
 from __future__ import annotations
 
-from mcp_workbench.config.kinds import Kind, Schema, Text, as_json
+from mcp_workbench.config.kinds import Kind, Schema, Text, Texts, as_json
 from mcp_workbench.config.problems import Path, quote
 from mcp_workbench.config.reading import Reader, has_control
 
@@ -68,6 +68,32 @@ class Environment(Pairs):
             "propertyNames": {"pattern": "^[^=]+$"},
             "additionalProperties": {"type": ["string", "number", "boolean"]},
         }
+
+
+class VariablePatterns(Texts):
+    """Names and globs of variables that a process inherits. Those of the workbench itself are nobody's."""
+
+    __slots__ = ()
+
+    def item(self, value: object, path: Path, reader: Reader) -> str | None:
+        text = super().item(value, path, reader)
+        if text is None:
+            return None
+        from mcp_workbench.config.environment import is_ours
+
+        text = text.strip()
+        if "=" in text or text.startswith("!"):
+            hint = "to set a variable to a value, write it into `env`" if "=" in text else None
+            reader.wrong(value, path, "the name of a variable, or a glob such as `AWS_*`", hint=hint)
+            return None
+        if is_ours(text):
+            hint = "for a server that is a workbench itself, set it in its `env`"
+            reader.problem(path, f"{quote(text)} is the workbench's own and never inherited", hint=hint)
+            return None
+        return text
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": {"type": "string", "pattern": r"^\s*(?!(MCP_)?WORKBENCH_)[^\s!=][^=]*$"}}
 
 
 class Headers(Pairs):

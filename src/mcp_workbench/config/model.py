@@ -37,6 +37,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     command: str | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    # Names and globs of variables that it inherits beside the harmless ones.
+    inherit_env: tuple[str, ...] = ()
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = field(default_factory=dict)

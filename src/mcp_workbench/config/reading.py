@@ -6,7 +6,7 @@ Owns what is gathered on the way (`Reader`) and the rules for names. Refuses to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from mcp_workbench.config.problems import Path, Problem, described, kind_of, quote
 
@@ -111,6 +111,19 @@ class Reader:
             self.problems.append(Problem(steps=path, found=found))
             return None
         return expansion.text
+
+    def inherits(self, patterns: Sequence[str]) -> None:
+        """A server inherits these of the variables: what they hold is as secret as what `${VAR}` brings in."""
+        if patterns:
+            from mcp_workbench.config.redact import secrets_inherited
+
+            self.secrets.update(secrets_inherited(self._environ, patterns))
+
+    def secrets_around(self) -> list[str]:
+        """Those of variables that are in use without being named in the file."""
+        from mcp_workbench.config.redact import secrets_around
+
+        return secrets_around(self._environ)
 
     def name(self, name: str, path: Path, what: str) -> bool:
         """Whether a toolbox, server or tool may be called that."""

@@ -7,7 +7,7 @@ texts come from or go to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +25,11 @@ _PLAIN_WORDS = frozenset(
 _PATH_STARTS = ("/", "~/", "./", "../", "\\", "~\\", ".\\", "..\\")
 _PATH_LETTERS = " ./\\:;~@_-"
 _SECRET_NAMES = ("key", "token", "secret", "passw", "pwd", "auth", "cred", "cookie", "session", "private")
+# The bearer token that clients of `serve --http` must show.
+TOKEN_VARIABLE = "WORKBENCH_TOKEN"
+_PROXIES = tuple(
+    spelling for name in ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy") for spelling in (name, name.upper())
+)
 _SCHEMES = frozenset({"bearer", "basic", "token", "digest", "apikey", "key"})
 
 
@@ -55,6 +60,36 @@ def secrets_in_url(url: str) -> list[str]:
     for pair in query.split("&"):
         name, _, value = pair.partition("=")
         found += secrets_in(name, value)
+    return found
+
+
+def secrets_inherited(environ: Mapping[str, str], patterns: Iterable[str]) -> set[str]:
+    """What must not be printed of the variables that a server inherits.
+
+    One that is named is treated as `${VAR}` is. A glob lets through what nobody thought of, so of the rest only what
+    is called a secret, or is an address with one in it: `["*"]` must not hide every word that some variable holds.
+    """
+    from mcp_workbench.config.environment import server_environment
+
+    named = {pattern for pattern in patterns if "*" not in pattern}
+    harmless = server_environment(environ, (), {})
+    found: set[str] = set()
+    for name, value in server_environment(environ, patterns, {}).items():
+        if name in harmless:
+            continue
+        if name in named or any(word in name.lower() for word in _SECRET_NAMES):
+            found.update(secrets_in(name, value))
+        elif "://" in value:
+            found.update(secrets_in_url(value))
+    return found
+
+
+def secrets_around(environ: Mapping[str, str]) -> list[str]:
+    """What must not be printed of the variables that are in use whatever the file says: our token, and proxies."""
+    found = secrets_in(TOKEN_VARIABLE, environ.get(TOKEN_VARIABLE, ""))
+    for name in _PROXIES:
+        if "@" in environ.get(name, ""):
+            found += secrets_in_url(environ[name])
     return found
 
 

@@ -40,10 +40,18 @@ class ServerEntry:
     the same entry can be read again, later or for somebody else's environment.
     """
 
-    __slots__ = ("_entry", "_folder", "_foreign", "_name", "_path", "_reader")
+    __slots__ = ("_entry", "_folder", "_foreign", "_inherit_env", "_name", "_path", "_reader")
 
     def __init__(
-        self, name: str, entry: dict[str, object], path: Path, reader: Reader, *, folder: str, foreign: bool
+        self,
+        name: str,
+        entry: dict[str, object],
+        path: Path,
+        reader: Reader,
+        *,
+        folder: str,
+        foreign: bool,
+        inherit_env: tuple[str, ...] = (),
     ) -> None:
         self._name = name
         self._entry = entry
@@ -51,6 +59,8 @@ class ServerEntry:
         self._reader = reader
         self._folder = folder
         self._foreign = foreign
+        # That of the toolbox or the file.
+        self._inherit_env = inherit_env
 
     def is_disabled(self) -> bool:
         """Whether the file switches the server off; it is then not looked at further."""
@@ -76,6 +86,7 @@ class ServerEntry:
             command=command,
             args=self._read(keys.ARGS) or (),
             env=env,
+            inherit_env=self._read_inherited() if command is not None else (),
             cwd=self._read_folder(),
             url=url,
             headers=headers,
@@ -128,12 +139,19 @@ class ServerEntry:
 
     def _check_company(self, way: str) -> None:
         """Keys that mean nothing beside the other kind of server; other clients leave them lying about."""
-        idle = (keys.HEADERS,) if way == keys.COMMAND.name else (keys.ARGS, keys.CWD, keys.ENV)
+        idle = (keys.HEADERS,) if way == keys.COMMAND.name else (keys.ARGS, keys.CWD, keys.ENV, keys.SERVER_INHERIT_ENV)
         for key in idle:
             if self._entry.get(key.name):
                 hint = f"remove it, or replace {quote(way)}"
                 found = f"{quote(key.name)} means nothing beside {quote(way)}"
                 self._reader.problem(self._at(key), found, hint=hint, at_key=True)
+
+    def _read_inherited(self) -> tuple[str, ...]:
+        """The nearest list counts, so that a server can be given less than the others too."""
+        own = self._read(keys.SERVER_INHERIT_ENV)
+        patterns = self._inherit_env if own is None else own
+        self._reader.inherits(patterns)
+        return patterns
 
     def _read_address(self) -> str | None:
         found = [self._read(key) for key in _ADDRESSES if key.name in self._entry]

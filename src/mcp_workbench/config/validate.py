@@ -85,6 +85,8 @@ class _File:
         self._path = path
         self._folder = os.path.dirname(os.path.abspath(path))
         self._disabled: list[str] = []
+        # `inheritEnv` of the file.
+        self._inherit_env: tuple[str, ...] = ()
 
     def read(self, document: object) -> WorkbenchConfig | None:
         if not isinstance(document, dict):
@@ -95,6 +97,7 @@ class _File:
             self._rootless(document)
             return None
         plain = root != keys.TOOLBOXES
+        self._inherit_env = self._read(keys.INHERIT_ENV, document) or ()
         toolboxes = self._read_plain(document, root) if plain else self._read_toolboxes(document)
         face = self._read(keys.FACE, document)
         separator = self._read(keys.SEPARATOR, document)
@@ -116,7 +119,7 @@ class _File:
             budget=DEFAULT_BUDGET if budget is None else budget,
             check_arguments=check_arguments is not False,
             pin=pin or (),
-            secrets=frozenset(self.reader.secrets),
+            secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),
             disabled=tuple(self._disabled),
         )
 
@@ -176,7 +179,14 @@ class _File:
         if keys.MCP_SERVERS not in entry:
             self.reader.problem(path, "found no `mcpServers`", "at least one server", at_key=True)
             return None
-        servers = self._read_servers(name, entry[keys.MCP_SERVERS], (*path, keys.MCP_SERVERS), foreign=False)
+        inherit_env = self._read(keys.TOOLBOX_INHERIT_ENV, entry, path)
+        servers = self._read_servers(
+            name,
+            entry[keys.MCP_SERVERS],
+            (*path, keys.MCP_SERVERS),
+            foreign=False,
+            inherit_env=self._inherit_env if inherit_env is None else inherit_env,
+        )
         budget = self._read(keys.TOOLBOX_BUDGET, entry, path)
         return ToolboxConfig(name=name, description=description or "", budget=budget, servers=servers)
 
@@ -184,17 +194,29 @@ class _File:
         if document[root] == {} and (hint := _about_servers_below(document)):
             self._refuse_entries({}, (root,), "server", hint=hint)
             return {}
-        servers = self._read_servers(PLAIN_TOOLBOX, document[root], (root,), foreign=True)
+        servers = self._read_servers(
+            PLAIN_TOOLBOX, document[root], (root,), foreign=True, inherit_env=self._inherit_env
+        )
         if not servers:
             return {}
         description = f"The servers of {os.path.basename(self._path)}"
         return {PLAIN_TOOLBOX: ToolboxConfig(name=PLAIN_TOOLBOX, description=description, servers=servers)}
 
-    def _read_servers(self, toolbox: str, value: object, path: Path, *, foreign: bool) -> dict[str, ServerConfig]:
+    def _read_servers(
+        self, toolbox: str, value: object, path: Path, *, foreign: bool, inherit_env: tuple[str, ...]
+    ) -> dict[str, ServerConfig]:
         servers = {}
         for name, entry in self._entries(value, path, "server").items():
             reader = self.reader.for_part()
-            server = ServerEntry(name, entry, (*path, name), reader, folder=self._folder, foreign=foreign)
+            server = ServerEntry(
+                name,
+                entry,
+                (*path, name),
+                reader,
+                folder=self._folder,
+                foreign=foreign,
+                inherit_env=inherit_env,
+            )
             if server.is_disabled():
                 self._disabled.append(f"{toolbox}/{name}")
                 self.reader.problems += (each for each in reader.problems if not each.of_environment)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, Protocol
 
 from msgspec import Raw
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 # Lines of stderr that an error quotes.
 QUOTED_STDERR: Final = 8
+# And that are looked through for the names of variables: all that is kept.
+READ_STDERR: Final = 100
 # Changes of a list that come together are fetched together: when they have paused, or at the latest after a second.
 RELIST_PAUSE: Final = 0.1
 RELIST_AT_LATEST: Final = 1.0
@@ -71,6 +73,8 @@ class Connection:
         self.failed_at = float("-inf")
         # Blacks out secrets in what is told of the server.
         self.conceal: Callable[[str], str] = str
+        # What a server that does not start may lack, by what it said on the way.
+        self.advise: Callable[[str], str | None] = lambda said: None
         self.starts = 0
         # How many wait for it to start.
         self.waiting = 0
@@ -265,13 +269,14 @@ class Connection:
             await self._list()
             await self._look_after()
         except WorkbenchError as error:
-            self._fail_own_life(self._quoting(error.message, error.hint))
+            self._fail_own_life(self._quoting(error.message, error.hint), links)
         except TimeoutError:
             self._fail_own_life(
                 self._quoting(
                     f"the server did not answer the handshake within {self.config.startup_timeout:g} s",
                     "raise `startupTimeout` of this server if it needs longer to start",
-                )
+                ),
+                links,
             )
         except Exception as error:
             self._fail_own_life(self._unexpected(error))
@@ -290,9 +295,13 @@ class Connection:
     def _is_newest_life(self) -> bool:
         return self._task is asyncio.current_task()
 
-    def _fail_own_life(self, error: DownstreamError) -> None:
-        if self._is_newest_life():
-            self._failed(error)
+    def _fail_own_life(self, error: DownstreamError, links: Sequence[ServerLink] = ()) -> None:
+        if not self._is_newest_life():
+            return
+        if self.state is State.STARTING and links:
+            said = "\n".join((error.message, *links[-1].last_words(READ_STDERR)))
+            error.hint = "; ".join(filter(None, (error.hint, self.advise(said)))) or None
+        self._failed(error)
 
     async def _connect(self, links: list[ServerLink]) -> None:
         remembered: Era | None = None if self.entry.offer is None else self.entry.offer.profile.era

@@ -6,6 +6,7 @@ stdout belongs to the protocol; nothing here ever writes to it.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from typing import Final, Literal
@@ -113,9 +114,14 @@ class _JsonFormatter(logging.Formatter):
         return encode({key: self._redactor.text(value) for key, value in fields.items()}).decode()
 
 
+def _for_us_alone(path: str, flags: int) -> int:
+    """What servers say may be private. A file that is there already keeps its mode: somebody may have chosen it."""
+    return os.open(path, flags, 0o600)
+
+
 def set_up(*, debug: bool, file: str | None, format: Format, redactor: Redactor) -> None:
     """Send the house's logs where the user wants them. Raises OSError when the file cannot be opened."""
-    stream = sys.stderr if file is None else open(file, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
+    stream = sys.stderr if file is None else open(file, "a", encoding="utf-8", buffering=1, opener=_for_us_alone)  # noqa: SIM115
     handler = _Handler(stream)
     handler.setFormatter(_JsonFormatter(redactor) if format == "json" else _TextFormatter(redactor))
     handler.addFilter(RepetitionLimit())

@@ -251,14 +251,19 @@ def spawn(
     receiver: Receiver,
     limit: int,
 ) -> ChildLink:
-    """Start a server. Raises `DownstreamError` with the reason and what to do about it."""
+    """Start a server with this environment and no other.
+
+    Raises `DownstreamError` with the reason and what to do about it.
+    """
     table.prepare()
     mark = table.mark()
-    environment = {**os.environ, **env, MARK: mark}
+    environment = {**env, MARK: mark}
     program = _find(command, environment.get("PATH"), cwd)
     if program == OURSELVES:
         # We are running, so we can be found, wherever we were installed.
         program, args = sys.executable, ("-m", "mcp_workbench", *args)
+        if "PYTHONPATH" in os.environ:
+            environment.setdefault("PYTHONPATH", os.environ["PYTHONPATH"])
     try:
         with table.branding(mark):
             process = subprocess.Popen(

@@ -1,0 +1,171 @@
+"""The environment of a server: which variables it gets, and which it seems to miss. Pure.
+
+A server is a stranger: it gets what programs need to run at all, what its entry says (`env`), and what `inheritEnv`
+lets through; never the rest of our environment, where the secrets of all other servers stand. Owns the list of harmless
+variables and the matching. Refuses to know where the environment comes from: ours, or that of a client.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from mcp_workbench.config.model import ServerConfig
+
+# docs/configuration.md states this list; a test holds the two against each other.
+HARMLESS: Final = (
+    # who and where one is
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "LANG", "LANGUAGE", "LC_*"),
+    *("TMPDIR", "TMP", "TEMP", "XDG_*"),
+    # the desktop, for servers that open a window or a browser
+    *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"),
+    # proxies, in both spellings
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY"),
+    *("http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy"),
+    # whom to trust: files with certificates, no keys
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "NODE_USE_SYSTEM_CA", "REQUESTS_CA_BUNDLE"),
+    *("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "PIP_CERT", "NPM_CONFIG_CAFILE", "npm_config_cafile"),
+    *("UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "DENO_CERT", "DENO_TLS_CA_STORE", "CARGO_HTTP_CAINFO", "NIX_SSL_CERT_FILE"),
+    *("HTTPLIB2_CA_CERTS", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"),
+    # macOS
+    "__CF_USER_TEXT_ENCODING",
+    # Windows
+    *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "OS", "PROCESSOR_*", "NUMBER_OF_PROCESSORS"),
+    *("APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PROGRAMW6432"),
+    *("COMMONPROGRAMFILES", "COMMONPROGRAMFILES(X86)", "COMMONPROGRAMW6432", "ALLUSERSPROFILE", "PUBLIC"),
+    *("USERPROFILE", "HOMEDRIVE", "HOMEPATH", "USERNAME", "USERDOMAIN", "COMPUTERNAME", "PSMODULEPATH"),
+)
+# The workbench's own: its token above all. `env` can still set them, for a server that is a workbench itself.
+OURS: Final = ("WORKBENCH_*", "MCP_WORKBENCH_*")
+IS_WINDOWS: Final = sys.platform == "win32"
+
+# What shells set for themselves; nobody misses it.
+_EVERYWHERE: Final = frozenset({"_", "PWD", "OLDPWD", "SHLVL", "HOSTNAME"})
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPLIT: Final = re.compile(r"[^a-z0-9]+")
+# Shorter names of variables are words that anybody may say, and shorter words name too much.
+_SHORTEST_SPOKEN: Final = 4
+_SHORTEST_WORD: Final = 3
+_MOST_MISSED: Final = 4
+_COMMON_WORDS: Final = frozenset(
+    "mcp server servers modelcontextprotocol latest stdio npx uvx npm node bun bunx deno python docker podman run java "
+    "bin sh bash src dist build index main mjs cjs jar the and for from http https local cli app api client tool tools "
+    "path xdg pip".split()
+)
+# By what the programs in front of many servers are configured.
+_RUNNERS: Final = {
+    "npx": ("NPM_CONFIG_*", "npm_config_*"),
+    "npm": ("NPM_CONFIG_*", "npm_config_*"),
+    "node": ("NODE_OPTIONS", "NODE_PATH"),
+    "uvx": ("UV_*",),
+    "uv": ("UV_*",),
+    "python": ("PYTHONPATH", "PYTHONHOME"),
+    "docker": ("DOCKER_*",),
+    "podman": ("CONTAINER_*",),
+    "java": ("JAVA_*", "JDK_JAVA_OPTIONS"),
+    "deno": ("DENO_*",),
+}
+
+
+def server_environment(
+    base: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str], *, windows: bool = IS_WINDOWS
+) -> dict[str, str]:
+    """What a server is started with: the harmless part of `base`, what `inherit` names of it, and its `own`."""
+    passing = _Patterns((*HARMLESS, *inherit), windows)
+    ours = _Patterns(OURS, windows)
+    inherited = {name: value for name, value in base.items() if passing.match(name) and not ours.match(name)}
+    if windows:
+        # Names differ there by more than their case, or not at all.
+        written = {name.upper() for name in own}
+        inherited = {name: value for name, value in inherited.items() if name.upper() not in written}
+    return {**inherited, **own}
+
+
+def is_ours(pattern: str) -> bool:
+    """Whether a name or glob can only mean variables of the workbench itself."""
+    return _Patterns(OURS, IS_WINDOWS).match(pattern)
+
+
+def missed_variables(
+    base: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str], command_line: Iterable[str], said: str
+) -> list[str]:
+    """Variables that are set but not passed on, and that a server which fails seems to want; the likeliest first.
+
+    Those that it named in what it `said`, then those that are called as it is (`GITHUB_TOKEN` for `server-github`),
+    then those that its runner is configured by. `command_line` begins with the name of the server.
+    """
+    given = server_environment(base, inherit, own)
+    ours = _Patterns(OURS, IS_WINDOWS)
+    withheld = [name for name in base if name not in given and name not in _EVERYWHERE and not ours.match(name)]
+    if not withheld:
+        return []
+    name, *command = command_line
+    spoken = set(_WORD.findall(said))
+    words = {word for text in (name, *command) for word in _own_words(text)}
+    runner = _Patterns(_RUNNERS.get(_program(command[0]), ()) if command else (), IS_WINDOWS)
+    reasons = (
+        lambda variable: len(variable) >= _SHORTEST_SPOKEN and variable in spoken,
+        lambda variable: variable.partition("_")[0].lower() in words,
+        runner.match,
+    )
+    ranked = [variable for is_likely in reasons for variable in withheld if is_likely(variable)]
+    return list(dict.fromkeys(ranked))[:_MOST_MISSED]
+
+
+def advice(base: Mapping[str, str], server: ServerConfig, said: str) -> str | None:
+    """For a server that does not start: which variables it may want to inherit; None where nothing suggests any."""
+    command_line = (server.name, server.command or "", *server.args)
+    missed = missed_variables(base, server.inherit_env, server.env, command_line, said)
+    if not missed:
+        return None
+    names = " and ".join(filter(None, (", ".join(f"`{name}`" for name in missed[:-1]), f"`{missed[-1]}`")))
+    written = ", ".join(f'"{name}"' for name in (*server.inherit_env, *missed))
+    if len(missed) == 1:
+        said_of_them, needed = "is set, but not passed on to this server", "if it needs it"
+    else:
+        said_of_them, needed = "are set, but not passed on to this server", "if it needs them"
+    return f'{names} {said_of_them}; {needed}, add `"inheritEnv": [{written}]` to it'
+
+
+def _own_words(text: str) -> Iterable[str]:
+    """What a server or package is called by, without what every one of them is."""
+    # Of a path only the last part, of `--flag=value` nothing: neither names the server.
+    text = text.rstrip("/").rpartition("/")[2] if not text.startswith("-") else ""
+    return (word for word in _SPLIT.split(text.lower()) if len(word) >= _SHORTEST_WORD and word not in _COMMON_WORDS)
+
+
+def _program(command: str) -> str:
+    """`python3.12` and `/usr/bin/npx` are `python` and `npx`."""
+    return command.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".exe").rstrip("0123456789.")
+
+
+class _Patterns:
+    """Names, and globs in which `*` stands for anything. On Windows the case does not count."""
+
+    __slots__ = ("_globs", "_names", "_windows")
+
+    def __init__(self, patterns: Iterable[str], windows: bool) -> None:
+        self._windows = windows
+        folded = [pattern.upper() if windows else pattern for pattern in patterns]
+        self._names = frozenset(pattern for pattern in folded if "*" not in pattern)
+        self._globs = [pattern.split("*") for pattern in folded if "*" in pattern]
+
+    def match(self, name: str) -> bool:
+        name = name.upper() if self._windows else name
+        return name in self._names or any(_fits(name, parts) for parts in self._globs)
+
+
+def _fits(name: str, parts: list[str]) -> bool:
+    """Whether a name begins with the first part, ends with the last, and has the others between, in order."""
+    first, *between, last = parts
+    if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
+        return False
+    position, end = len(first), len(name) - len(last)
+    for part in between:
+        found = name.find(part, position, end)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return True
