@@ -68,8 +68,10 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
             started(server.url)
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
+            server.leave()
+            seconds = await _wait_until(lambda: not server.is_expected_to_stay or ending.is_urgent, DRAIN_SECONDS)
             server.drain()
-            await _wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS)
+            await _wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS - seconds)
             server.give_up(DownstreamError(UNFINISHED))
         finally:
             await server.stop()
@@ -115,8 +117,11 @@ class _Ending:
         self.begin(f"received {number.name}")
 
 
-async def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
+async def _wait_until(condition: Callable[[], bool], seconds: float) -> float:
+    """Wait, so many seconds at most; how long it took."""
     # Polled: what it waits for is decided in hot paths that should not have to set events for our end.
-    end = asyncio.get_running_loop().time() + seconds
-    while not condition() and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110
+    now = asyncio.get_running_loop().time
+    began = now()
+    while not condition() and now() - began < seconds:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
+    return now() - began

@@ -167,7 +167,7 @@ def _serve(parsed: Parsed, choice: Choice, options: Options) -> int:
 def _serve_http(parsed: Parsed, gateway: Gateway, token: str | None) -> int:
     from mcp_workbench.run import run as run_loop
     from mcp_workbench.serving import serve_http
-    from mcp_workbench.transport.http.server.admission import BearerToken
+    from mcp_workbench.transport.http.server.authentication import BearerToken
     from mcp_workbench.transport.http.server.limits import Limits
     from mcp_workbench.transport.http.server.listening import parse_address
     from mcp_workbench.transport.http.server.serving import HttpOptions

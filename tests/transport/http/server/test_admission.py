@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.transport.http.server.admission import Admission, Anonymous, BearerToken, is_loopback, is_wildcard
+from mcp_workbench.transport.http.server.admission import Admission, is_loopback, is_wildcard
 from mcp_workbench.transport.http.server.arrival import Arrival
+from mcp_workbench.transport.http.server.authentication import Anonymous, BearerToken, Challenge
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import initialize, modern, modern_headers, written
 
@@ -71,6 +72,17 @@ def test_without_a_host_nobody_comes_in() -> None:
     assert refusal is not None and refusal.status == 403
 
 
+def test_a_health_check_may_leave_the_host_out_and_a_page_may_not() -> None:
+    rules = admission()
+    arrival = Arrival("GET", "/readyz")
+    assert rules.check_sender(arrival, needs_host=False) is None
+    arrival.headers["origin"] = "http://localhost"
+    refusal = rules.check_sender(arrival, needs_host=False)
+    assert refusal is not None and refusal.status == 403
+    refusal = rules.check_sender(arrived(host="evil.example"), needs_host=False)
+    assert refusal is not None and refusal.status == 403
+
+
 @pytest.mark.parametrize(
     "origin",
     [f"http://{host}" for host in FOREIGN if host]
@@ -81,17 +93,27 @@ def test_a_foreign_origin_does_not_come_in(origin: str) -> None:
     assert refusal is not None and refusal.status == 403
 
 
-@pytest.mark.parametrize("origin", [f"{scheme}://{host}" for scheme in ("http", "https") for host in OWN])
-def test_pages_of_this_machine_come_in(origin: str) -> None:
-    assert admission().check_sender(arrived(origin=origin)) is None
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("host", OWN)
+def test_a_page_that_came_from_where_it_sends_to_comes_in(host: str, scheme: str) -> None:
+    assert admission().check_sender(arrived(host=host, origin=f"{scheme}://{host}")) is None
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://localhost:3000", "http://localhost", "http://127.0.0.1:8420", "http://[::1]:8420"]
+)
+def test_a_page_of_another_port_or_name_of_this_machine_does_not(origin: str) -> None:
+    refusal = admission().check_sender(arrived(host="localhost:8420", origin=origin))
+    assert refusal is not None and refusal.status == 403
 
 
 def test_what_is_allowed_explicitly_comes_in() -> None:
     rules = admission(allow_hosts=("Box.Example", "fd00::1"), allow_origins=("https://App.example/", "vscode://x"))
     for host in ("box.example:8420", "BOX.example", "[fd00::1]:1"):
         assert rules.check_sender(arrived(host=host)) is None
-    for origin in ("https://app.example", "vscode://x", "http://box.example"):
+    for origin in ("https://app.example", "vscode://x"):
         assert rules.check_sender(arrived(origin=origin)) is None
+    assert rules.check_sender(arrived(host="Box.example", origin="https://box.example")) is None
     for origin in ("http://app.example", "https://app.example.evil", "https://app.example:444"):
         assert rules.check_sender(arrived(origin=origin)) is not None
 
@@ -118,14 +140,15 @@ def test_who_listens_everywhere_takes_any_address_but_no_name() -> None:
 
 @pytest.mark.parametrize("header", ["Bearer secret", "bearer secret", "BEARER  secret "])
 def test_the_token_opens(header: str) -> None:
-    assert BearerToken("secret").principal(header) == "token"
+    assert BearerToken("secret").authenticate(arrived(authorization=header)) == "token"
 
 
 @pytest.mark.parametrize(
     "header", [None, "", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Basic secret", "ü"]
 )
 def test_nothing_else_does(header: str | None) -> None:
-    assert BearerToken("secret").principal(header) is None
+    given = arrived() if header is None else arrived(authorization=header)
+    assert isinstance(BearerToken("secret").authenticate(given), Challenge)
 
 
 def test_loopback_and_wildcard_are_known() -> None:

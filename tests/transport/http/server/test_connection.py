@@ -126,25 +126,15 @@ async def test_a_slow_head_times_out() -> None:
         assert (await connection.closed()).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_a_slow_body_times_out() -> None:
-    async with echoing(Limits(body_seconds=0.05)) as house:
-        connection = await house.client.connect()
-        await connection.send(ECHO[:-10])
-        assert (await connection.closed()).startswith(b"HTTP/1.1 408 ")
-        assert not house.sessions
-
-
-async def test_a_body_that_comes_steadily_does_not() -> None:
-    async with echoing(Limits(body_seconds=0.05, body_rate=10)) as house:
-        connection = await house.client.connect()
-        for start in range(0, len(ECHO), 20):
-            await connection.send(ECHO[start : start + 20])
-            await asyncio.sleep(0.005)
-        assert (await connection.response()).status == 200
-
-
 async def test_an_idle_connection_is_closed_after_a_while() -> None:
-    async with echoing(Limits(head_seconds=0.1, keep_alive_seconds=0.1)) as house:
+    async with echoing(Limits(head_seconds=60, body_seconds=0.1, keep_alive_seconds=0.1)) as house:
+        connection = await house.client.connect()
+        assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 200
+        assert await connection.closed() == b""
+
+
+async def test_an_idle_connection_that_has_not_authenticated_is_closed_sooner() -> None:
+    async with echoing(Limits(head_seconds=0.1, keep_alive_seconds=60)) as house:
         connection = await house.client.connect()
         assert (await connection.request("GET", "/healthz")).status == 200
         assert await connection.closed() == b""
@@ -161,56 +151,6 @@ async def test_a_call_under_way_is_not_idle() -> None:
         assert await quiet.closed() == b"", "time has passed"
         house.last.answer(b"1", {})
         assert (await connection.response()).status == 200
-
-
-async def test_a_body_beyond_the_limit_is_refused_by_what_it_declares() -> None:
-    async with echoing(Limits(message_bytes=1000)) as house:
-        response = await house.client.request(body=b"x" * 1001, **modern_headers("echo"))
-        assert response.status == 413
-        assert not house.sessions
-
-
-@pytest.mark.parametrize("size", [1001, 200_000])
-async def test_a_body_beyond_the_limit_is_refused_as_it_comes(size: int) -> None:
-    async with echoing(Limits(message_bytes=1000)) as house:
-        connection = await house.client.connect()
-        head = written("POST", "/mcp", None, **modern_headers("echo"), transfer_encoding="chunked", content_length=None)
-        await connection.send(head)
-        with contextlib.suppress(ConnectionError):
-            for _ in range(0, size, 1001):
-                await connection.send(b"3e9\r\n" + b"x" * 1001 + b"\r\n")
-        assert (await connection.response()).status == 413
-        await connection.closed()
-
-
-async def test_a_client_that_is_still_sending_gets_to_see_why_it_was_refused() -> None:
-    async with echoing(Limits(message_bytes=1000)) as house:
-        connection = await house.client.connect()
-        await connection.send(written("POST", "/mcp", None, content_length="3000000"))
-        for _ in range(30):
-            await connection.send(b"x" * 100_000)
-        response = await connection.response()
-        assert (response.status, response.headers["connection"]) == (413, "close")
-
-
-async def test_a_body_of_exactly_the_limit_comes_in() -> None:
-    body = json.dumps(modern("echo")).encode()
-    async with echoing(Limits(message_bytes=len(body))) as house:
-        assert (await house.client.request(body=body, **modern_headers("echo"))).status == 200
-
-
-async def test_a_client_that_waits_for_the_word_is_told_to_go_on() -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
-        body = json.dumps(modern("echo")).encode()
-        data = written("POST", "/mcp", body, **modern_headers("echo"), expect="100-continue")
-        await connection.send(data[: -len(body)])
-        assert (await connection.head()).status == 100
-        await connection.send(body)
-        assert (await connection.response()).status == 200
-        refused = await house.client.connect()
-        await refused.send(written("POST", "/mcp", None, expect="100-continue", host="evil", content_length="99999999"))
-        assert (await refused.response()).status == 403
 
 
 async def test_http_1_0_gets_a_stream_that_ends_with_the_connection() -> None:
@@ -276,7 +216,8 @@ async def test_head_has_no_body() -> None:
 async def test_there_are_no_more_connections_than_we_hold() -> None:
     async with echoing(Limits(connections=2)) as house:
         kept = [await house.client.connect() for _ in range(2)]
-        await wait_until(lambda: house.server.connection_count == 2)
+        for connection in kept:
+            assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 200
         refused = await house.client.connect()
         assert (await refused.closed()).startswith(b"HTTP/1.1 503 ")
         kept[0].close()

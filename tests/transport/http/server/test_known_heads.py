@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.transport.http.server.admission import BearerToken, Refusal
+from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import Arrival
+from mcp_workbench.transport.http.server.authentication import BearerToken
 from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.endpoint import Endpoint
 from mcp_workbench.transport.http.server.known_heads import (

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.transport.http.server.arrival import Arrival
+from mcp_workbench.transport.http.server.authentication import Challenge
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.streams import STREAM_BYTES
 from tests.transport.http.listening import wait_until
@@ -75,10 +77,8 @@ async def test_without_a_session_nothing_is_served(method: str, headers: dict[st
 
 async def test_a_session_belongs_to_whoever_began_it() -> None:
     class ByName:
-        challenge = b"Bearer"
-
-        def principal(self, authorization: str | None) -> str | None:
-            return authorization
+        def authenticate(self, arrival: Arrival) -> str | Challenge:
+            return arrival.headers["authorization"]
 
     async with echoing(authenticator=ByName()) as house:
         response = await house.client.request(body=initialize(), authorization="ann")

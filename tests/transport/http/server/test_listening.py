@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.transport.http.server.admission import BearerToken
+from mcp_workbench.transport.http.server.authentication import BearerToken
 from mcp_workbench.transport.http.server.listening import bind, check_exposure, parse_address
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import raw_client

@@ -1,22 +1,24 @@
 """Who comes in: decided on the head of a request alone, before anything is read, parsed or started. Pure.
 
-Owns `Host` and `Origin` (a page in the user's browser must not reach us under a name of its own, "DNS rebinding"), the
-token, methods and content types. Refuses to know what is in the body.
+Owns `Host` and `Origin` (a page in the user's browser must not reach us under a name of its own, "DNS rebinding", nor
+from another program of this machine) and content types. Refuses to know what is in the body, and how callers prove who
+they are (`Authenticator`).
 """
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 import re
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
 from mcp_workbench.jsonrpc.messages import INVALID_REQUEST
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.server.arrival import Arrival
+from mcp_workbench.transport.http.server.authentication import Authenticator, Challenge
+from mcp_workbench.transport.http.server.limits import ROOM_RETRY_SECONDS
 from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, header
 
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
@@ -53,39 +55,16 @@ class Refusal(Struct, frozen=True):
         """More than we take."""
         return cls(413, f"the body is larger than {limit} bytes; see `maxMessageBytes`")
 
+    @classmethod
+    def no_body(cls) -> Refusal:
+        """A body where none is looked at."""
+        return cls(413, "this request takes no body")
 
-class Authenticator(Protocol):
-    """Tells who is calling."""
-
-    challenge: bytes
-
-    def principal(self, authorization: str | None) -> str | None:
-        """The caller that this `Authorization` header proves; None when it proves nobody."""
-
-
-class Anonymous:
-    """Everybody is the same caller."""
-
-    challenge: bytes = b""
-
-    def principal(self, authorization: str | None) -> str | None:
-        """The one caller there is; what it brought along is not looked at."""
-        return "anonymous"
-
-
-class BearerToken:
-    """Whoever knows the token is the one caller there is."""
-
-    challenge: bytes = b'Bearer realm="mcp-workbench"'
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-
-    def principal(self, authorization: str | None) -> str | None:
-        """Compared in constant time, so that nobody can find the token out byte by byte."""
-        scheme, _, given = (authorization or "").partition(" ")
-        matches = hmac.compare_digest(given.strip().encode(), self._token)
-        return "token" if matches and scheme.lower() == "bearer" else None
+    @classmethod
+    def no_room(cls) -> Refusal:
+        """All that bodies may hold together is taken."""
+        text = "too many large requests are arriving; try again later, or raise `maxPendingBodyBytes`"
+        return cls(503, text, header(b"retry-after", b"%d" % ROOM_RETRY_SECONDS))
 
 
 class Admission:
@@ -105,35 +84,38 @@ class Admission:
         origins = {origin.lower().rstrip("/") for origin in allow_origins}
         self._any_origin = ANY in origins
         self._origins = frozenset(origins)
-        self._authenticator = authenticator
+        # Who is calling, or what they are asked for.
+        self.authenticate = authenticator.authenticate
         self._known_hosts: set[str] = set()
 
-    def check_sender(self, arrival: Arrival) -> Refusal | None:
-        """Whether the request was meant for us and comes from where it may."""
+    def check_sender(self, arrival: Arrival, *, needs_host: bool = True) -> Refusal | None:
+        """Whether the request was meant for us and comes from where it may.
+
+        Without `needs_host` it may leave out who it was meant for, as plain health checks of balancers do. Browsers,
+        which pages use to reach us, never do.
+        """
         headers = arrival.headers
         if headers.get("host") in self._known_hosts and "origin" not in headers and arrival.repeated is None:
             return None
         if arrival.repeated is not None:
             code = words.HEADER_MISMATCH if arrival.repeated in _MIRRORED else INVALID_REQUEST
             return Refusal(400, f"the header `{arrival.repeated}` is given more than once", code=code)
-        if not self._is_own_host(arrival.get("host")):
+        host, origin = headers.get("host"), headers.get("origin")
+        if host is None and origin is None and not needs_host:
+            return None
+        if not self._is_own_host(host):
             return Refusal(403, "this `Host` is not one of ours; allow it with --allow-host")
-        origin = arrival.get("origin")
-        if origin is not None and not self._is_allowed_origin(origin):
+        if origin is not None and not self._is_allowed_origin(origin, host or ""):
             return Refusal(403, "this `Origin` is not allowed; allow it with --allow-origin")
         return None
 
-    def principal(self, arrival: Arrival) -> str | Refusal:
-        """Who is calling."""
-        authorization = arrival.headers.get("authorization")
-        principal = self._authenticator.principal(authorization)
-        if principal is not None:
-            return principal
-        challenge = self._authenticator.challenge
-        if authorization is not None:
-            challenge += b', error="invalid_token"'
-        text = "a bearer token is needed" if authorization is None else "this token is not valid"
-        return Refusal(401, text, header(b"www-authenticate", challenge))
+    def check_caller(self, arrival: Arrival) -> Refusal | None:
+        """Whether it is known who is calling; if so, `arrival.principal` is."""
+        caller = self.authenticate(arrival)
+        if isinstance(caller, Challenge):
+            return Refusal(401, caller.message, header(b"www-authenticate", caller.www_authenticate))
+        arrival.principal = caller
+        return None
 
     def cors_headers(self, arrival: Arrival) -> Headers:
         """What a browser needs to hear before a page of an allowed origin may read our answers."""
@@ -157,12 +139,16 @@ class Admission:
         # An address cannot be rebound: only names are looked up. So where we listen on all addresses, all will do.
         return name in self._hosts or (self._any_address and _is_address(name))
 
-    def _is_allowed_origin(self, origin: str) -> bool:
+    def _is_allowed_origin(self, origin: str, host: str) -> bool:
         origin = origin.lower()
         if self._any_origin or origin in self._origins:
             return True
-        authority = _ORIGIN.fullmatch(origin)
-        found = None if authority is None else _HOST.fullmatch(authority[1])
+        found = _ORIGIN.fullmatch(origin)
+        # A page that came from where it sends to. On another port of this machine it is anybody's page.
+        return found is not None and found[1] == host.lower() and self._is_own_page(found[1])
+
+    def _is_own_page(self, authority: str) -> bool:
+        found = _HOST.fullmatch(authority)
         # Any address will do as `Host`, but a page that was served from an address is somebody's page.
         return found is not None and found[1] in self._hosts
 

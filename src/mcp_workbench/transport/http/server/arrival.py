@@ -41,14 +41,18 @@ class Arrival:
         "method",
         "parameters",
         "path",
+        "peer",
         "principal",
         "refusal",
         "repeated",
+        "takes_body",
     )
 
-    def __init__(self, method: str = "", path: str = "") -> None:
+    def __init__(self, method: str = "", path: str = "", peer: str = "") -> None:
         self.method = method
         self.path = path
+        # The address that it came from.
+        self.peer = peer
         self.headers: dict[str, str] = {}
         # `mcp-param-…` in lower case, with every value given.
         self.parameters: dict[str, list[str]] = {}
@@ -56,6 +60,8 @@ class Arrival:
         # Who it is from, and why it does not come in; known when its head is.
         self.principal = ""
         self.refusal: Refusal | None = None
+        # Whether anybody will look at its body. Only what came in is read for that.
+        self.takes_body = False
         self._declared_bytes: int | None = -1
         self._named: str | UnsetType | None = UNSET
 

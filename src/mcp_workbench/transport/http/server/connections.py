@@ -1,8 +1,8 @@
 """All connections of one server, and what they may make us hold together.
 
-Owns who is connected, how many wait for a response, which of them do not read what they asked for, the heads that are
-known, what leaves at the end of a turn, and the `Date` that all of them send. Refuses to know how a connection speaks
-(`Connection`) and what is served (`Site`).
+Owns who is connected and who of them has authenticated, how many wait for a response, which of them do not read what
+they asked for, the heads that are known, what leaves at the end of a turn, and the `Date` that all of them send.
+Refuses to know how a connection speaks (`Connection`) and what is served (`Site`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import Arrival
+from mcp_workbench.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.transport.http.server.known_heads import KnownHeads
 from mcp_workbench.transport.http.server.limits import CROWD, Limits
 from mcp_workbench.transport.http.server.outlet import Headers, Outlet
+from mcp_workbench.transport.http.server.peers import Unauthenticated
 from mcp_workbench.transport.http.server.sweeps import Sweep
 from mcp_workbench.transport.http.turns import Turn
 from mcp_workbench.transport.memory import give_back_soon
@@ -48,6 +50,9 @@ class Connections:
         self.site = site
         self.limits = limits
         self.open: set[Connection] = set()
+        self.unauthenticated = Unauthenticated(limits)
+        # A message of the largest size must find room when it is alone.
+        self.bodies = BodyBudget(max(limits.body_bytes_in_all, limits.message_bytes))
         self.heads = KnownHeads()
         self.turn = Turn()
         # How many wait for a response of which nothing has been written yet.
@@ -60,20 +65,41 @@ class Connections:
         self._second = 0
         self._date: Headers = b""
 
-    def enter(self, connection: Connection) -> None:
-        """Somebody connected."""
+    def enter(self, connection: Connection) -> bool:
+        """Somebody connected. False where there is no room."""
+        self._make_room(connection)
+        if len(self.open) >= self.limits.connections:
+            return False
         self.open.add(connection)
         self.sweep.add(connection)
+        self.unauthenticated.add(connection)
         self._most = max(self._most, len(self.open))
+        return True
+
+    def recognise(self, connection: Connection) -> None:
+        """It has authenticated."""
+        connection.has_authenticated = True
+        self.unauthenticated.discard(connection)
 
     def leave(self, connection: Connection) -> None:
         """Somebody is gone. When a crowd is, the memory that it took is given back."""
         self.open.discard(connection)
         self.sweep.discard(connection)
+        self.unauthenticated.discard(connection)
         self._stalled.pop(connection, None)
         if self._most >= CROWD and len(self.open) < self._most // 4:
             self._most = len(self.open)
             give_back_soon(asyncio.get_running_loop())
+
+    def _make_room(self, newcomer: Connection) -> None:
+        """Close connections that have not authenticated, where there are too many of them."""
+        while True:
+            is_full = len(self.open) >= self.limits.connections
+            surplus = self.unauthenticated.surplus(newcomer.peer, newcomer.since, is_full=is_full)
+            if surplus is None:
+                return
+            self.leave(surplus)
+            surplus.abort()
 
     def stall(self, connection: Connection) -> None:
         """Somebody does not read."""

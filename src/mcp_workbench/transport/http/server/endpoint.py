@@ -1,14 +1,13 @@
 """What is served: from the head of a request to the one who answers it.
 
-Owns the order of the checks: sender, token, method, types, size, then the body. Both eras at one address, and beside
-it two pages for operators.
+Owns the order of the checks: sender, caller, method, types, size, then the body. Both eras at one address, and beside
+it the pages of a table.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from mcp_workbench.jsonrpc import messages
@@ -20,25 +19,21 @@ from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.exchange import JSON_HEADERS, Exchange
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
 from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, Outlet
+from mcp_workbench.transport.http.server.pages import Page, Readiness, ReadinessPage, operator_pages
 from mcp_workbench.transport.http.server.sessions import LegacySession, Posted, SessionTable
 from mcp_workbench.transport.http.server.sides import MakeSession
 from mcp_workbench.transport.http.server.statuses import STATUS_OF_CODE
 from mcp_workbench.transport.http.server.sweeps import Sweep
+from mcp_workbench.transport.http.server.throttle import AuthenticationThrottle
 from mcp_workbench.transport.http.server.validation import ParametersOf, era_of, mismatch
 
 log = logging.getLogger(__name__)
 
 MCP_PATH: Final = "/mcp"
-HEALTH_PATH: Final = "/healthz"
-READY_PATH: Final = "/readyz"
 SHUTTING_DOWN: Final = "the workbench is shutting down"
-_TEXT: Final[Headers] = b"content-type: text/plain\r\n"
 _ALLOW_ALL: Final[Headers] = b"allow: POST, GET, DELETE\r\n"
 _ALLOW_POST: Final[Headers] = b"allow: POST\r\n"
 _ALLOW_GET: Final[Headers] = b"allow: GET, HEAD\r\n"
-
-# Whether clients may be sent to us, and what an operator should see of it, as JSON.
-Readiness = Callable[[], tuple[bool, bytes]]
 
 
 class Endpoint:
@@ -57,9 +52,12 @@ class Endpoint:
         self._admission = admission
         self._make_session = make_session
         self._limits = limits
-        self._readiness = readiness
         self._parameters_of = parameters_of
-        self._now = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+        self._throttle = AuthenticationThrottle(self._now)
+        self.readiness = ReadinessPage(readiness, self._now)
+        self._pages = operator_pages(self.readiness)
         self.sessions = SessionTable(make_session, limits, self._now)
         # Modern requests under way.
         self.exchanges: Sweep[Exchange] = Sweep(limits.comment_seconds / 3)
@@ -68,28 +66,32 @@ class Endpoint:
 
     def admit(self, arrival: Arrival) -> Refusal | None:
         """Whether a request comes in, decided on its head alone."""
-        refusal = self._admission.check_sender(arrival)
+        page = self._pages.get(arrival.path)
+        refusal = self._admission.check_sender(arrival, needs_host=page is None)
         if refusal is not None:
             return refusal
+        if page is not None:
+            return self._admit_to_page(arrival, page)
         if arrival.path != MCP_PATH:
-            return self._admit_beside(arrival)
+            return Refusal(404, f"nothing is here; the MCP endpoint is {MCP_PATH}")
         if arrival.method == "OPTIONS" and "access-control-request-method" in arrival.headers:
             # A browser asks without credentials whether it may come with them.
             return None
-        principal = self._admission.principal(arrival)
-        if isinstance(principal, Refusal):
-            return principal
-        arrival.principal = principal
-        if arrival.method == "POST":
-            declared = arrival.declared_bytes
-            if declared is not None and declared > self._limits.message_bytes:
-                return Refusal.too_large(self._limits.message_bytes)
-            return check_post(arrival)
-        return self._admit_without_body(arrival)
+        refusal = self._admission.check_caller(arrival)
+        if refusal is not None:
+            return refusal
+        return self._admit_post(arrival) if arrival.method == "POST" else self._admit_without_body(arrival)
 
     def is_still_admitted(self, arrival: Arrival) -> bool:
         """Whether a head that came in before does so now: a token may prove nobody any more."""
-        return self._admission.principal(arrival) == arrival.principal
+        return self._admission.authenticate(arrival) == arrival.principal
+
+    def _admit_post(self, arrival: Arrival) -> Refusal | None:
+        declared = arrival.declared_bytes
+        if declared is not None and declared > self._limits.message_bytes:
+            return Refusal.too_large(self._limits.message_bytes)
+        arrival.takes_body = True
+        return check_post(arrival)
 
     def _admit_without_body(self, arrival: Arrival) -> Refusal | None:
         if arrival.method not in ("GET", "DELETE"):
@@ -101,18 +103,32 @@ class Endpoint:
             return Refusal(406, "`Accept` must list text/event-stream")
         return None
 
-    def _admit_beside(self, arrival: Arrival) -> Refusal | None:
-        if arrival.path not in (HEALTH_PATH, READY_PATH):
-            return Refusal(404, f"nothing is here; the MCP endpoint is {MCP_PATH}")
+    def _admit_to_page(self, arrival: Arrival, page: Page) -> Refusal | None:
         if arrival.method not in ("GET", "HEAD"):
             return Refusal(405, "this page is for reading", _ALLOW_GET)
-        return None
+        if not page.knows_callers:
+            return None
+        refusal = self._admission.check_caller(arrival)
+        # Who shows nothing sees what everybody may. Who guesses does not get to guess here.
+        return refusal if "authorization" in arrival.headers else None
 
     def refuse(self, arrival: Arrival, refusal: Refusal, outlet: Outlet) -> None:
         """Answer a request that does not come in."""
         log.debug("refused %s %s: %d, %s", arrival.method, arrival.path[:200], refusal.status, refusal.message)
-        body = messages.error_response(None, refusal.code, refusal.message)
-        outlet.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
+        if refusal.status != 401:
+            _answer_refusal(refusal, outlet)
+            return
+        delay = self._throttle.failed(arrival.peer, refusal.message)
+        if delay is None:
+            outlet.abort()
+        elif delay:
+            self._loop.call_later(delay, self._answer_late, arrival.peer, refusal, outlet)
+        else:
+            _answer_refusal(refusal, outlet)
+
+    def _answer_late(self, peer: str, refusal: Refusal, outlet: Outlet) -> None:
+        self._throttle.answered(peer)
+        _answer_refusal(refusal, outlet)
 
     # ── the whole (`Site`) ──
 
@@ -130,21 +146,14 @@ class Endpoint:
             _complain(outlet, None, INTERNAL_ERROR, "a defect of the workbench; its log says more", status=500)
 
     def _serve_rest(self, arrival: Arrival, outlet: Outlet) -> None:
-        if arrival.path == HEALTH_PATH:
-            outlet.answer(200, _TEXT, b"ok\n")
-        elif arrival.path == READY_PATH:
-            self._serve_readiness(arrival, outlet)
+        page = self._pages.get(arrival.path)
+        if page is not None:
+            response = page.respond(bool(arrival.principal))
+            outlet.answer(response.status, response.headers, response.body)
         elif arrival.method == "OPTIONS":
             outlet.answer(204, CORS_ALLOWED)
         else:
             self._serve_session(arrival, outlet)
-
-    def _serve_readiness(self, arrival: Arrival, outlet: Outlet) -> None:
-        is_ready, report = (True, b"{}") if self._readiness is None else self._readiness()
-        if isinstance(self._admission.principal(arrival), Refusal):
-            # Whether we are ready is everybody's to know; which servers are behind us is not.
-            report = b"{}"
-        outlet.answer(200 if is_ready and not self.is_draining else 503, JSON_HEADERS, report)
 
     def _serve_session(self, arrival: Arrival, outlet: Outlet) -> None:
         session = self._find_session(arrival)
@@ -245,6 +254,11 @@ class Endpoint:
             return Refusal(400, f"`{words.PROTOCOL_VERSION}` names no revision that has sessions")
         found = self.sessions.find(id, arrival.principal)
         return Refusal(404, "there is no such session; send `initialize` again") if found is None else found
+
+
+def _answer_refusal(refusal: Refusal, outlet: Outlet) -> None:
+    body = messages.error_response(None, refusal.code, refusal.message)
+    outlet.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
 
 
 def _serve_legacy(session: LegacySession, posted: Posted, outlet: Outlet) -> None:

@@ -10,6 +10,10 @@ from msgspec import Struct
 MOST_HEAD_BYTES: Final = 64 * 1024
 # Of the soft limit on open files this share may be connections; the rest is for servers, logs and ourselves.
 SHARE_OF_FILES: Final = 0.75
+# Of the connections that we hold, those from one peer that have not authenticated may be this share; in all, twice it.
+UNAUTHENTICATED_SHARE: Final = 0.25
+# No connection is closed for their number before this: a burst of clients needs a moment to be heard.
+UNAUTHENTICATED_SECONDS: Final = 2.0
 # Waiting in the kernel until we accept them; a burst of a thousand clients should not see refusals.
 BACKLOG: Final = 2048
 # From this many connections on, what they took (see `Limits.connections`) is worth giving back when most are gone.
@@ -21,8 +25,13 @@ LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 8 * 1024 * 1024
 # Requests that a client sends ahead before it has its answers. Nobody who does means more than a few.
 MOST_PIPELINED: Final = 16
-# A body up to this size is in the kernel's buffer already; reading it past a refusal keeps the connection usable.
+# A body up to this size is in the kernel's buffer already; reading it past a refusal keeps the connection usable. Such
+# bodies come in however much is under way.
 SMALL_BODY: Final = 64 * 1024
+# Some clients send an empty object where no body is asked for. Nothing of it is kept.
+MOST_UNUSED_BODY: Final = 4 * 1024
+# What a client whose large body found no room is told to wait: most uploads are over by then.
+ROOM_RETRY_SECONDS: Final = 5
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -33,11 +42,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     # Agents open a handful of connections each; this is a thousand of them. Measured on 2,000: 2.8 KB for a connection
     # that waits, 6 KB with a legacy session that has called; so that all of them are some 30 to 60 MB.
     connections: int = 10_000
+    # Connections that have not authenticated: from one peer, and in all. Every client begins as one, for a moment.
+    unauthenticated_per_peer: int = 1000
+    unauthenticated: int = 2000
     # From the first byte of a request to the end of its headers. Clients on the worst of networks need two or three.
     head_seconds: float = 10.0
-    # For a body: this long, and a second more for each `body_rate` bytes that have come.
+    # In each stretch of this many seconds a body brings at least so many bytes for each of them, or it ends.
     body_seconds: float = 20.0
     body_rate: int = 8 * 1024
+    # The bodies of all requests that are arriving: two of the largest messages.
+    body_bytes_in_all: int = 256 * 1024 * 1024
     # How long a connection may wait for its next request: longer than the pause between two steps of an agent.
     keep_alive_seconds: float = 75.0
     # Proxies cut connections that are silent for 30 to 60 seconds.

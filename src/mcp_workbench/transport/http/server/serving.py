@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, structs
 
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.transport.http.server.admission import Admission, Anonymous, Authenticator
-from mcp_workbench.transport.http.server.endpoint import MCP_PATH, SHUTTING_DOWN, Endpoint, Readiness
-from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.admission import Admission
+from mcp_workbench.transport.http.server.authentication import Anonymous, Authenticator
+from mcp_workbench.transport.http.server.endpoint import MCP_PATH, SHUTTING_DOWN, Endpoint
+from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SHARE, Limits
 from mcp_workbench.transport.http.server.listening import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -20,6 +21,7 @@ from mcp_workbench.transport.http.server.listening import (
     check_exposure,
     most_connections,
 )
+from mcp_workbench.transport.http.server.pages import Readiness
 from mcp_workbench.transport.http.server.sides import MakeSession, ServedSession
 from mcp_workbench.transport.http.server.validation import ParametersOf
 
@@ -87,8 +89,19 @@ class HttpServer:
             if exchange.session is not None:
                 yield exchange.session
 
+    def leave(self) -> None:
+        """Say at /readyz that we are not ready any more. All else goes on, so that a balancer hears it before anybody
+        is refused."""
+        self._endpoint.readiness.leave()
+
+    @property
+    def is_expected_to_stay(self) -> bool:
+        """Whether a balancer that watches us has not heard yet that we leave."""
+        return self._endpoint.readiness.is_news
+
     def drain(self) -> None:
         """Take no new connections and no new requests. What is under way goes on; answers to questions come in."""
+        self.leave()
         self._endpoint.is_draining = True
         for server in self._servers:
             server.close()
@@ -142,7 +155,7 @@ async def serve_http(
     """
     check_exposure(options.host, is_authenticated=options.authenticator is not None)
     sockets = bind(options.host, options.port)
-    limits = structs.replace(options.limits, connections=most_connections(options.limits.connections))
+    limits = _within_the_files_that_we_may_open(options.limits)
     admission = Admission(
         options.host, options.authenticator or Anonymous(), options.allow_hosts, options.allow_origins
     )
@@ -152,3 +165,14 @@ async def serve_http(
     server = HttpServer(endpoint, Connections(endpoint, limits), sockets)
     await server._start()
     return server
+
+
+def _within_the_files_that_we_may_open(limits: Limits) -> Limits:
+    connections = most_connections(limits.connections)
+    share = max(1, int(connections * UNAUTHENTICATED_SHARE))
+    return structs.replace(
+        limits,
+        connections=connections,
+        unauthenticated_per_peer=min(limits.unauthenticated_per_peer, share),
+        unauthenticated=min(limits.unauthenticated, 2 * share),
+    )

@@ -1,0 +1,84 @@
+"""Pages beside the MCP endpoint, for operators and the machines that watch over us: one table.
+
+A page is read, never written to, and answers at once from what is known. Whether it is shown to anybody or says more to
+callers stands in its entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from mcp_workbench.transport.http.server.exchange import JSON_HEADERS
+from mcp_workbench.transport.http.server.outlet import Headers
+
+HEALTH_PATH: Final = "/healthz"
+READY_PATH: Final = "/readyz"
+# Balancers look every few seconds, the slowest of them twice a minute.
+WATCHED_SECONDS: Final = 30.0
+_TEXT: Final[Headers] = b"content-type: text/plain\r\n"
+
+# Whether clients may be sent to us, and what an operator should see of it, as JSON.
+Readiness = Callable[[], tuple[bool, bytes]]
+
+
+class PageResponse(Struct, frozen=True):
+    """What a page says."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Page(Struct, frozen=True):
+    """One page."""
+
+    # Told whether it is a caller who asks.
+    respond: Callable[[bool], PageResponse]
+    # Whether it says more to callers; then whoever shows a token must show the right one.
+    knows_callers: bool = False
+
+
+class ReadinessPage:
+    """Whether clients may be sent to us. Remembers whether somebody keeps asking, and has heard that we are leaving."""
+
+    __slots__ = ("_asked_at", "_has_told", "_is_leaving", "_now", "_readiness")
+
+    def __init__(self, readiness: Readiness | None, now: Callable[[], float]) -> None:
+        self._readiness = readiness
+        self._now = now
+        self._asked_at: float | None = None
+        self._is_leaving = False
+        self._has_told = False
+
+    def leave(self) -> None:
+        """From now on it says that we are not ready."""
+        self._is_leaving = True
+
+    @property
+    def is_news(self) -> bool:
+        """Whether somebody who keeps asking has not heard yet that we are leaving."""
+        is_watched = self._asked_at is not None and self._now() - self._asked_at < WATCHED_SECONDS
+        return self._is_leaving and is_watched and not self._has_told
+
+    def respond(self, is_caller: bool) -> PageResponse:
+        """Whether we are ready is everybody's to know; which servers are behind us is not."""
+        self._asked_at = self._now()
+        is_ready, report = (True, b"{}") if self._readiness is None else self._readiness()
+        if self._is_leaving:
+            is_ready, self._has_told = False, True
+        return PageResponse(200 if is_ready else 503, JSON_HEADERS, report if is_caller else b"{}")
+
+
+def _respond_healthy(is_caller: bool) -> PageResponse:
+    return PageResponse(200, _TEXT, b"ok\n")
+
+
+def operator_pages(readiness: ReadinessPage) -> dict[str, Page]:
+    """All of them, by path."""
+    return {
+        HEALTH_PATH: Page(_respond_healthy),
+        READY_PATH: Page(readiness.respond, knows_callers=True),
+    }

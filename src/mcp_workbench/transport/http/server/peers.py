@@ -1,0 +1,86 @@
+"""Connections that have not proved who is calling, by the address that they come from.
+
+Each costs a descriptor, and anybody who reaches us can open them. Those beyond a bound are closed, the oldest first: a
+client sends its request with the connection, so whoever has waited for longest is least likely to be one. A newcomer is
+never refused for them, because every client begins as one.
+
+Owns which of them has to go. Refuses to know how anybody is authenticated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
+
+if TYPE_CHECKING:
+    from mcp_workbench.transport.http.server.connection import Connection
+
+# One customer of a network has as many addresses of IPv6 as there are in this.
+_IPV6_PREFIX: Final = 64
+
+
+def peer_of(transport: asyncio.BaseTransport) -> str:
+    """The address at the other end; empty where it has none."""
+    name = transport.get_extra_info("peername")
+    return _network_of(name[0]) if isinstance(name, tuple) and name else ""
+
+
+@lru_cache(maxsize=256)
+def _network_of(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 4:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+
+
+class Unauthenticated:
+    """The connections that have not authenticated."""
+
+    __slots__ = ("_by_peer", "_count", "_limits")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._count = 0
+        # Each peer's in the order they came; the peer whose first came first is first.
+        self._by_peer: dict[str, dict[Connection, None]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, connection: Connection) -> None:
+        self._by_peer.setdefault(connection.peer, {})[connection] = None
+        self._count += 1
+
+    def discard(self, connection: Connection) -> None:
+        """It is gone, or has authenticated."""
+        of_peer = self._by_peer.get(connection.peer)
+        if of_peer is not None and connection in of_peer:
+            del of_peer[connection]
+            self._count -= 1
+            if not of_peer:
+                del self._by_peer[connection.peer]
+
+    def surplus(self, peer: str, now: float, *, is_full: bool) -> Connection | None:
+        """One that has to go because of a newcomer from this peer, if any has. `is_full`: there is no connection left
+        for it."""
+        of_peer = self._by_peer.get(peer, {})
+        if len(of_peer) <= self._limits.unauthenticated_per_peer:
+            if self._count <= self._limits.unauthenticated and not is_full:
+                return None
+            # Looked for only here, where there are too many: of the peer that has most.
+            of_peer = max(self._by_peer.values(), key=len, default={})
+        oldest = next(iter(of_peer), None)
+        if oldest is None:
+            return None
+        # A burst of clients has sent nothing yet, and is none the worse for it.
+        is_burst = now - oldest.since < UNAUTHENTICATED_SECONDS
+        return None if is_burst and not (is_full and len(of_peer) > self._limits.unauthenticated_per_peer) else oldest

@@ -1,0 +1,353 @@
+"""Requests from the bytes of one connection.
+
+`httptools` parses, and is fed exactly one request at a time: of the head, up to its empty line; of a body, as much as
+it declares, or up to an empty line where it comes in chunks. So nothing of one request is taken for a part of the next.
+In particular the parser hands the last trailer of a request in chunks to whichever request follows it; such a parser is
+thrown away.
+
+Owns the request that is arriving: its head, its body, their sizes, and since when we wait for them. Refuses to know who
+may come in and what is answered; its `Receiver` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final, Protocol
+
+import httptools  # noqa: TID253 (loaded only where HTTP is served)
+from msgspec import Struct
+
+from mcp_workbench.transport.http.server.admission import Refusal
+from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival, path_of, shown_again
+from mcp_workbench.transport.http.server.body_budget import BodyBudget
+from mcp_workbench.transport.http.server.limits import MOST_HEAD_BYTES, MOST_UNUSED_BODY, SMALL_BODY, Limits
+from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon
+
+log = logging.getLogger(__name__)
+
+_EMPTY_LINE: Final = b"\r\n\r\n"
+
+
+class Request(Struct, gc=False):
+    """A request that is whole."""
+
+    arrival: Arrival
+    body: bytes
+    # Whether the client understands a response in chunks (HTTP/1.1), and wants to go on afterwards.
+    is_chunking: bool
+    is_kept: bool
+    # What its body has reserved until it is handed on.
+    reserved: int
+
+
+class Receiver(Protocol):
+    """The connection that a request arrives on."""
+
+    def head_arrived(self, arrival: Arrival) -> None:
+        """Decide whether it comes in (`arrival.refusal`), and answer at once where its body is not to be read."""
+
+    def body_awaited(self) -> None:
+        """The client waits to be told that its body will be read (`Expect: 100-continue`)."""
+
+    def refused(self, arrival: Arrival) -> None:
+        """It does not come in after all (`arrival.refusal`), though its body is still coming."""
+
+    def arrived(self, request: Request) -> None:
+        """It is whole."""
+
+
+class RequestReader:
+    """The request that is arriving."""
+
+    __slots__ = (
+        "_arrival",
+        "_body",
+        "_body_bytes",
+        "_body_since",
+        "_budget",
+        "_bytes_since_body",
+        "_head_bytes",
+        "_head_since",
+        "_is_declining",
+        "_limits",
+        "_loop",
+        "_parser",
+        "_receiver",
+        "_reserved",
+        "_tail",
+        "_url",
+        "_window_bytes",
+        "_window_since",
+        "is_over",
+        "peer",
+    )
+
+    def __init__(self, receiver: Receiver, limits: Limits, budget: BodyBudget) -> None:
+        self.peer = ""
+        # Whatever comes is not looked at any more.
+        self.is_over = False
+        self._receiver = receiver
+        self._limits = limits
+        self._budget = budget
+        self._loop = asyncio.get_running_loop()
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._is_declining = False
+        # None between two requests.
+        self._arrival: Arrival | None = None
+        self._url = b""
+        self._head_bytes = 0
+        self._head_since: float | None = None
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._body_since: float | None = None
+        # The last few seconds of a body, and what had come of it when they began.
+        self._window_since = 0.0
+        self._window_bytes = 0
+        self._reserved = 0
+        # Chunk sizes and trailers since the last piece of the body.
+        self._bytes_since_body = 0
+        # The end of what was fed last: an empty line may arrive in two reads.
+        self._tail = b""
+
+    @property
+    def is_between(self) -> bool:
+        """Whether no request is arriving."""
+        return self._arrival is None
+
+    @property
+    def is_in_the_middle(self) -> bool:
+        """Whether the client is still sending."""
+        return self._body_since is not None or self._head_since is not None
+
+    @property
+    def is_in_body(self) -> bool:
+        return self._body_since is not None
+
+    def stop(self) -> None:
+        """Look at nothing any more. What has come of a body is dropped."""
+        self.is_over = True
+        self._drop_body()
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self.stop()
+        # It refers back to us.
+        self._parser = None
+
+    def is_late(self, now: float) -> bool:
+        """Whether the client makes us wait for too long. Of a body the last seconds count: what came before them earns
+        nothing."""
+        if self._body_since is not None:
+            if now - self._window_since <= self._limits.body_seconds:
+                return False
+            came, self._window_bytes = self._body_bytes - self._window_bytes, self._body_bytes
+            self._window_since = now
+            return came < self._limits.body_rate * self._limits.body_seconds
+        return self._head_since is not None and now - self._head_since > self._limits.head_seconds
+
+    # ── bytes in ──
+
+    def feed(self, data: bytes) -> int | None:
+        """Take in what was read. The status of a refusal where it cannot be made sense of."""
+        view = memoryview(data)
+        start = 0
+        while start < len(data) and not self.is_over:
+            end = self._end_of_next(data, start)
+            status = self._feed_piece(view[start:end])
+            if status is not None:
+                return status
+            start = end
+        return None
+
+    def _end_of_next(self, data: bytes, start: int) -> int:
+        """How far the head or body that is arriving goes at most."""
+        arrival = self._arrival
+        if self._body_since is not None and arrival is not None and arrival.declared_bytes is not None:
+            return min(len(data), start + max(arrival.declared_bytes - self._body_bytes, 1))
+        straddling = (self._tail + data[start : start + 3]).find(_EMPTY_LINE) if self._tail else -1
+        if straddling >= 0:
+            return start + straddling + len(_EMPTY_LINE) - len(self._tail)
+        end = data.find(_EMPTY_LINE, start)
+        return len(data) if end < 0 else end + len(_EMPTY_LINE)
+
+    def _feed_piece(self, piece: memoryview) -> int | None:
+        body_before = self._body_bytes
+        was_in_body = self._body_since is not None
+        self._tail = (self._tail + bytes(piece[-3:]))[-3:]
+        if not was_in_body:
+            self._head_bytes += len(piece)
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:
+            return self._decline_upgrade(piece[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            if self.is_over:
+                return None
+            cause = error.__context__
+            if cause is not None and not isinstance(cause, httptools.HttpParserError):
+                log.error("a defect of ours; please report it", exc_info=cause)
+                return 500
+            return 400
+        if was_in_body and self._body_since is not None:
+            self._bytes_since_body = self._bytes_since_body + len(piece) if self._body_bytes == body_before else 0
+        is_head_too_large = self._head_bytes > MOST_HEAD_BYTES and self._head_since is not None
+        if is_head_too_large or self._bytes_since_body > MOST_HEAD_BYTES:
+            return None if self.is_over else 431
+        return None
+
+    def _decline_upgrade(self, rest: memoryview) -> int | None:
+        """The client would like another protocol, as Java's does with each request; it gets this one.
+
+        The parser stops after such a head, so another one takes over. It is shown as much of the head as it needs to
+        know where the body ends.
+        """
+        version, is_kept = self._parser.get_http_version(), self._parser.should_keep_alive()
+        self._parser = httptools.HttpRequestParser(self)
+        arrival = self._arrival
+        if arrival is not None:
+            head = shown_again(arrival, version, is_kept)
+            if head is None:
+                return 400
+            self._is_declining = True
+            self._parser.feed_data(head)
+            self._is_declining = False
+        return self.feed(bytes(rest)) if rest else None
+
+    # ── for the parser ──
+
+    def on_message_begin(self) -> None:
+        if self._is_declining:
+            return
+        self._arrival = Arrival(peer=self.peer)
+        self._url = b""
+        self._head_since = self._loop.time()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._is_declining:
+            self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header. Those that we do not look at are dropped here."""
+        if self._is_declining or self._body_since is not None:
+            # After the head it is a trailer. Who may come in has been decided without it (RFC 9110, 6.5.1).
+            return
+        known = NAMES.get(name) or NAMES.get(name.lower())
+        arrival = self._arrival
+        assert arrival is not None
+        if known is None:
+            if name[: len(PARAMETER_PREFIX)].lower() == PARAMETER_PREFIX:
+                arrival.add_parameter(name, value)
+        elif known in arrival.headers:
+            arrival.add_again(known, value)
+        else:
+            arrival.headers[known] = value.strip().decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if self._is_declining:
+            return
+        arrival = self._arrival
+        assert arrival is not None
+        self._head_bytes, self._head_since = 0, None
+        self._tail = b""
+        self._body_bytes = self._window_bytes = self._bytes_since_body = 0
+        self._body_since = self._window_since = self._loop.time()
+        if self.is_over:
+            return
+        arrival.method = self._parser.get_method().decode("latin-1")
+        arrival.path = path_of(self._url)
+        self._receiver.head_arrived(arrival)
+        if arrival.refusal is None:
+            self._expect_body(arrival)
+        if arrival.refusal is None and arrival.expects_continue:
+            self._receiver.body_awaited()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        arrival = self._arrival
+        if self.is_over or arrival is None:
+            return
+        if arrival.refusal is not None:
+            if self._body_bytes > SMALL_BODY:
+                self._receiver.refused(arrival)
+        elif not arrival.takes_body:
+            if self._body_bytes > MOST_UNUSED_BODY:
+                self._refuse(arrival, Refusal.no_body())
+        elif self._body_bytes > self._limits.message_bytes:
+            self._refuse(arrival, Refusal.too_large(self._limits.message_bytes))
+        elif self._has_room():
+            self._body.append(body)
+        else:
+            self._refuse(arrival, Refusal.no_room())
+
+    def on_message_complete(self) -> None:
+        arrival = self._arrival
+        if self._parser.should_upgrade() and arrival is not None and arrival.declared_bytes != 0:
+            # Not yet: its body is still to come.
+            return
+        self._arrival = None
+        self._body_since = None
+        self._bytes_since_body = 0
+        self._tail = b""
+        if self.is_over or arrival is None:
+            return
+        parser = self._parser
+        if arrival.declared_bytes is None:
+            # It may hold a trailer back.
+            self._parser = httptools.HttpRequestParser(self)
+        self._receiver.arrived(
+            Request(
+                arrival,
+                self._take_body(),
+                parser.get_http_version() != "1.0",
+                parser.should_keep_alive(),
+                self._take_reserved(),
+            )
+        )
+
+    # ── the body ──
+
+    def _expect_body(self, arrival: Arrival) -> None:
+        declared = arrival.declared_bytes
+        if not declared:
+            return
+        if not arrival.takes_body:
+            if declared > MOST_UNUSED_BODY:
+                self._refuse(arrival, Refusal.no_body())
+        elif self._budget.reserve(declared):
+            self._reserved = declared
+        else:
+            self._refuse(arrival, Refusal.no_room())
+
+    def _has_room(self) -> bool:
+        """What comes in chunks reserves its room as it comes."""
+        more = self._body_bytes - self._reserved
+        if more > 0:
+            if not self._budget.reserve(more, held=self._reserved):
+                return False
+            self._reserved += more
+        return True
+
+    def _refuse(self, arrival: Arrival, refusal: Refusal) -> None:
+        arrival.refusal = refusal
+        self._drop_body()
+        self._receiver.refused(arrival)
+
+    def _drop_body(self) -> None:
+        held = sum(map(len, self._body))
+        self._body.clear()
+        if held or self._reserved:
+            self._budget.drop(self._take_reserved(), held)
+
+    def _take_body(self) -> bytes:
+        pieces = self._body
+        if not pieces:
+            return b""
+        self._body = []
+        if self._body_bytes > KEPT_BYTES:
+            give_back_soon(self._loop)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _take_reserved(self) -> int:
+        reserved, self._reserved = self._reserved, 0
+        return reserved

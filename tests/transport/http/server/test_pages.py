@@ -1,0 +1,53 @@
+"""Pages beside the MCP endpoint: what health checks of balancers see of us, to the end."""
+
+from __future__ import annotations
+
+from mcp_workbench.transport.http.server.authentication import BearerToken
+from mcp_workbench.transport.http.server.pages import WATCHED_SECONDS, ReadinessPage
+from tests.transport.http.server.echoing import echoing
+from tests.transport.http.server.raw_client import modern, modern_headers
+
+
+async def test_a_plain_health_check_of_a_balancer_has_no_host() -> None:
+    async with echoing() as house:
+        for path in ("/healthz", "/readyz"):
+            for version in ("1.0", "1.1"):
+                connection = await house.client.connect()
+                await connection.send(f"GET {path} HTTP/{version}\r\n\r\n".encode())
+                assert (await connection.response()).status == 200
+        connection = await house.client.connect()
+        await connection.send(b"GET /mcp HTTP/1.0\r\n\r\n")
+        assert (await connection.response()).status == 403
+
+
+async def test_a_wrong_token_is_refused_where_a_right_one_shows_more() -> None:
+    async with echoing(authenticator=BearerToken("x")) as house:
+        assert (await house.client.request("GET", "/readyz", authorization="Bearer y")).status == 401
+        assert (await house.client.request("GET", "/healthz", authorization="Bearer y")).status == 200
+
+
+async def test_a_server_that_leaves_says_so_and_serves_on() -> None:
+    async with echoing() as house:
+        assert (await house.client.request("GET", "/readyz")).status == 200
+        house.server.leave()
+        assert house.server.is_expected_to_stay
+        assert (await house.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
+        assert (await house.client.request("GET", "/readyz")).status == 503
+        assert (await house.client.request("GET", "/healthz")).status == 200
+        assert not house.server.is_expected_to_stay, "it has been heard"
+        assert (await house.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
+
+
+def test_nobody_is_waited_for_who_does_not_watch() -> None:
+    now = 0.0
+    page = ReadinessPage(None, lambda: now)
+    page.leave()
+    assert not page.is_news, "never asked"
+    page = ReadinessPage(lambda: (True, b'{"a":1}'), lambda: now)
+    assert page.respond(True).body == b'{"a":1}'
+    assert page.respond(False).body == b"{}"
+    assert not page.is_news, "we do not leave"
+    page.leave()
+    assert page.is_news
+    now = WATCHED_SECONDS + 1
+    assert not page.is_news, "it has not asked for a while"

@@ -1,0 +1,102 @@
+"""Failed authentication: answered late after a few, logged once in a while, and never in the way of a right token."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from mcp_workbench.transport.http.server.authentication import BearerToken
+from mcp_workbench.transport.http.server.throttle import (
+    DELAY_SECONDS,
+    FORGET_FAILURES_SECONDS,
+    FREE_FAILURES,
+    MOST_DELAYED,
+    MOST_PEERS,
+    AuthenticationThrottle,
+)
+from tests.transport.http.server.echoing import echoing
+from tests.transport.http.server.raw_client import modern, modern_headers
+
+WRONG = "this token is not valid"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_few_failures_are_free_and_the_others_wait() -> None:
+    throttle = AuthenticationThrottle(Clock())
+    assert [throttle.failed("a", WRONG) for _ in range(FREE_FAILURES + 2)] == (
+        [0.0] * FREE_FAILURES + [DELAY_SECONDS] * 2
+    )
+    assert throttle.failed("b", WRONG) == 0.0, "each peer for itself"
+
+
+def test_what_is_held_back_is_bounded() -> None:
+    throttle = AuthenticationThrottle(Clock())
+    for _ in range(FREE_FAILURES + MOST_DELAYED):
+        throttle.failed("a", WRONG)
+    assert throttle.failed("a", WRONG) is None
+    throttle.answered("a")
+    assert throttle.failed("a", WRONG) == DELAY_SECONDS
+
+
+def test_a_peer_is_forgiven_after_a_while() -> None:
+    clock = Clock()
+    throttle = AuthenticationThrottle(clock)
+    for _ in range(FREE_FAILURES + 1):
+        throttle.failed("a", WRONG)
+    clock.now += FORGET_FAILURES_SECONDS + 1
+    assert throttle.failed("a", WRONG) == 0.0
+
+
+def test_peers_are_forgotten_beyond_a_number() -> None:
+    throttle = AuthenticationThrottle(Clock())
+    for number in range(MOST_PEERS + 10):
+        throttle.failed(str(number), WRONG)
+    assert len(throttle._peers) == MOST_PEERS
+
+
+def test_a_peer_is_logged_once_in_a_while_with_what_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    throttle = AuthenticationThrottle(clock)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5000):
+            throttle.failed("10.0.0.9", WRONG)
+        clock.now += FORGET_FAILURES_SECONDS
+        throttle.failed("10.0.0.9", WRONG)
+    assert [record.getMessage() for record in caplog.records] == [
+        "a request from 10.0.0.9 was refused: this token is not valid",
+        "a request from 10.0.0.9 was refused: this token is not valid, and 4999 more since the last line about it",
+    ]
+
+
+async def test_who_guesses_waits_and_who_knows_does_not(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_workbench.transport.http.server.throttle.DELAY_SECONDS", 1000.0)
+    async with echoing(authenticator=BearerToken("x")) as house:
+        for _ in range(FREE_FAILURES):
+            response = await house.client.request("GET", "/readyz", authorization="Bearer guess")
+            assert response.status == 401, "no page tells whether a guess was right"
+        guessing = [await house.client.connect() for _ in range(MOST_DELAYED)]
+        for connection in guessing:
+            await connection.send(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\n\r\n")
+        beyond = await house.client.connect()
+        await beyond.send(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\n\r\n")
+        assert await beyond.closed() == b"", "no answer at all"
+        right = await house.client.request(body=modern("echo"), authorization="Bearer x", **modern_headers("echo"))
+        assert right.status == 200
+    assert caplog.text.count("was refused: this token is not valid") == 1
+
+
+async def test_who_guessed_too_often_is_answered_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.transport.http.server.throttle.DELAY_SECONDS", 0.01)
+    async with echoing(authenticator=BearerToken("x")) as house:
+        connection = await house.client.connect()
+        for _ in range(FREE_FAILURES + MOST_DELAYED + 2):
+            assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401
