@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class EchoSession:
-    """Answers `echo` at once, `later` when told to, `refuse` with the error it is given."""
+    """Answers `echo` at once, `later` when told to, and whatever brings an error with that."""
 
     def __init__(self, house: House, link: Link, principal: str) -> None:
         self.house = house
@@ -65,7 +65,7 @@ class EchoSession:
             self.refuse(id, {"code": -32602, "message": "no revision"})
         elif method == "initialize":
             self.answer(id, {"protocolVersion": params["protocolVersion"], "capabilities": {}, "serverInfo": {}})
-        elif method == "refuse":
+        elif "error" in params:
             self.refuse(id, params["error"])
         elif method == "later":
             self.calls[id] = params

@@ -14,7 +14,7 @@ from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.statuses import STATUS_OF_CODE
 from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import echoing
-from tests.transport.http.server.raw_client import legacy, modern, modern_headers, written
+from tests.transport.http.server.raw_client import MODERN, legacy, modern, modern_headers, written
 
 
 async def test_the_only_message_is_json() -> None:
@@ -159,6 +159,22 @@ async def test_a_request_without_a_stamp_is_left_to_the_session() -> None:
         response = await house.client.request(body=legacy("echo"), mcp_protocol_version="2026-07-28")
         assert response.status == 200
         assert house.last.received[0]["method"] == "echo"
+
+
+@pytest.mark.parametrize("version", [MODERN, "1999-01-01", "nonsense"])
+async def test_a_ping_without_a_stamp_is_not_answered_whatever_revision_the_header_names(version: str) -> None:
+    async with echoing() as house:
+        response = await house.client.request(body=legacy("ping"), mcp_protocol_version=version)
+        assert (response.status, response.error["code"]) == (400, -32020)
+        assert not house.sessions
+
+
+async def test_a_tool_that_is_not_found_is_a_bad_request_and_no_missing_page() -> None:
+    async with echoing() as house:
+        for method, status in (("tools/call", 400), ("no/such", 404)):
+            body = modern(method, {"name": "x", "error": {"code": -32601, "message": "Unknown tool"}})
+            response = await house.client.request(body=body, **modern_headers(method, "x"))
+            assert (response.status, response.error["code"]) == (status, -32601)
 
 
 async def test_initialize_does_not_exist_in_this_era() -> None:

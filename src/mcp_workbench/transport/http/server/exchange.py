@@ -86,7 +86,8 @@ class Exchange:
             self._outlet.finish(encode_event(message))
             self._end("answered")
         else:
-            self._outlet.answer(status_of_error(message) if kind == "error" else 200, JSON_HEADERS, message)
+            status = status_of_error(message, self._method) if kind == "error" else 200
+            self._outlet.answer(status, JSON_HEADERS, message)
             self._end("answered")
 
     @property

@@ -29,6 +29,9 @@ STATUS_OF_CODE: Final = {
     words.UNSUPPORTED_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
+# Methods that exist whatever is behind us. With them the code says that something else was not found, such as a tool; and
+# a client may take 404 for a server that does not have the method at all.
+ALWAYS_FOUND: Final = frozenset({"tools/call"})
 # Everything else, `-32603` included, was understood and answered: a 5xx would make proxies send it again.
 OTHERWISE: Final = 200
 
@@ -40,6 +43,9 @@ class _Answer(Struct, gc=False):
 _decode: Final = Decoder(_Answer).decode
 
 
-def status_of_error(answer: bytes) -> int:
-    """The status for an error answer."""
-    return STATUS_OF_CODE.get(read_error(_decode(answer).error).code, OTHERWISE)
+def status_of_error(answer: bytes, method: str) -> int:
+    """The status for an error answer to a request of this method."""
+    code = read_error(_decode(answer).error).code
+    if code == METHOD_NOT_FOUND and method in ALWAYS_FOUND:
+        return STATUS_OF_CODE[INVALID_PARAMS]
+    return STATUS_OF_CODE.get(code, OTHERWISE)

@@ -32,8 +32,9 @@ def mismatch(arrival: Arrival, carried: Carried, parameters_of: ParametersOf | N
     """What is wrong with the headers of a modern request, or None."""
     version, method, headers = carried.version, carried.method, arrival.headers
     if version is None:
-        # Nothing to compare with: the session refuses what is not stamped.
-        return None
+        # Nothing to compare with. The session refuses what is not stamped; but not a `ping`, which a legacy client may
+        # send before anything is agreed upon, and this one names a revision without sessions.
+        return f"`_meta` lacks the revision that `{words.PROTOCOL_VERSION}` names" if method == "ping" else None
     if headers.get(words.PROTOCOL_VERSION) != version:
         return _differs(arrival, words.PROTOCOL_VERSION, "the revision in `_meta`")
     if headers.get(words.METHOD) != method:
