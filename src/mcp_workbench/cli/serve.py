@@ -185,7 +185,10 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: str | None) -> int:
             authenticator=BearerToken(token) if token else None,
             allow_hosts=tuple(parsed.values("allow-host")),
             allow_origins=tuple(parsed.values("allow-origin")),
-            limits=Limits(message_bytes=gateway.config.max_message_bytes),
+            limits=Limits(
+                message_bytes=gateway.config.max_message_bytes,
+                body_bytes_in_all=gateway.config.max_pending_body_bytes,
+            ),
         )
         run_loop(serve_http(gateway, options, lambda url: remark("note", f"serving MCP at {url}")))
     except ConfigError as error:

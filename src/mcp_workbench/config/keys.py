@@ -27,6 +27,7 @@ from mcp_workbench.config.model import (
     DEFAULT_CALL_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
     DEFAULT_MAX_MESSAGE_BYTES,
+    DEFAULT_MAX_PENDING_BODY_BYTES,
     DEFAULT_SEPARATOR,
     DEFAULT_STARTUP_TIMEOUT,
 )
@@ -87,6 +88,14 @@ MAX_MESSAGE_BYTES = Key(
     "Largest message",
     "The largest single message, in bytes, that passes in either direction. Larger ones get an error.",
     DEFAULT_MAX_MESSAGE_BYTES,
+)
+MAX_PENDING_BODY_BYTES = Key(
+    "maxPendingBodyBytes",
+    Whole("bytes", 1024, 64 * 1024 * 1024 * 1024),
+    "Bodies under way",
+    "Over HTTP: how many bytes the bodies of all requests that are arriving may hold together, and at least one "
+    "message of the largest size. Large ones beyond are told to come later, small ones never.",
+    DEFAULT_MAX_PENDING_BODY_BYTES,
 )
 BUDGET = Key(
     "budget",
@@ -312,7 +321,17 @@ UNSUPPORTED_KEYS = {
     "tcp": "give the server an `http` address in `url`",
 }
 
-FILE_KEYS = _table(SCHEMA, FACE, SEPARATOR, MAX_MESSAGE_BYTES, BUDGET, CHECK_ARGUMENTS, PIN, INHERIT_ENV)
+FILE_KEYS = _table(
+    SCHEMA,
+    FACE,
+    SEPARATOR,
+    MAX_MESSAGE_BYTES,
+    MAX_PENDING_BODY_BYTES,
+    BUDGET,
+    CHECK_ARGUMENTS,
+    PIN,
+    INHERIT_ENV,
+)
 TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV)
 SERVER_KEYS = _table(
     COMMAND,

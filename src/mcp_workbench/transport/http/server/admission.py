@@ -50,21 +50,21 @@ class Refusal(Struct, frozen=True):
     # Of the JSON-RPC error that goes with it.
     code: int = INVALID_REQUEST
 
-    @classmethod
-    def too_large(cls, limit: int) -> Refusal:
+    @staticmethod
+    def too_large(limit: int) -> Refusal:
         """More than we take."""
-        return cls(413, f"the body is larger than {limit} bytes; see `maxMessageBytes`")
+        return Refusal(413, f"the body is larger than {limit} bytes; see `maxMessageBytes`")
 
-    @classmethod
-    def no_body(cls) -> Refusal:
+    @staticmethod
+    def no_body() -> Refusal:
         """A body where none is looked at."""
-        return cls(413, "this request takes no body")
+        return Refusal(413, "this request takes no body")
 
-    @classmethod
-    def no_room(cls) -> Refusal:
+    @staticmethod
+    def no_room() -> Refusal:
         """All that bodies may hold together is taken."""
         text = "too many large requests are arriving; try again later, or raise `maxPendingBodyBytes`"
-        return cls(503, text, header(b"retry-after", b"%d" % ROOM_RETRY_SECONDS))
+        return Refusal(503, text, header(b"retry-after", b"%d" % ROOM_RETRY_SECONDS))
 
 
 class Admission:

@@ -15,6 +15,7 @@ from mcp_workbench.transport.http.server.arrival import Arrival
 
 ANONYMOUS: Final = "anonymous"
 TOKEN_PRINCIPAL: Final = "token"
+_REALM: Final = b'Bearer realm="mcp-workbench"'
 
 
 class Challenge(Struct, frozen=True):
@@ -44,17 +45,14 @@ class BearerToken:
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
+        self._missing = Challenge("a bearer token is needed", _REALM)
+        self._invalid = Challenge("this token is not valid", _REALM + b', error="invalid_token"')
 
     def authenticate(self, arrival: Arrival) -> str | Challenge:
         """Compared in constant time, so that nobody can find the token out byte by byte."""
         authorization = arrival.headers.get("authorization")
         if authorization is None:
-            return _MISSING
+            return self._missing
         scheme, _, given = authorization.partition(" ")
         matches = hmac.compare_digest(given.strip().encode(), self._token)
-        return TOKEN_PRINCIPAL if matches and scheme.lower() == "bearer" else _INVALID
-
-
-_REALM: Final = b'Bearer realm="mcp-workbench"'
-_MISSING: Final = Challenge("a bearer token is needed", _REALM)
-_INVALID: Final = Challenge("this token is not valid", _REALM + b', error="invalid_token"')
+        return TOKEN_PRINCIPAL if matches and scheme.lower() == "bearer" else self._invalid

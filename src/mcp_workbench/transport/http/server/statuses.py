@@ -29,8 +29,8 @@ STATUS_OF_CODE: Final = {
     words.UNSUPPORTED_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
-# Methods that exist whatever is behind us. With them the code says that something else was not found, such as a tool; and
-# a client may take 404 for a server that does not have the method at all.
+# Methods that exist whatever is behind us. With them the code says that something else was not found, such as a tool;
+# and a client may take 404 for a server that does not have the method at all.
 ALWAYS_FOUND: Final = frozenset({"tools/call"})
 # Everything else, `-32603` included, was understood and answered: a 5xx would make proxies send it again.
 OTHERWISE: Final = 200
