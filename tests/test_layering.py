@@ -52,10 +52,14 @@ DOORS: dict[str, tuple[set[str], str]] = {
         {"errors", "nearest", "config", "jsonrpc", "protocol", "catalog", "economy"},
         "turns a request into a decision; does no I/O, so no sockets, processes or connections",
     ),
+    "lists": (
+        {"errors", "catalog", "downstream", "face"},
+        "waits for connections before a face shows a list; is told how to reach them, so not who asks",
+    ),
     "router": (
         {
             *("errors", "nearest", "config", "jsonrpc", "protocol", "catalog", "economy"),
-            *("downstream", "face", "observe"),
+            *("downstream", "face", "lists", "observe"),
         },
         "has a face decide, and carries the decision out: to a connection",
     ),
@@ -69,7 +73,7 @@ DOORS: dict[str, tuple[set[str], str]] = {
     "gateway": (
         {
             *("errors", "config", "jsonrpc", "observe", "transport", "protocol", "catalog"),
-            *("downstream", "face", "router", "session", "economy", "run"),
+            *("downstream", "face", "lists", "router", "session", "economy", "run"),
         },
         "the composition root: builds the rooms; is used by commands, does not know them",
     ),
@@ -81,7 +85,7 @@ DOORS: dict[str, tuple[set[str], str]] = {
     "cli": (
         {
             *("errors", "nearest", "printable", "config", "jsonrpc", "observe", "transport", "protocol", "catalog"),
-            *("downstream", "face", "router", "session", "economy", "run", "gateway", "serving", "demo"),
+            *("downstream", "face", "lists", "router", "session", "economy", "run", "gateway", "serving", "demo"),
         },
         "commands for people: at the very front, nobody imports it",
     ),

@@ -27,6 +27,7 @@ from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.lists import FIRST_LIST_PATIENCE, Lists
 from mcp_workbench.router import Router
 from mcp_workbench.session.hub import Hub
 from mcp_workbench.session.parking import Parking
@@ -60,8 +61,8 @@ class Options(Struct, frozen=True, kw_only=True):
     separator: str | None = None
     # Show tools under their own names where those are unique (face `flat`).
     prefix: bool = True
-    # How long the first list of face `flat` waits for servers that nobody knows yet.
-    list_timeout: float = 5.0
+    # How long the first list of face `flat` waits for servers that are not known yet, once there is something to list.
+    list_timeout: float = FIRST_LIST_PATIENCE
 
 
 class Gateway:
@@ -103,7 +104,14 @@ class Gateway:
         self.batch = Batch(loop)
         self._started_at = loop.time()
         self.pool = Pool(self.catalog, self.welcome.info, self._open_link, self.start_task)
-        self.router = Router(self.catalog, self.pool, self.face, self.start_task, self._options.list_timeout)
+        lists = Lists(
+            self.catalog,
+            self.face,
+            self.start_task,
+            patience=self._options.list_timeout,
+            use_cache=self._options.use_cache,
+        )
+        self.router = Router(self.catalog, self.pool, self.face, self.start_task, lists)
         self.router.on_opened += [self._hub.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self.status
         self._services = Services(self.router, self.welcome, self.parking, self._hub)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from msgspec import Raw
@@ -27,13 +27,10 @@ from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
+from mcp_workbench.lists import STARTS_AT_ONCE, Lists, is_rested
 
 log = logging.getLogger(__name__)
 
-# Servers whose lists are remembered are started behind an answer, a few at a time: nobody waits for them.
-STARTS_AT_ONCE: Final = 8
-# A server that failed is started again for a list at most this often.
-ASK_AGAIN_AFTER: Final = 30.0
 # How long a search through everything waits for servers that nobody knows yet. Downloads by `npx` or `uvx` take longer;
 # what is found without them is better than a client that has given up.
 SEARCH_PATIENCE: Final = 10.0
@@ -97,13 +94,13 @@ class Router:
         pool: Pool,
         face: Face,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
-        list_timeout: float,
+        lists: Lists,
     ) -> None:
         self.face = face
         self._catalog = catalog
         self._pool = pool
         self.start_task = start_task
-        self._list_timeout = list_timeout
+        self.lists = lists
         # Told when a toolbox is opened for the first time in a view.
         self.on_opened: list[Callable[[View, str], None]] = []
         self.tasks = Tasks(self.face)
@@ -111,8 +108,6 @@ class Router:
         self.own_resources: dict[str, Callable[[], bytes]] = {}
         self._views: dict[str, View] = {}
         catalog.subscribe(self._take_note)
-        # Servers that a list has waited for once; it does not wait for them again.
-        self._waited_for: set[tuple[str, str]] = set()
 
     def view(self, principal: str) -> View:
         """What this principal has before it."""
@@ -183,7 +178,8 @@ class Router:
 
     async def _learn_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
         entries = (learn.entry, *learn.others)
-        heard = [self.connection(entry, call).ensure_listed() for entry in entries]
+        may_start = not learn.others
+        heard = [self.lists.look_again(self.connection(entry, call), may_start=may_start) for entry in entries]
         outcomes = dict(zip(entries, await asyncio.gather(*heard, return_exceptions=True), strict=True))
         decision = self.face.resolve_tool(call.view, params, fresh=True)
         for entry, outcome in outcomes.items():
@@ -298,6 +294,12 @@ class Router:
 
         self.face.recalled(entries)
         unknown = [entry for entry in entries if entry.offer is None or entry.failure is not None]
+        outdated = self.lists.outdated(entries, lambda entry: self.connection(entry, call))
+        if outdated:
+            refreshing = self.start_task(self.lists.refresh(outdated))
+            if patience is None:
+                # A search through everything goes by what is known: asking all servers each time would take too long.
+                await asyncio.wait({refreshing})
         asked = {entry: self.start_task(ask(entry)) for entry in unknown}
         if asked:
             await asyncio.wait(asked.values(), timeout=patience)
@@ -316,8 +318,9 @@ class Router:
                 connection.start_in_background()
                 return
             if connection.state in (State.STARTING, State.READY, State.STOPPING):
+                await self.lists.refresh(self.lists.outdated((connection.entry,), lambda _: connection))
                 return
-        if starts_known or self._is_rested(connection):
+        if starts_known or is_rested(connection):
             await connection.ensure_listed(asked=True)
             self._catalog.works(connection.entry)
         elif connection.last_error is not None:
@@ -347,79 +350,20 @@ class Router:
 
     # ── lists ──
 
-    def list_when_possible(self, call: RoutedCall, answer: Callable[[], None]) -> None:
-        """Call `answer` when the list can be given: at once, unless the face shows servers that nobody knows yet."""
-        awaited = self.face.awaited()
-        self.face.recalled(awaited)
-        unheard = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
-        if not unheard:
+    def list_when_possible(self, call: RoutedCall, kind: str, answer: Callable[[], None]) -> None:
+        """Call `answer` when the list can be given: at once, unless servers have to be heard first."""
+        waiting = self.lists.prepare(call.view, kind, lambda entry: self.connection(entry, call))
+        if waiting is None:
             answer()
-            return
-        self.face.settle_names(unheard)
-        call.task = self.start_for(call, self._list_when_known(call, unheard, answer))
+        else:
+            call.task = self.start_for(call, self._answer_after(call, waiting, answer))
 
-    async def _list_when_known(self, call: RoutedCall, unheard: list[ServerEntry], answer: Callable[[], None]) -> None:
-        for entry in unheard:
-            # Given up for somebody else, perhaps; here it runs.
-            if entry.failure is not None and self.connection(entry, call).state is State.READY:
-                self._catalog.works(entry)
-        known = [entry for entry in unheard if entry.offer is not None and entry.failure is None]
-        unknown = [entry for entry in unheard if entry.offer is None or entry.failure is not None]
-        self._start_behind(known, call)
-        new = [entry for entry in unknown if (entry.toolbox, entry.name) not in self._waited_for]
-        waits = [self.start_task(self._hear(entry, call)) for entry in unknown if self._is_worth_asking(entry, call)]
-        if new and waits:
-            await asyncio.wait(waits, timeout=self._list_timeout)
-            self._waited_for.update((entry.toolbox, entry.name) for entry in new)
+    async def _answer_after(
+        self, call: RoutedCall, waiting: Coroutine[Any, Any, None], answer: Callable[[], None]
+    ) -> None:
+        await waiting
         call.task = None
         answer()
-
-    def _is_worth_asking(self, entry: ServerEntry, call: RoutedCall) -> bool:
-        return self._is_rested(self.connection(entry, call))
-
-    def _is_rested(self, connection: Connection) -> bool:
-        return asyncio.get_running_loop().time() - connection.failed_at > ASK_AGAIN_AFTER
-
-    async def _hear(self, entry: ServerEntry, call: RoutedCall) -> None:
-        connection = self.connection(entry, call)
-        try:
-            await connection.ensure_listed(asked=True)
-        except WorkbenchError as error:
-            self._catalog.missed(entry, error)
-        else:
-            self._catalog.works(entry)
-
-    def _start_behind(self, entries: Iterable[ServerEntry], call: RoutedCall) -> None:
-        waiting = [
-            connection
-            for connection in (self.connection(entry, call) for entry in entries)
-            if connection.state in (State.CONFIGURED, State.KNOWN)
-        ]
-        if waiting:
-            self.in_background(self._start_few_at_once(waiting))
-
-    async def _start_few_at_once(self, connections: list[Connection]) -> None:
-        places = asyncio.Semaphore(STARTS_AT_ONCE)
-
-        async def start(connection: Connection) -> None:
-            async with places:
-                try:
-                    await connection.ensure_ready()
-                except WorkbenchError as error:
-                    self._catalog.missed(connection.entry, error)
-
-        await asyncio.gather(*map(start, connections))
-
-    def why_empty(self) -> str | None:
-        """Where a list is empty because every server failed: what happened to each of them."""
-        entries = list(self._catalog.entries())
-        if any(entry.offer is not None and entry.failure is None for entry in entries):
-            return None
-        reasons = [
-            f"[{entry.toolbox}/{entry.name}] " + (entry.trouble.message if entry.trouble else "has not answered yet")
-            for entry in entries
-        ]
-        return "no server is available:\n" + "\n".join(reasons)
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
         """The result of reading a resource of ours."""

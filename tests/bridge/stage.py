@@ -230,14 +230,19 @@ class PlayedGateway(Gateway):
 
 @asynccontextmanager
 async def staged(
-    server_era: str, *, face: FaceName = "flat", servers: Mapping[str, str] | None = None, timeout: float = 60.0
+    server_era: str,
+    *,
+    face: FaceName = "flat",
+    servers: Mapping[str, str] | None = None,
+    timeout: float = 60.0,
+    use_cache: bool = False,
 ) -> AsyncIterator[Stage]:
     """One server of this era, or those of `servers`, in one toolbox; `timeout` is that of their calls."""
     eras = servers or {"server": server_era}
     configs = {name: ServerConfig(name=name, command="played", timeout=timeout) for name in eras}
     box = ToolboxConfig(name="box", description="The box.", servers=configs)
     config = WorkbenchConfig(path="played.json", toolboxes={"box": box})
-    gateway = PlayedGateway(config, Options(face=face, use_cache=False), eras)
+    gateway = PlayedGateway(config, Options(face=face, use_cache=use_cache), eras)
     async with gateway.running():
         yield Stage(gateway, face)
 

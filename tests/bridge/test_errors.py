@@ -35,7 +35,7 @@ async def test_a_resource_that_does_not_exist_is_said_in_the_words_of_the_client
 @pytest.mark.bridge("resource-not-found")
 @pytest.mark.parametrize("client_era", ERAS)
 async def test_a_resource_that_no_server_has_is_said_in_the_words_of_the_client(client_era: str) -> None:
-    async with staged("legacy", servers={"server": "legacy", "other": "modern"}) as stage:
+    async with staged("legacy", servers={"server": "legacy", "other": "modern"}, use_cache=True) as stage:
         client = stage.client(client_era)
         await stage.connect(client)
         await stage.connect(client, "other")

@@ -111,7 +111,7 @@ async def test_a_legacy_client_that_set_no_level_gets_what_the_server_sends() ->
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_a_changed_list_is_told_in_the_way_of_the_client(client_era: str, server_era: str) -> None:
-    async with staged(server_era) as stage:
+    async with staged(server_era, use_cache=True) as stage:
         client = stage.client(client_era)
         server = await stage.connect(client)
         listed = client.send_request("tools/list")

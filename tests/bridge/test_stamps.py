@@ -97,7 +97,7 @@ async def test_how_long_a_resource_holds(client_era: str, server_era: str) -> No
 
 @pytest.mark.bridge("caching")
 async def test_only_what_may_be_kept_says_how_long() -> None:
-    async with staged("legacy") as stage:
+    async with staged("legacy", use_cache=True) as stage:
         client = stage.client("modern")
         server = await stage.connect(client)
         for route in ("tool", "prompt"):

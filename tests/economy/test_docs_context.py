@@ -15,7 +15,8 @@ import pytest
 from mcp_workbench.economy.answer import LIMIT
 from mcp_workbench.face import results
 from mcp_workbench.face.request import DETAILS, LEAST_BUDGET, MOST_FOUND, MOST_NAMED, OpenRequest
-from mcp_workbench.router import LISTED_STAYS, SEARCH_PATIENCE, STARTS_AT_ONCE
+from mcp_workbench.lists import STARTS_AT_ONCE
+from mcp_workbench.router import LISTED_STAYS, SEARCH_PATIENCE
 from tests.cli.shell import run
 from tests.support.client import RawClient
 from tests.support.workbench import workbench_command

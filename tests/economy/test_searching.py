@@ -13,6 +13,7 @@ from mcp_workbench import router
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.economy.index import Index
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.lists import STARTS_AT_ONCE
 from tests.economy.shelf import Server, shelf, text_of, tool
 
 
@@ -181,12 +182,12 @@ async def test_many_unknown_servers_are_not_started_all_at_once(tmp_path: Path) 
     async with shelf(tmp_path, {"dev": servers}) as seen:
         call = await seen.client.start_tool("open_toolbox", {"query": "tool29"})
         started = [0]
-        while started[-1] < router.STARTS_AT_ONCE:
+        while started[-1] < STARTS_AT_ONCE:
             await asyncio.sleep(0)
             started.append(sum(server.starts for server in servers.values()))
         for _ in range(20):
             await asyncio.sleep(0)
-        assert sum(server.starts for server in servers.values()) == router.STARTS_AT_ONCE
+        assert sum(server.starts for server in servers.values()) == STARTS_AT_ONCE
         gate.set()
         assert "dev/server29/tool29" in text_of(await call.result())
 

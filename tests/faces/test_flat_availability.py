@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
 
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.lifecycle import MOST_CRASHES, RestartPolicy
 from tests.faces.harness import ERAS, Bench, Seen
 from tests.support.client import RpcError
+from tests.support.processes import eventually
 
 every_client = pytest.mark.parametrize("era", ERAS)
 CHANGED = "notifications/tools/list_changed"
@@ -24,6 +27,10 @@ async def listen(seen: Seen) -> None:
     if seen.era == "modern":
         await seen.client.start("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         await seen.client.wait_notification("notifications/subscriptions/acknowledged")
+
+
+def entry_of(seen: Seen, server: str) -> ServerEntry:
+    return seen.gateway.catalog.toolboxes["default"][server]
 
 
 def echo(*flags: object) -> tuple[object, ...]:
@@ -58,6 +65,56 @@ async def test_the_first_list_waits_so_long_and_what_comes_later_is_told(bench: 
         gate.set()
         await seen.client.wait_notification(CHANGED)
         assert await seen.names("tools/list") == ["quick:echo", "quick:crash", "slow:echo", "slow:crash"]
+
+
+@pytest.mark.requirement("flat.nothing-yet", "flat.later")
+@every_client
+async def test_a_start_that_is_under_way_is_waited_for_while_there_is_nothing_to_list(bench: Bench, era: str) -> None:
+    boxes = {"default": {"one": echo(), "two": echo()}}
+    async with bench.within(boxes, "flat", era, plain=True, options={"list_timeout": 0.0}) as seen:
+        gates = [seen.gateway.close_gate(f"default/{name}") for name in ("one", "two")]
+        await listen(seen)
+        # The first one, and one that comes when the first has waited.
+        listings = []
+        for _ in range(2):
+            listings.append(await seen.client.start("tools/list"))
+            await seen.gateway.wait_for_arrivals(2)
+            for _ in range(100):
+                await asyncio.sleep(0)
+        assert [listing.answered for listing in listings] == [False, False]
+        gates[1].set()
+        for listing in listings:
+            assert [tool["name"] for tool in (await listing.result())["tools"]] == ["two:echo", "two:crash"]
+        gates[0].set()
+        await eventually(lambda: entry_of(seen, "one").is_live, what="the start of the other")
+        await seen.client.wait_notification(CHANGED)
+        assert len(await seen.names("tools/list")) == 4
+
+
+@pytest.mark.requirement("flat.nothing-yet", "flat.all-failed")
+@every_client
+async def test_the_list_is_an_error_when_the_last_start_has_failed_and_not_before(bench: Bench, era: str) -> None:
+    boxes = {"default": {"dead": ("--exit-at-start", 1), "slow": ("--exit-at-start", 2)}}
+    async with bench.within(boxes, "flat", era, plain=True, options={"list_timeout": 0.0}) as seen:
+        gate = seen.gateway.close_gate("default/slow")
+        listing = await seen.client.start("tools/list")
+        await eventually(lambda: entry_of(seen, "dead").trouble is not None, what="the end of the first one")
+        assert not listing.answered
+        gate.set()
+        with pytest.raises(RpcError, match="status 2"):
+            await listing.result()
+
+
+@pytest.mark.requirement("flat.later")
+async def test_a_client_that_gave_the_list_up_is_told_when_there_is_something_to_see(bench: Bench) -> None:
+    async with bench.within({"default": {"slow": echo()}}, "flat", plain=True) as seen:
+        gate = seen.gateway.close_gate("default/slow")
+        listing = await seen.client.start("tools/list")
+        await seen.gateway.wait_for_arrivals(1)
+        await seen.client.cancel(listing)
+        gate.set()
+        await seen.client.wait_notification(CHANGED)
+        assert await seen.names("tools/list") == ["slow:echo", "slow:crash"]
 
 
 @pytest.mark.requirement("flat.first-list")

@@ -23,6 +23,8 @@ class Offer(Struct, frozen=True):
     lists: dict[str, Definitions] = field(default_factory=dict)
     # Entries that had no usable identity, or one that was taken already.
     dropped: int = 0
+    # How long each list holds by the server's word, in milliseconds, for those lists of which it said so.
+    ttls: dict[str, int] = field(default_factory=dict)
 
     @property
     def tools(self) -> Definitions:

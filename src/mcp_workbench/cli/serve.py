@@ -24,7 +24,7 @@ FLAGS = (
     Flag("face", "FACE", "what clients see: proxy, flat or dynamic (default: flat for a plain file, else proxy)"),
     Flag("separator", "CHARS", "between the parts of a name in face flat (default: that of the file, or `:`)"),
     Flag("no-prefix", None, "face flat: keep tools' own names where they are unique"),
-    Flag("list-timeout", "SECONDS", "face flat: how long the first list waits for unknown servers (default: 5)"),
+    Flag("list-timeout", "SECONDS", "face flat: how long the first list waits for unknown servers (default: 3)"),
     Flag(
         "http",
         "ADDRESS",
@@ -35,7 +35,7 @@ FLAGS = (
     Flag("token-file", "FILE", "over HTTP: a file with that token, which no process list shows"),
     Flag("allow-host", "NAME", "over HTTP: another name that clients reach us by", repeats=True),
     Flag("allow-origin", "ORIGIN", "over HTTP: a web page's origin that may use us", repeats=True),
-    Flag("no-cache", None, "do not remember what servers offer, and ask them each time"),
+    Flag("no-cache", None, "do not remember what servers offer; ask those each time that cannot announce changes"),
     Flag("name", "NAME", "the name that clients are told (default: mcp-workbench)"),
     Flag("version", "VALUE", "the version that clients are told; alone, prints ours", optional_value=True),
     Flag("debug", None, "log everything, servers' stderr included"),
@@ -91,6 +91,7 @@ def run(arguments: Sequence[str]) -> int:
 def _options(parsed: Parsed) -> Options:
     """What the command line says of how we present ourselves. Raises `UsageError`."""
     from mcp_workbench.gateway import Options
+    from mcp_workbench.lists import FIRST_LIST_PATIENCE
 
     log_format = parsed.value("log-format") or "text"
     if log_format not in ("text", "json"):
@@ -104,7 +105,7 @@ def _options(parsed: Parsed) -> Options:
         face=face_named(parsed.value("face")),
         separator=separator_named(parsed.value("separator")),
         prefix=not parsed.has("no-prefix"),
-        list_timeout=_seconds(parsed.value("list-timeout"), 5.0),
+        list_timeout=_seconds(parsed.value("list-timeout"), FIRST_LIST_PATIENCE),
     )
 
 

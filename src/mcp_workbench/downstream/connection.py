@@ -14,8 +14,10 @@ from msgspec import Raw
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.downstream.freshness import Freshness
 from mcp_workbench.downstream.lifecycle import CRASH_WINDOW, Event, RestartPolicy, State, next_state
 from mcp_workbench.downstream.listing import list_offer, usable_over_http
+from mcp_workbench.downstream.relisting import Relisting
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, ServerGone, WorkbenchError, shortage
@@ -30,9 +32,6 @@ log = logging.getLogger(__name__)
 QUOTED_STDERR: Final = 8
 # And that are looked through for the names of variables: all that is kept.
 READ_STDERR: Final = 100
-# Changes of a list that come together are fetched together: when they have paused, or at the latest after a second.
-RELIST_PAUSE: Final = 0.1
-RELIST_AT_LATEST: Final = 1.0
 
 
 class ServerLink(Link, Protocol):
@@ -87,7 +86,8 @@ class Connection:
         self.traffic = Traffic(self.label, identity, self)
         # What was counted in the server's earlier lives.
         self._counted_before = (0, 0, 0, 0)
-        self.watch = Watch(start_task, entry.config.timeout, self._list_soon)
+        self._relisting = Relisting(self._loop, self._list_again)
+        self.watch = Watch(start_task, entry.config.timeout, self._relisting.soon)
         # Until when the server must not be stopped for being idle: it works on something that outlives a call.
         self.held_until = 0.0
         self._link: ServerLink | None = None
@@ -100,10 +100,7 @@ class Connection:
         self._lives: set[asyncio.Task[None]] = set()
         self._retired: DownstreamError | None = None
         self._must_list = False
-        # The lists that the server said have changed, until they have been fetched again.
-        self._announced: set[str] = set()
-        self._relist_timer: asyncio.TimerHandle | None = None
-        self._relist_latest = 0.0
+        self.freshness = Freshness(self._loop.time)
 
     def __repr__(self) -> str:
         under_way = len(self.traffic.pending)
@@ -354,13 +351,15 @@ class Connection:
 
     async def _list(self) -> None:
         self._must_list = False
-        announced, self._announced = self._announced, set()
+        announced = self._relisting.take()
+        self.freshness.on_asked()
         assert self.traffic.profile is not None
         try:
             async with asyncio.timeout(self.config.startup_timeout):
                 offer = await list_offer(self.label, self.traffic, self.traffic.profile, self.entry.offer)
         except (WorkbenchError, TimeoutError) as error:
-            self._announced |= announced
+            self.freshness.on_failed()
+            self._relisting.announced |= announced
             if not self._is_newest_life() or self.state is not State.READY:
                 return
             reason = error.message if isinstance(error, WorkbenchError) else "no answer in time"
@@ -372,6 +371,7 @@ class Connection:
             return
         if self.config.url is not None:
             offer = usable_over_http(self.label, offer)
+        self.freshness.on_listed(offer.ttls)
         self._catalog.learn(self.entry, offer, frozenset(announced))
         if self._listed.done():
             self._listed = self._quiet_future()
@@ -462,21 +462,10 @@ class Connection:
 
     def on_list_changed(self, kind: str) -> None:
         """Somebody is told when the lists have been fetched again, whether they differ or not."""
-        self._announced.add(kind)
-        self._list_soon()
-
-    def _list_soon(self) -> None:
-        """Fetch the lists again, once for all changes that come together."""
-        now = self._loop.time()
-        if self._relist_timer is None:
-            self._relist_latest = now + RELIST_AT_LATEST
-        else:
-            self._relist_timer.cancel()
-        pause = max(0.0, min(RELIST_PAUSE, self._relist_latest - now))
-        self._relist_timer = self._loop.call_later(pause, self._list_again)
+        self._relisting.announced.add(kind)
+        self._relisting.soon()
 
     def _list_again(self) -> None:
-        self._relist_timer = None
         self._must_list = True
         self._wake.set()
 

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder, decode
+from msgspec.structs import replace
 
 from mcp_workbench.catalog.offer import KINDS, Definitions, Offer, by_identity
 from mcp_workbench.errors import DownstreamError, WorkbenchError
@@ -43,6 +44,7 @@ class Lister(Protocol):
 
 _decode_items: Final = Decoder(list[Raw]).decode
 _decode_cursor: Final = Decoder(str | None).decode
+_decode_number: Final = Decoder(float).decode
 
 
 async def list_offer(label: str, lister: Lister, profile: ServerProfile, before: Offer | None) -> Offer:
@@ -55,6 +57,7 @@ async def list_offer(label: str, lister: Lister, profile: ServerProfile, before:
     kinds = [kind for kind in KINDS if CAPABILITY[kind] in declared]
     answers = await asyncio.gather(*(_all_pages(lister, kind) for kind in kinds), return_exceptions=True)
     lists: dict[str, Definitions] = {}
+    ttls: dict[str, int] = {}
     dropped = 0
     for kind, answer in zip(kinds, answers, strict=True):
         if isinstance(answer, WorkbenchError) and kind != "tools":
@@ -62,11 +65,14 @@ async def list_offer(label: str, lister: Lister, profile: ServerProfile, before:
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            lists[kind], lost = by_identity(kind, answer)
+            items, ttl = answer
+            lists[kind], lost = by_identity(kind, items)
             dropped += lost
+            if ttl is not None:
+                ttls[kind] = ttl
     if dropped:
         log.warning("[%s] %d entries without a usable or with a repeated name were left out", label, dropped)
-    return Offer(profile, lists, dropped)
+    return Offer(profile, lists, dropped, ttls)
 
 
 def usable_over_http(label: str, offer: Offer) -> Offer:
@@ -84,7 +90,7 @@ def usable_over_http(label: str, offer: Offer) -> Offer:
         except InvalidAnnotation as error:
             log.warning("[%s] tool `%s` is left out: %s", label, name, error)
             del usable[name]
-    return Offer(offer.profile, {**offer.lists, "tools": usable}, offer.dropped + len(tools) - len(usable))
+    return replace(offer, lists={**offer.lists, "tools": usable}, dropped=offer.dropped + len(tools) - len(usable))
 
 
 def _instead(label: str, kind: str, error: WorkbenchError, before: Offer | None) -> Definitions:
@@ -94,8 +100,10 @@ def _instead(label: str, kind: str, error: WorkbenchError, before: Offer | None)
     return {} if before is None else before.lists.get(kind, {})
 
 
-async def _all_pages(lister: Lister, kind: str) -> list[Raw]:
+async def _all_pages(lister: Lister, kind: str) -> tuple[list[Raw], int | None]:
+    """The entries of all pages, and for how many milliseconds they hold: as the page says that holds shortest."""
     method = METHODS[kind]
+    ttls: list[int] = []
     items: list[Raw] = []
     cursor: str | None = None
     seen: set[str] = set()
@@ -105,13 +113,23 @@ async def _all_pages(lister: Lister, kind: str) -> list[Raw]:
             page = decode_object(await lister.ask_as_era(method, members))
             items += _decode_items(page[kind])
             cursor = _decode_cursor(page["nextCursor"]) if "nextCursor" in page else None
+            if "ttlMs" in page:
+                ttls += _read_ttl(page["ttlMs"])
         except (DecodeError, ValidationError, KeyError) as error:
             raise DownstreamError(f"its answer to `{method}` cannot be used: {error}") from None
         if len(items) > MOST_ITEMS:
             raise DownstreamError(f"`{method}` lists more than {MOST_ITEMS} items")
         if cursor is None:
-            return items
+            return items, min(ttls, default=None)
         if cursor in seen:
             raise DownstreamError(f"`{method}` repeats the cursor {cursor[:80]!r}: its pages never end")
         seen.add(cursor)
     raise DownstreamError(f"`{method}` has more than {MOST_PAGES} pages")
+
+
+def _read_ttl(raw: Raw) -> list[int]:
+    # A hint: one that is none is no reason to do without the list.
+    try:
+        return [max(0, int(_decode_number(raw)))]
+    except (DecodeError, ValidationError, ValueError, OverflowError):
+        return []

@@ -62,6 +62,8 @@ class Watch:
         self._listening: asyncio.Task[None] | None = None
         self._acknowledged: asyncio.Event = asyncio.Event()
         self.log_level: str | None = None
+        # The server has refused to be listened to.
+        self._is_refused = False
 
     @property
     def is_needed(self) -> bool:
@@ -73,7 +75,7 @@ class Watch:
     async def begin(self, traffic: Traffic) -> None:
         """The server has been started: watch again what was watched before."""
         self._traffic = traffic
-        self._has_missed = False
+        self._has_missed = self._is_refused = False
         assert traffic.profile is not None
         if traffic.profile.era == "modern":
             if self._filter():
@@ -172,6 +174,14 @@ class Watch:
             self._has_missed = False
             self._relist()
 
+    def announces(self, kind: str) -> bool:
+        """Whether we hear of it when the server's tools, prompts or resources change."""
+        traffic = self._traffic
+        if traffic is None or traffic.profile is None or self._is_refused:
+            return False
+        declared = decode_object(traffic.profile.capabilities)
+        return kind in declared and _says_list_changed(declared[kind])
+
     def _filter(self) -> dict[str, object]:
         assert self._traffic is not None and self._traffic.profile is not None
         declared = decode_object(self._traffic.profile.capabilities)
@@ -202,7 +212,7 @@ class Watch:
             try:
                 await traffic.ask_as_era("subscriptions/listen", b'"notifications":' + encode(self._filter()))
             except RemoteError as error:
-                # Then its lists are what they were at its start.
+                self._is_refused = True
                 log.info("[%s] does not announce changes: %s", traffic.label, error.message)
                 self._acknowledged.set()
                 return

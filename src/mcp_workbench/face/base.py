@@ -72,6 +72,10 @@ class Face:
         """The servers that lists are not given without, as far as that is possible in time."""
         return list(self.catalog.entries()) if self.lists_everything else []
 
+    def listed(self, view: View, kind: str) -> list[ServerEntry]:
+        """The servers that a list of this kind is made of, as far as they are known."""
+        return self.known(view)
+
     def shows(self, view: View, entry: ServerEntry) -> bool:
         """Whether this server's lists are in view once they are known."""
         return True

@@ -15,7 +15,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
 from mcp_workbench.face.base import Face, Params
-from mcp_workbench.face.decisions import Answer, Decision, Forward, Open, Reject
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
 from mcp_workbench.face.opening import Failures, unavailable
 from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
 from mcp_workbench.face.renamed import renamed
@@ -101,10 +101,22 @@ class DynamicFace(Face):
             return Forward(target.entry, target.name, CALL, body, True)
         if name in table.collisions:
             return Reject(INVALID_PARAMS, describe_collision(name, table.collisions[name]))
+        asked = [] if fresh else self._may_have(view, name)
+        if asked:
+            return Learn(asked[0], tuple(asked[1:]), name)
         for toolbox in self.catalog.toolboxes:
             if toolbox not in view.opened and name.startswith(f"{toolbox}__"):
                 return Reject(INVALID_PARAMS, f"tool `{name}` is not registered; open toolbox `{toolbox}` first")
         return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", *table.targets]))
+
+    def _may_have(self, view: View, name: str) -> list[ServerEntry]:
+        """Servers of opened toolboxes whose tools would begin like this: what is known of them may be out of date."""
+        return [
+            entry
+            for toolbox in view.opened
+            for entry in self.catalog.toolboxes[toolbox].values()
+            if name.startswith(prefix := self.exposed(entry, "")) and name.removeprefix(prefix) not in entry.hidden
+        ]
 
     def _open_toolbox(self, arguments: Raw | None) -> Decision:
         try:

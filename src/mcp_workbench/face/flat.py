@@ -18,6 +18,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, describe_collision, is_accepted_by_clients
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject
+from mcp_workbench.face.flat_instructions import Introduced, flat_instructions
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.proxy import CALL, call_body
 from mcp_workbench.face.renamed import renamed
@@ -170,20 +171,24 @@ class FlatFace(Face):
             return Forward(target.entry, target.name, CALL, body)
         if name in table.collisions:
             return Reject(METHOD_NOT_FOUND, describe_collision(name, table.collisions[name]))
-        unheard = [] if fresh else self._may_have(name)
-        if unheard:
-            return Learn(unheard[0], tuple(unheard[1:]), name)
+        asked = [] if fresh else self._may_have(name)
+        if asked:
+            return Learn(asked[0], tuple(asked[1:]), name)
         if self._prefix and self._is_malformed(name):
             return Reject(INVALID_REQUEST, f"tool name `{name[:200]}` is malformed; expected `{self._form}`")
         return Reject(METHOD_NOT_FOUND, no_such("tool", name, table.targets))
 
     def _may_have(self, name: str) -> list[ServerEntry]:
-        """Servers that have not spoken yet, and whose tools would begin like this: the longest beginning first."""
-        fitting = [entry for entry in self.catalog.entries() if not entry.is_live and self._fits(entry, name)]
+        """Servers whose tools would begin like this, the longest beginning first: what is known of them may be out of
+        date."""
+        fitting = [entry for entry in self.catalog.entries() if self._fits(entry, name)]
         return sorted(fitting, key=lambda entry: -len(self._prefix_of(entry)))
 
     def _fits(self, entry: ServerEntry, name: str) -> bool:
         prefix = self._prefix_of(entry)
+        if name.removeprefix(prefix) in entry.hidden:
+            # It is there, and not to be shown.
+            return False
         return not self._prefix or (name.startswith(prefix) and len(name) > len(prefix))
 
     @property
@@ -202,15 +207,14 @@ class FlatFace(Face):
     def instructions(self, view: View) -> str:
         """Where tools come from, and which servers are missing."""
         named = f"named `{self._form}`" if self._prefix else f"with `{self._form}` where two have the same name"
-        lines = [f"Tools of several servers in one list, {named}. Servers:"]
+        known = {id(entry): entry.offer for entry in self.entries(view)}
+        servers = []
         for entry in self.catalog.entries():
-            state = "" if entry.trouble is None else f" (not available: {entry.trouble.message.splitlines()[0]})"
-            lines.append(f"- {self._place(entry)}{state}")
-        for entry in self.entries(view):
-            assert entry.offer is not None
-            if entry.offer.profile.instructions:
-                lines += ["", f"From {self._place(entry)}:", entry.offer.profile.instructions]
-        return "\n".join(lines)
+            trouble = None if entry.trouble is None else entry.trouble.message.partition("\n")[0]
+            offer = known.get(id(entry))
+            said = None if offer is None else offer.profile.instructions
+            servers.append(Introduced(self._place(entry), trouble, said))
+        return flat_instructions(f"Tools of several servers in one list, {named}. Servers:", servers)
 
     def _place(self, entry: ServerEntry) -> str:
         return entry.name if self.catalog.config.plain else f"{entry.toolbox}/{entry.name}"

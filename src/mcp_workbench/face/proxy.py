@@ -20,7 +20,7 @@ from mcp_workbench.face.checking import ArgumentChecker
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
 from mcp_workbench.face.identifier import NO_ARGUMENTS, BadIdentifier, ToolIdentifier, read_use_tool
 from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
-from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find
+from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find, related
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.request import DETAILS, BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.results import SCHEME as RESULTS
@@ -67,6 +67,12 @@ class ProxyFace(Face):
             return []
         self.recalled(self._pins.servers())
         return self._pins.unheard()
+
+    def listed(self, view: View, kind: str) -> list[ServerEntry]:
+        """Of the tools only those that are pinned are listed."""
+        if kind != "tools":
+            return super().listed(view, kind)
+        return self._pins.servers() if self._pins else []
 
     def definition_of(self, tool: str) -> Raw | None:
         """Of a pinned tool."""
@@ -149,9 +155,9 @@ class ProxyFace(Face):
                 if wanted.startswith(RESULTS):
                     return self.results.read_on(view, wanted, call)
                 meant = self._find(wanted)
-                if isinstance(meant, Unheard) and not fresh:
-                    first = meant.entries[0]
-                    return Learn(first, meant.entries[1:], wanted.removeprefix(f"{first.toolbox}/"))
+                asked = () if fresh else self._may_have(wanted, meant)
+                if asked:
+                    return Learn(asked[0], asked[1:], wanted.removeprefix(f"{asked[0].toolbox}/"))
                 if not isinstance(meant, Meant):
                     raise BadIdentifier(self._no_such_path(wanted, meant))
                 entry, tool = meant.entry, meant.tool
@@ -183,6 +189,12 @@ class ProxyFace(Face):
             return Meant(entry, tool)
         self.recalled(concerned(self.catalog, path))
         return find(self.catalog, path)
+
+    def _may_have(self, path: str, meant: Meant | Ambiguous | Unheard | None) -> tuple[ServerEntry, ...]:
+        """The servers to be asked before it is said that a path leads nowhere: what is known may be out of date."""
+        if isinstance(meant, Unheard):
+            return meant.entries
+        return tuple(related(self.catalog, path)) if meant is None else ()
 
     @cached_property
     def _has_slashes(self) -> bool:
@@ -269,8 +281,8 @@ def _take_changed(view: View) -> list[str]:
 
 
 def _unknown_tool(entry: ServerEntry, tool: str, fresh: bool) -> Decision:
-    # What is remembered may be out of date; only the server itself can say no.
-    if not fresh and not entry.is_live:
+    # What is known may be out of date; only the server itself can say no.
+    if not fresh and not (entry.is_live and tool in entry.hidden):
         return Learn(entry, item=tool)
     where = f" on server `{entry.name}` of toolbox `{entry.toolbox}`"
     if tool in entry.hidden:

@@ -46,14 +46,17 @@ def _list(kind: str) -> Method:
 
         def answer() -> None:
             definitions = session.router.face.definitions(session.view, kind)
-            reason = None if definitions else session.router.why_empty()
+            reason = None if definitions else session.router.lists.why_empty()
             session.listed.add(listed_as)
             if reason is not None and session.router.face.lists_everything:
                 call.finish_error(INTERNAL_ERROR, reason)
             else:
                 call.finish_result(session.welcome.list_result(kind, definitions, call.from_modern))
 
-        session.router.list_when_possible(call, answer)
+        session.router.list_when_possible(call, kind, answer)
+        if call.task is not None:
+            # A client that does not wait for it wants to know all the same when there is something to see.
+            call.task.add_done_callback(lambda _: session.listed.add(listed_as))
 
     return list_kind
 
@@ -70,7 +73,7 @@ def _ping(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _get_prompt(session: Session, call: ClientCall, params: Params) -> None:
-    _resolve(session, call, lambda: session.router.face.resolve_prompt(call.view, params))
+    _resolve(session, call, "prompts", lambda: session.router.face.resolve_prompt(call.view, params))
 
 
 def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
@@ -84,18 +87,20 @@ def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
         if own is not None:
             call.finish_result(own)
             return
-    _resolve(session, call, lambda: session.router.face.resolve_resource(call.view, params, call.from_modern))
+    face = session.router.face
+    _resolve(session, call, "resources", lambda: face.resolve_resource(call.view, params, call.from_modern))
 
 
 def _complete(session: Session, call: ClientCall, params: Params) -> None:
-    _resolve(session, call, lambda: session.router.face.resolve_completion(call.view, params, call.from_modern))
+    face = session.router.face
+    _resolve(session, call, "prompts", lambda: face.resolve_completion(call.view, params, call.from_modern))
 
 
-def _resolve(session: Session, call: ClientCall, decide: Callable[[], Decision]) -> None:
+def _resolve(session: Session, call: ClientCall, kind: str, decide: Callable[[], Decision]) -> None:
     """Act on a decision. What nobody is known to have is looked for again when every server has been heard."""
     decision = decide()
     if isinstance(decision, Reject):
-        session.router.list_when_possible(call, lambda: session.router.act(call, decide()))
+        session.router.list_when_possible(call, kind, lambda: session.router.act(call, decide()))
     else:
         session.router.act(call, decision)
 
@@ -122,7 +127,7 @@ def _set_level(session: Session, call: ClientCall, params: Params) -> None:
 
 def _subscribe(session: Session, call: ClientCall, params: Params) -> None:
     if isinstance(session.router.face.resource_owner(call.view, params, call.from_modern), Reject):
-        session.router.list_when_possible(call, lambda: _subscribe_now(session, call, params))
+        session.router.list_when_possible(call, "resources", lambda: _subscribe_now(session, call, params))
     else:
         _subscribe_now(session, call, params)
 

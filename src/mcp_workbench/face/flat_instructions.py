@@ -1,0 +1,79 @@
+"""The instructions of the face `flat`: which servers there are, and what each of them says of itself. Pure.
+
+Owns that all of it fits into what clients read: they cut, and what is cut in the middle of a server's instructions may
+be the servers behind it. So every server is named first, and the rest of the room is shared out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from mcp_workbench.economy.instructions import MOST_BYTES
+from mcp_workbench.economy.prose import ELLIPSIS, clip, cut, one_line
+
+# The names of servers, with why some cannot be used, take no more of the room than this while they can be shortened.
+_SHARE_OF_NAMES: Final = 0.75
+# Less than this of a server's instructions tells nothing.
+_LEAST_SAID: Final = 160
+# How long the reason is why a server cannot be used; shorter and shorter.
+_REASONS: Final = (160, 60, 0)
+
+
+class Introduced(Struct, frozen=True):
+    """A server, as it is introduced."""
+
+    place: str
+    # Why it cannot be used.
+    trouble: str | None = None
+    instructions: str | None = None
+
+
+def flat_instructions(head: str, servers: Sequence[Introduced], *, most: int = MOST_BYTES) -> str:
+    """What an agent has to know first, in at most `most` bytes."""
+    named = _named(head, servers, most)
+    return named + _said(servers, most - len(named.encode()))
+
+
+def _named(head: str, servers: Sequence[Introduced], most: int) -> str:
+    for longest in _REASONS:
+        text = "\n".join([head, *(f"- {each.place}{_trouble(each, longest)}" for each in servers)])
+        if len(text.encode()) <= most * _SHARE_OF_NAMES:
+            return text
+    for shown in range(len(servers), 0, -1):
+        more = f", {ELLIPSIS} {len(servers) - shown} more" if shown < len(servers) else ""
+        text = f"{head} {', '.join(each.place for each in servers[:shown])}{more}"
+        if len(text.encode()) <= most:
+            return text
+    return cut(f"{head} {len(servers)} of them", most)
+
+
+def _trouble(server: Introduced, longest: int) -> str:
+    if server.trouble is None:
+        return ""
+    return f" (not available: {clip(one_line(server.trouble[:1000]), longest)})" if longest else " (not available)"
+
+
+def _said(servers: Sequence[Introduced], room: int) -> str:
+    """What servers say of themselves. Where not everything fits, the long ones are cut, to the same length."""
+    saying = [(f"\n\nFrom {each.place}:\n", each.instructions) for each in servers if each.instructions]
+    saying = saying[: room // _LEAST_SAID]
+    texts = [""] * len(saying)
+    shortest_first = sorted(range(len(saying)), key=lambda at: len(saying[at][1]))
+    for done, at in enumerate(shortest_first):
+        heading, text = saying[at]
+        share = room // (len(saying) - done) - len(heading.encode())
+        said = _within(text, share)
+        if said:
+            texts[at] = heading + said
+            room -= len(texts[at].encode())
+    return "".join(texts)
+
+
+def _within(text: str, most: int) -> str:
+    text = text[: most + 1]
+    if len(text.encode()) <= most:
+        return text
+    return cut(text, most - len(ELLIPSIS.encode())).rstrip() + ELLIPSIS if most > len(ELLIPSIS.encode()) else ""

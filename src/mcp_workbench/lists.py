@@ -1,0 +1,194 @@
+"""When a list can be given: which servers have to be heard first, how long that is waited for, and whose lists are out
+of date.
+
+Owns the waiting. Refuses to know what a list looks like, and who asks: it is told how a server is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.downstream.lifecycle import State
+from mcp_workbench.downstream.listing import CAPABILITY
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.base import Face
+from mcp_workbench.face.view import View
+
+# How long the first list waits for servers that are not known yet, once there is something to list. Clients give a
+# server five seconds at the least, and have to start us and shake hands within them too.
+FIRST_LIST_PATIENCE: Final = 3.0
+# Servers whose lists are remembered are started behind an answer, a few at a time: nobody waits for them.
+STARTS_AT_ONCE: Final = 8
+# A server that failed is started again for a list at most this often.
+ASK_AGAIN_AFTER: Final = 30.0
+# How long a list, or a call of a tool that is not known, waits for a running server to say anew what it offers. Servers
+# answer at once; one that hangs must not hold up the lists of all others.
+REFRESH_PATIENCE: Final = 3.0
+
+Reach = Callable[[ServerEntry], Connection]
+
+
+def is_rested(connection: Connection) -> bool:
+    """Whether a server that failed may be tried again for a list."""
+    return asyncio.get_running_loop().time() - connection.failed_at > ASK_AGAIN_AFTER
+
+
+class Lists:
+    """What has to happen before a list is given."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        face: Face,
+        start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
+        *,
+        patience: float = FIRST_LIST_PATIENCE,
+        use_cache: bool = True,
+    ) -> None:
+        self._catalog = catalog
+        self._face = face
+        self._start_task = start_task
+        self._patience = patience
+        self._use_cache = use_cache
+        # Servers that a list has waited for once; it does not wait for them again.
+        self._waited_for: set[tuple[str, str]] = set()
+
+    def prepare(self, view: View, kind: str, reach: Reach) -> Coroutine[Any, Any, None] | None:
+        """What to wait for before this list is given; None where it can be given at once."""
+        awaited = self._face.awaited()
+        self._face.recalled(awaited)
+        unheard = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
+        outdated = self.outdated(self._face.listed(view, kind), reach)
+        if not unheard and not outdated:
+            return None
+        if unheard:
+            self._face.settle_names(unheard)
+        return self._hear_all(view, kind, unheard, outdated, reach)
+
+    async def _hear_all(
+        self, view: View, kind: str, unheard: list[ServerEntry], outdated: list[Connection], reach: Reach
+    ) -> None:
+        refreshing = self._start_task(self.refresh(outdated)) if outdated else None
+        if unheard:
+            await self._hear_unheard(view, kind, unheard, reach)
+        if refreshing is not None:
+            await asyncio.wait({refreshing})
+
+    # ── servers that have not been heard ──
+
+    async def _hear_unheard(self, view: View, kind: str, unheard: list[ServerEntry], reach: Reach) -> None:
+        for entry in unheard:
+            # Given up for somebody else, perhaps; here it runs.
+            if entry.failure is not None and reach(entry).state is State.READY:
+                self._catalog.works(entry)
+        known = [entry for entry in unheard if _is_shown(entry)]
+        unknown = [entry for entry in unheard if not _is_shown(entry)]
+        self._start_behind(known, reach)
+        new = [entry for entry in unknown if (entry.toolbox, entry.name) not in self._waited_for]
+        starting = {self._start_task(self._hear(reach(entry))) for entry in unknown if _is_worth_asking(reach(entry))}
+        if new and starting:
+            _, starting = await asyncio.wait(starting, timeout=self._patience)
+            self._waited_for.update((entry.toolbox, entry.name) for entry in new)
+        # With nothing to show yet a client is better served late than with an error: it gives up by itself when it
+        # must. Each start is bounded by `startupTimeout`.
+        while starting and not self._has_something(view, kind):
+            _, starting = await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
+
+    def _has_something(self, view: View, kind: str) -> bool:
+        if kind == "tools":
+            return bool(self._face.definitions(view, kind))
+        # Most servers have neither prompts nor resources: a list without any is whole as soon as somebody is heard.
+        return any(map(_is_shown, self._catalog.entries()))
+
+    async def _hear(self, connection: Connection) -> None:
+        try:
+            await connection.ensure_listed(asked=True)
+        except WorkbenchError as error:
+            self._catalog.missed(connection.entry, error)
+        else:
+            self._catalog.works(connection.entry)
+
+    def _start_behind(self, entries: Iterable[ServerEntry], reach: Reach) -> None:
+        waiting = [each for each in map(reach, entries) if each.state in (State.CONFIGURED, State.KNOWN)]
+        if waiting:
+            _ = self._start_task(self._start_few_at_once(waiting))
+
+    async def _start_few_at_once(self, connections: list[Connection]) -> None:
+        places = asyncio.Semaphore(STARTS_AT_ONCE)
+
+        async def start(connection: Connection) -> None:
+            async with places:
+                try:
+                    await connection.ensure_ready()
+                except WorkbenchError as error:
+                    self._catalog.missed(connection.entry, error)
+
+        await asyncio.gather(*map(start, connections))
+
+    def why_empty(self) -> str | None:
+        """Where a list is empty because every server failed: what happened to each of them."""
+        entries = list(self._catalog.entries())
+        if any(map(_is_shown, entries)):
+            return None
+        reasons = [
+            f"[{entry.toolbox}/{entry.name}] " + (entry.trouble.message if entry.trouble else "has not answered yet")
+            for entry in entries
+        ]
+        return "no server is available:\n" + "\n".join(reasons)
+
+    # ── servers whose lists may have changed ──
+
+    def outdated(self, entries: Iterable[ServerEntry], reach: Reach) -> list[Connection]:
+        """The running servers that cannot announce changes and whose lists do not hold any more by their own word.
+
+        Where nothing is to be remembered, that is all that cannot announce changes."""
+        found = []
+        for entry in entries:
+            if entry.is_live and entry.offer is not None and (entry.offer.ttls or not self._use_cache):
+                connection = reach(entry)
+                if connection.state is State.READY and self._may_have_changed(connection, entry.offer):
+                    found.append(connection)
+        return found
+
+    def _may_have_changed(self, connection: Connection, offer: Offer) -> bool:
+        unannounced = [kind for kind in offer.lists if not connection.watch.announces(CAPABILITY[kind])]
+        return bool(unannounced) and (not self._use_cache or connection.freshness.has_expired(unannounced))
+
+    async def refresh(self, connections: Sequence[Connection]) -> None:
+        """Have these servers say anew what they offer. Where one cannot in time, what it offered before stays."""
+        await asyncio.gather(*map(self._refresh, connections))
+
+    async def _refresh(self, connection: Connection) -> None:
+        if connection.freshness.has_been_asking_for(REFRESH_PATIENCE):
+            # Somebody has waited for it in vain already; its answer is told when it comes.
+            return
+        with contextlib.suppress(WorkbenchError, TimeoutError):
+            async with asyncio.timeout(REFRESH_PATIENCE):
+                await connection.list_anew()
+
+    async def look_again(self, connection: Connection, *, may_start: bool) -> None:
+        """Somebody wants what this server is not known to have: only the server itself can say no.
+
+        Raises `DownstreamError` where it has not been heard before and cannot be heard now."""
+        if not connection.entry.is_live:
+            await connection.ensure_listed()
+        elif connection.state is State.READY:
+            await self._refresh(connection)
+        elif may_start and connection.state not in (State.BACKOFF, State.FAILED):
+            with contextlib.suppress(WorkbenchError):
+                await connection.ensure_listed()
+
+
+def _is_shown(entry: ServerEntry) -> bool:
+    return entry.offer is not None and entry.failure is None
+
+
+def _is_worth_asking(connection: Connection) -> bool:
+    return connection.state is State.STARTING or is_rested(connection)
