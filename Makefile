@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
+# How many tests run side by side: most of them wait for processes and sockets. 0 runs them one by one, for a debugger.
+WORKERS ?= 4
 # Passed on to pytest, for example: make test PYTEST_ARGS="-k framing -x"
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
@@ -18,11 +20,12 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test lint format format-check types check faults soak bench bench-context build constraints conformance clean
+.PHONY: help demo install dev test quick lint format format-check types check faults soak bench bench-context build constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and show the main job on the servers inside the package'
 	@echo 'make test         install and run the tests (PYTEST_ARGS="-k name" for some of them)'
+	@echo 'make quick        the tests that start no programs and open no sockets: a minute'
 	@echo 'make check        lint, format-check, types and test: what CI runs'
 	@echo 'make lint         ruff check'
 	@echo 'make format       ruff format, and what ruff can mend by itself'
@@ -46,10 +49,13 @@ install: $(RUNTIME)
 dev: $(DEV)
 
 test: $(DEV)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+quick: $(DEV)
+	@$(BIN)/python -m pytest -n 2 -q -m "not processes" --hypothesis-profile quick $(PYTEST_ARGS)
 
 faults: $(DEV)
-	@$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/faults $(PYTEST_ARGS)
 
 soak: $(DEV)
 	@$(BIN)/python -m soak $(SOAK_ARGS)

@@ -6,19 +6,47 @@ import asyncio
 import inspect
 import os
 import signal
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.support import processes, workbench
+
+# `make quick` looks at fewer examples; the whole suite is thorough.
+hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
 
 # A test that takes longer hangs; tests that are meant to be long have a runner of their own.
 TEST_TIMEOUT = 120.0
 # What a process that was told to go may take to do so on a busy machine.
 GOODBYE_TIMEOUT = 5.0
+
+
+# Folders whose tests start programs or open sockets. Elsewhere such a test carries the mark itself, and one without it
+# is stopped: `make quick` runs all that is left.
+WITH_PROCESSES = (
+    *("bench", "cli", "conformance", "demo", "end_to_end", "faults", "http_clients", "real_servers", "scripts"),
+    *("soak", "support", "transport"),
+)
+STARTS_SOMETHING = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.connect"})
+# Folders whose tests share what takes long to set up (installed packages, runs of a whole suite): one worker runs each.
+SHARED_SETUP = ("conformance", "http_clients", "real_servers")
+
+
+# First, because the scheduler writes the groups into the names of the tests when its own turn comes.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(here).parts[0] if here in item.path.parents else ""
+        if folder in WITH_PROCESSES:
+            item.add_marker(pytest.mark.processes)
+        if folder in SHARED_SETUP:
+            item.add_marker(pytest.mark.xdist_group(folder))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,6 +70,36 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+class _Watchman:
+    """An audit hook cannot be taken away again; it looks only while a test runs that must not start anything."""
+
+    is_watching = False
+
+    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
+        if self.is_watching and event in STARTS_SOMETHING:
+            raise RuntimeError(f"`{event}` in a test without `pytest.mark.processes`")
+
+
+_watchman = _Watchman()
+sys.addaudithook(_watchman)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    _watchman.is_watching = item.get_closest_marker("processes") is None
+    try:
+        return (yield)
+    finally:
+        _watchman.is_watching = False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_are_not_ignored() -> None:
+    """A shell starts background jobs with SIGINT ignored, and every process that we start would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _orphans_come_to_us() -> None:
     if processes.available():
@@ -49,8 +107,9 @@ def _orphans_come_to_us() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_process_left_behind(_orphans_come_to_us: None) -> Iterator[None]:
-    if not processes.available():
+def _no_process_left_behind(_orphans_come_to_us: None, request: pytest.FixtureRequest) -> Iterator[None]:
+    # To look at every process of the machine takes longer than most tests that cannot start one.
+    if not processes.available() or request.node.get_closest_marker("processes") is None:
         yield
         return
     before = processes.descendants(os.getpid())

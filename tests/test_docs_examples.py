@@ -28,6 +28,8 @@ from mcp_workbench.face.identifier import ToolIdentifier, read_use_tool
 from mcp_workbench.transport.http.server.endpoint import MCP_PATH
 from mcp_workbench.transport.http.server.listening import DEFAULT_HOST, DEFAULT_PORT
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 

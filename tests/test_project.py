@@ -20,6 +20,8 @@ import mcp_workbench
 from mcp_workbench.cli.main import COMMANDS
 from mcp_workbench.config.load import load
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parent.parent
 # A source distribution has no git; folders that tools fill are not part of the project in either case.
 GENERATED = {".git", ".venv", "venv", "dist", "build", "node_modules", "__pycache__", ".hypothesis"}

@@ -14,6 +14,8 @@ from tests.support.client import Json, RawClient
 from tests.support.processes import alive, wait_until
 from tests.support.workbench import logged, scripted_entry
 
+pytestmark = pytest.mark.processes
+
 ANSWERS: dict[str, Json] = {
     "elicitation/create": {"action": "accept", "content": {"name": "Ada"}},
     "sampling/createMessage": {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"},

@@ -19,6 +19,8 @@ from mcp import Client, StdioServerParameters
 from tests.bridge.stage import ERAS
 from tests.support.workbench import workbench_command, write_config
 
+pytestmark = pytest.mark.processes
+
 SERVER = Path(__file__).with_name("sdk_server.py")
 # "legacy" shakes hands; "auto" probes, and finds the modern era.
 MODES = {"legacy": "legacy", "modern": "auto"}

@@ -301,6 +301,7 @@ for _ in range(rounds):
 
 
 @pytest.mark.requirement("manifests.safe")
+@pytest.mark.processes
 def test_processes_that_write_at_once_lose_nothing(folder: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(folder), own, "150"], stderr=subprocess.PIPE)

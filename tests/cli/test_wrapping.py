@@ -56,4 +56,5 @@ def test_an_error_fits_a_terminal(tmp_path: Path) -> None:
     assert status == 2
     plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
     assert plain.split() == run("check", config).stderr.split()
-    assert not [line for line in plain.splitlines() if len(line) > 80 and " " in line.strip()]
+    # The path is one word, which cannot be broken, and may be longer than a line by itself.
+    assert not [line for line in plain.splitlines() if len(line.replace(f"{config}:", "")) > 80]

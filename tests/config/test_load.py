@@ -177,6 +177,7 @@ def test_no_document_breaks_the_validation(value: object) -> None:
         assert all(problem.line for problem in outcome.problems)
 
 
+@pytest.mark.processes
 def test_start_up_pays_only_for_what_a_good_file_needs(tmp_path: Path) -> None:
     path = tmp_path / FILE
     server = {"command": "npx", "env": {"TOKEN": "${TOKEN:-some-token}"}, "toolFilters": ["*"]}

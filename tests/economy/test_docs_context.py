@@ -21,6 +21,8 @@ from tests.cli.shell import run
 from tests.support.client import RawClient
 from tests.support.workbench import workbench_command
 
+pytestmark = pytest.mark.processes
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CONTEXT = (DOCS / "context.md").read_text(encoding="utf-8")
 RESULT_ID = re.compile(r"workbench://results/[\w-]+")

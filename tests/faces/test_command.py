@@ -12,6 +12,8 @@ from mcp_workbench.cli.main import main
 from tests.faces.harness import ERAS, EVERY_ABILITY, FACES, Bench, Seen
 from tests.support.client import RawClient, RpcError
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.requirement("faces.command")
 @pytest.mark.parametrize("face", FACES)

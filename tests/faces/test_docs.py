@@ -16,6 +16,8 @@ from mcp_workbench.config.trust import trust
 from tests.cli.shell import run
 from tests.support.client import RawClient
 
+pytestmark = pytest.mark.processes
+
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "faces.md"
 # A configuration, the command line, and the names.
 EXAMPLE = re.compile(

@@ -19,6 +19,8 @@ from tests.faces.sdk import SdkGateway, directly, through
 from tests.faces.transcript import Transcript
 from tests.support.workbench import workbench_command
 
+pytestmark = pytest.mark.processes
+
 ERROR_META = "mcp-workbench/error"
 
 

@@ -19,9 +19,12 @@ conftest.GOODBYE_TIMEOUT = 0.2
 """
 
 
-def _outcome(pytester: pytest.Pytester, body: str) -> pytest.RunResult:
+MARKED = "import pytest\npytestmark = pytest.mark.processes\n"
+
+
+def _outcome(pytester: pytest.Pytester, body: str, marked: str = MARKED) -> pytest.RunResult:
     pytester.makeconftest(CONFTEST)
-    pytester.makepyfile(body)
+    pytester.makepyfile(marked + body)
     pytester._monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
     return pytester.runpytest_subprocess("-p", "no:cacheprovider")
 
@@ -30,6 +33,12 @@ def test_a_test_that_leaves_a_process_behind_fails(pytester: pytest.Pytester) ->
     result = _outcome(pytester, "import subprocess\ndef test_it(): subprocess.Popen(['sleep', '60'])\n")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*processes left behind*", "*sleep 60*"])
+
+
+def test_a_test_without_the_mark_cannot_start_a_process(pytester: pytest.Pytester) -> None:
+    result = _outcome(pytester, "import subprocess\ndef test_it(): subprocess.run(['true'])\n", marked="")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*`subprocess.Popen` in a test without `pytest.mark.processes`*"])
 
 
 def test_a_test_that_leaves_a_daemon_behind_fails(pytester: pytest.Pytester) -> None:
