@@ -107,18 +107,30 @@ class Router:
         # Resources of ours, by URI: how we are doing.
         self.own_resources: dict[str, Callable[[], bytes]] = {}
         self._views: dict[str, View] = {}
+        # Those of sessions, which go with them.
+        self._session_views: set[View] = set()
         catalog.subscribe(self._take_note)
 
     def view(self, principal: str) -> View:
-        """What this principal has before it."""
+        """What the clients of this principal have before them that keep no session."""
         view = self._views.get(principal)
         if view is None:
             view = self._views[principal] = View(principal)
         return view
 
+    def end_session_view(self, view: View) -> None:
+        """Its client is gone."""
+        self._session_views.discard(view)
+
+    def session_view(self, principal: str) -> View:
+        """What one client has before it that has begun a session: what others opened is not its business."""
+        view = View(principal)
+        self._session_views.add(view)
+        return view
+
     def _take_note(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         # For views, not for sessions: a modern client that does not listen has none that is told of changes.
-        for view in self._views.values():
+        for view in (*self._views.values(), *self._session_views):
             self.face.take_note(view, entry, kinds)
 
     def in_background(self, work: Awaitable[None]) -> None:

@@ -7,8 +7,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from mcp_workbench.downstream.lifecycle import MOST_CRASHES, RestartPolicy
-from tests.faces.harness import ERAS, FACES, Bench, Seen, introduce
+from tests.faces.harness import ERAS, FACES, Bench, Boxes, Seen, introduce
 from tests.faces.memory import MemoryClient
+from tests.support.client import RpcError
 
 every_face = pytest.mark.parametrize("face", FACES)
 
@@ -56,3 +57,41 @@ async def test_a_server_that_is_given_up_for_one_principal_is_there_for_the_othe
         shown = opened.get("structuredContent", opened)["tools"]
         assert len(shown) > 5, "what bob's own server offers"
         assert (await seen["bob"].call("count"))["structuredContent"] == {"count": 2}
+
+
+@pytest.mark.requirement("isolation.sessions")
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_is_opened_belongs_to_the_session_or_to_the_principal_where_there_is_none(
+    bench: Bench, era: str
+) -> None:
+    boxes: Boxes = {"box": {"server": ("--offers", "test")}, "other": {"server": ()}}
+    async with bench.gateway(boxes, options={"face": "dynamic"}) as gateway, AsyncExitStack() as stack:
+        first, second = [Seen(await stack.enter_async_context(MemoryClient.of(gateway)), "dynamic", era) for _ in "12"]
+        for seen in (first, second):
+            await introduce(seen.client, era)
+        await first.open("box")
+        await first.client.request("prompts/list")
+        is_shared = era == "modern"
+        assert (len(await second.names("tools/list")) > 1) is is_shared
+        assert bool(await second.names("prompts/list")) is is_shared
+        assert bool(await second.names("resources/list")) is is_shared
+        if not is_shared:
+            with pytest.raises(RpcError, match="open toolbox `box` first"):
+                await second.call("count")
+            await second.open("other")
+            await first.client.request("ping")
+            assert not [name for name in await first.names("tools/list") if name.startswith("other")]
+        assert (await first.call("count"))["structuredContent"] == {"count": 1}
+
+
+@pytest.mark.requirement("isolation.sessions")
+async def test_what_a_session_opened_goes_with_it(bench: Bench) -> None:
+    async with bench.gateway({"box": {"server": ()}}, options={"face": "dynamic"}) as gateway:
+        async with MemoryClient.of(gateway) as client:
+            await client.initialize()
+            await Seen(client, "dynamic", "legacy").open()
+            assert len(gateway.router._session_views) == 1
+            view = client.session.view
+            await client.initialize()
+            assert client.session.view is view, "a second handshake does not close anything"
+        assert len(gateway.router._session_views) == 0

@@ -1,10 +1,10 @@
-"""What one principal has before it: which toolboxes it opened, and which of them changed since it looked."""
+"""What one client has before it: which toolboxes it opened, and which of them changed since it looked."""
 
 from __future__ import annotations
 
 
 class View:
-    """State that belongs to a principal, not to a connection: the modern era has no connections to keep it on."""
+    """Belongs to a session where there is one, and to the principal in the modern era, which has no sessions."""
 
     __slots__ = ("changed", "opened", "principal")
 

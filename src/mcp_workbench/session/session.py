@@ -175,6 +175,8 @@ class Session:
         """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
         if self._is_told:
             self._hub.discard(self)
+        if self.version is not None:
+            self.router.end_session_view(self.view)
         if self._news is not None:
             self._news.close()
         if self.calls:
@@ -308,6 +310,8 @@ class Session:
         if capabilities is None:
             self._refuse(id, INVALID_PARAMS, TOO_CAPABLE)
             return
+        if self.version is None:
+            self.view = self.router.session_view(self.view.principal)
         self.version = negotiate_legacy(params.protocolVersion)
         self.capabilities = capabilities
         self.wants_news()
