@@ -5,6 +5,7 @@ Owns what the same conversation looks like in each era; what a test says once th
 
 from __future__ import annotations
 
+from mcp_workbench.session.attribution import SERVER_META
 from tests.bridge.played_server import PlayedServer
 from tests.bridge.stage import Client, Json, Request, until
 
@@ -87,17 +88,35 @@ class Conversation:
         asked: list[Json] = []
         if self.client.era == "legacy":
             for question in self.client.questions()[-len(wanted) :]:
-                asked.append({"method": question["method"], "params": question.get("params", {})})
+                asked.append(unattributed({"method": question["method"], "params": question.get("params", {})}))
                 self.client.answer(question, _fitting(asked[-1], wanted))
             return asked
         while len(asked) < len(wanted):
             await until(lambda: self.request.answer is not None)
             assert self.request.result["resultType"] == "input_required"
-            questions: Json = self.request.result["inputRequests"]
+            questions = {key: unattributed(each) for key, each in self.request.result["inputRequests"].items()}
             asked += questions.values()
             responses = {key: _fitting(question, wanted) for key, question in questions.items()}
             self.request = self.client.retry(self.request, responses, self.route)
         return asked
+
+
+def attributed(params: Json) -> Json:
+    """The params of an elicitation as a client gets them."""
+    return {**params, "message": f"[box/server] {params['message']}"}
+
+
+def unattributed(question: Json) -> Json:
+    """A question as the server wrote it, without what tells the user who asks."""
+    params = dict(question.get("params", {}))
+    if question["method"] == "elicitation/create":
+        assert params["message"].startswith("[box/server]"), params
+        params["message"] = params["message"].removeprefix("[box/server]").removeprefix(" ")
+    elif question["method"] == "sampling/createMessage":
+        meta = dict(params["_meta"])
+        assert meta.pop(SERVER_META) == "box/server"
+        params = {**params, "_meta": meta} if meta else {key: params[key] for key in params if key != "_meta"}
+    return {**question, "params": params}
 
 
 def _fitting(question: Json, wanted: dict[str, tuple[str, Json, Json]]) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.downstream.asking import MOST_QUESTIONS, QUESTION_TIMEOUT
-from tests.bridge.conversation import FORM, SAMPLE, Conversation
+from tests.bridge.conversation import FORM, SAMPLE, Conversation, unattributed
 from tests.bridge.scene import DONE, YES, answered, scene
 from tests.bridge.stage import ERAS, Json, settled, staged, until
 
@@ -181,12 +181,13 @@ async def test_within_the_legacy_era_a_question_and_its_answer_pass_as_they_are(
         client = stage.client("legacy")
         server = await stage.connect(client)
         client.call()
-        params: Json = {"a": [1, None], "_meta": {"progressToken": "theirs", "kept": 1}}
+        params: Json = {"message": "m", "a": [1, None], "_meta": {"progressToken": "theirs", "kept": 1}}
         for number, method in enumerate(("custom/question", "elicitation/create")):
             id = server.ask(method, params)
-            question = client.questions()[-1]
+            question = unattributed(client.questions()[-1])
             token = question["params"]["_meta"].pop("progressToken")
-            assert (question["method"], question["params"]) == (method, {"a": [1, None], "_meta": {"kept": 1}})
+            expected = {"message": "m", "a": [1, None], "_meta": {"kept": 1}}
+            assert (question["method"], question["params"]) == (method, expected)
             client.tell("notifications/progress", {"progressToken": token, "progress": number})
             assert server.told("notifications/progress")[-1] == {"progressToken": "theirs", "progress": number}
             client.answer(question, {"x-unknown": [None]})

@@ -6,7 +6,7 @@ import pytest
 
 from mcp_workbench.config.model import FaceName
 from mcp_workbench.session import parking
-from tests.bridge.conversation import URL, Conversation
+from tests.bridge.conversation import URL, Conversation, attributed
 from tests.bridge.scene import DONE, answered, scene
 from tests.bridge.stage import ERAS, EVERYTHING, META, Json, staged
 
@@ -14,6 +14,7 @@ PAGES: Json = {
     "elicitations": [URL, {**URL, "elicitationId": "e-2", "url": "https://example.test/pay"}],
     "x-unknown": 1,
 }
+SHOWN_PAGES: Json = {**PAGES, "elicitations": [attributed(page) for page in PAGES["elicitations"]]}
 NOT_FOUND = {"legacy": -32002, "modern": -32602}
 
 
@@ -94,7 +95,7 @@ async def test_a_page_that_must_be_visited_first_becomes_a_question_to_a_modern_
         on.server.fail(on.server.call, -32042, "Sign in first", PAGES)
         asked = request.result["inputRequests"]
         assert list(asked.values()) == [
-            {"method": "elicitation/create", "params": page} for page in PAGES["elicitations"]
+            {"method": "elicitation/create", "params": attributed(page)} for page in PAGES["elicitations"]
         ]
         assert request.result["_meta"][META + "serverInfo"]["name"] == "played-server"
         assert on.stage.is_clean(), "nothing is kept for it: the call is over, and the next one is another"
@@ -189,7 +190,7 @@ async def test_a_modern_client_that_cannot_visit_pages_is_told_which_capability_
         server = await stage.connect(client)
         request = client.call()
         server.fail(server.call, -32042, "Sign in first", PAGES)
-        data = {**PAGES, "requiredCapabilities": {"elicitation": {"url": {}}}}
+        data = {**SHOWN_PAGES, "requiredCapabilities": {"elicitation": {"url": {}}}}
         assert request.error == {"code": -32021, "message": "Sign in first", "data": data}
         assert stage.is_clean()
 
@@ -206,13 +207,13 @@ async def test_where_it_does_not_say_which_page_it_is_an_error(data: object) -> 
 @pytest.mark.bridge("page-required")
 @pytest.mark.parametrize("declared", [{}, {"elicitation": {}}, EVERYTHING])
 @pytest.mark.parametrize("face", ["flat", "proxy"])
-async def test_within_the_legacy_era_it_passes_as_it_is(declared: Json, face: FaceName) -> None:
+async def test_within_the_legacy_era_it_passes_with_who_asks(declared: Json, face: FaceName) -> None:
     async with staged("legacy", face=face) as stage:
         client = stage.client("legacy", declared)
         server = await stage.connect(client)
         request = client.call()
         server.fail(server.call, -32042, "Sign in first", PAGES)
-        assert request.error == {"code": -32042, "message": "Sign in first", "data": PAGES}
+        assert request.error == {"code": -32042, "message": "Sign in first", "data": SHOWN_PAGES}
 
 
 @pytest.mark.bridge("page-required", "rounds")

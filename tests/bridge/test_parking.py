@@ -6,7 +6,7 @@ import pytest
 
 from mcp_workbench.session import parking
 from mcp_workbench.session.questions import MOST_QUESTIONS
-from tests.bridge.conversation import FORM, SAMPLE, URL
+from tests.bridge.conversation import FORM, SAMPLE, URL, attributed
 from tests.bridge.scene import DONE, YES, answered, keys, scene
 from tests.bridge.stage import EVERYTHING, META, Json, staged, until
 
@@ -20,7 +20,9 @@ async def test_the_question_says_who_asks_and_nothing_of_it_may_be_kept() -> Non
         request, _ = await on.ask(("elicitation/create", FORM))
         assert set(request.result) == {"resultType", "inputRequests", "requestState", "_meta"}
         assert request.result["_meta"][META + "serverInfo"]["name"] == "played-server"
-        assert list(request.result["inputRequests"].values()) == [{"method": "elicitation/create", "params": FORM}]
+        assert list(request.result["inputRequests"].values()) == [
+            {"method": "elicitation/create", "params": attributed(FORM)}
+        ]
 
 
 async def test_questions_that_come_together_are_asked_together() -> None:

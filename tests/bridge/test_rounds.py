@@ -10,7 +10,7 @@ import pytest
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.session.questions import MOST_QUESTIONS
 from mcp_workbench.session.rounds import MOST_ROUNDS
-from tests.bridge.conversation import FORM, SAMPLE, URL, input_required
+from tests.bridge.conversation import FORM, SAMPLE, URL, attributed, input_required
 from tests.bridge.played_server import PlayedServer
 from tests.bridge.scene import DONE, YES
 from tests.bridge.stage import EVERYTHING, Client, Json, Request, Stage, settled, staged, until
@@ -279,6 +279,6 @@ async def test_a_page_to_visit_gets_the_id_that_legacy_clients_expect() -> None:
         page = {key: value for key, value in URL.items() if key != "elicitationId"}
         on.asked(input_required({"one": ("elicitation/create", page), "two": ("elicitation/create", page)}))
         first, second = (question["params"] for question in on.client.questions())
-        assert {key: value for key, value in first.items() if key != "elicitationId"} == page
+        assert {key: value for key, value in first.items() if key != "elicitationId"} == attributed(page)
         assert isinstance(first["elicitationId"], str)
         assert first["elicitationId"] != second["elicitationId"]

@@ -6,7 +6,7 @@ import pytest
 
 from mcp_workbench.config.model import FaceName
 from mcp_workbench.protocol.sealing import PREFIX, Sealed, Sealer
-from tests.bridge.conversation import FORM, input_required
+from tests.bridge.conversation import FORM, attributed, input_required
 from tests.bridge.scene import DONE, answered, scene
 from tests.bridge.stage import Json, staged, until
 
@@ -135,7 +135,8 @@ async def test_states_of_modern_servers_pass_through_unread(state: str) -> None:
         request = client.call()
         questions = {"any key": ("elicitation/create", FORM)}
         server.reply(server.call, {**input_required(questions, state), "x-unknown": 1})
-        assert request.result == {**input_required(questions, state), "x-unknown": 1}, "as the server wrote it"
+        shown = {"any key": ("elicitation/create", attributed(FORM))}
+        assert request.result == {**input_required(shown, state), "x-unknown": 1}, "all else as the server wrote it"
         retry = client.retry(request, {"any key": {"action": "decline"}, "more": {}})
         assert server.call["params"]["requestState"] == state
         assert server.call["params"]["inputResponses"] == {"any key": {"action": "decline"}, "more": {}}
@@ -151,7 +152,7 @@ async def test_news_about_a_toolbox_waits_for_the_result_and_leaves_a_question_a
         client.session.view.changed["box"] = None
         asked = input_required({"q": ("elicitation/create", FORM)})
         server.reply(server.call, asked)
-        assert request.result == asked
+        assert request.result == input_required({"q": ("elicitation/create", attributed(FORM))})
         retry = client.retry(request, {"q": {"action": "decline"}})
         server.reply(server.call, {"resultType": "complete", **DONE})
         assert "box" in retry.result["content"][-1]["text"]

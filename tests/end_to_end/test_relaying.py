@@ -163,7 +163,7 @@ async def test_a_question_of_a_legacy_server_reaches_the_client_and_its_answer_t
         (asked,) = client.server_requests
         assert asked["method"] == method
         if tool == "ask":
-            assert asked["params"]["message"] == "What is your name?"
+            assert asked["params"]["message"] == "[box/server] What is your name?"
             assert asked["params"]["requestedSchema"]["required"] == ["name"]
 
         def refuse(params: Json) -> Json:
@@ -207,7 +207,7 @@ async def test_questions_at_the_same_time_are_answered_each_by_its_own(workbench
     async with workbench.serving({"box": box}, capabilities=CAPABILITIES) as client:
         client.handlers["elicitation/create"] = lambda params: {
             "action": "accept",
-            "content": {"name": params["message"]},
+            "content": {"name": params["message"].partition("] ")[2]},
         }
         await open_toolbox(client, "box")
         calls = [

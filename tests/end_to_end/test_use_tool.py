@@ -179,10 +179,11 @@ async def test_an_error_that_the_client_acts_upon_stays_an_error(workbench: Work
             error = {
                 "code": code,
                 "message": "act upon it",
-                "data": {"elicitations": [{"url": "https://example.test"}]},
+                "data": {"elicitations": [{"url": "https://example.test", "message": "[box/server]"}]},
             }
+            pages = {"elicitations": [{"url": "https://example.test"}]} if code == -32042 else error["data"]
             with pytest.raises(RpcError) as caught:
-                await client.use_tool("box", "server", "fail", error)
+                await client.use_tool("box", "server", "fail", {**error, "data": pages})
             assert caught.value.error == error
 
 

@@ -267,7 +267,7 @@ async def test_a_prompt_may_ask_its_client_first(bench: Bench, face: str, era: s
         result = await seen.get_prompt("ask_first", {"who": "Ann"})
         if era == "modern":
             (key,) = result["inputRequests"]
-            assert result["inputRequests"][key]["params"]["message"] == "Mood?"
+            assert result["inputRequests"][key]["params"]["message"] == "[box/server] Mood?"
             more = {"inputResponses": {key: answer}, "requestState": result["requestState"]}
             result = await seen.get_prompt("ask_first", {"who": "Ann"}, **more)
         assert "'mood': 'good'" in result["messages"][0]["content"]["text"]

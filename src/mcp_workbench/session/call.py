@@ -29,6 +29,7 @@ from mcp_workbench.protocol.results import (
 )
 from mcp_workbench.protocol.sealing import RETRY_MEMBERS, digest_of
 from mcp_workbench.router import RoutedCall
+from mcp_workbench.session.attribution import BadQuestion
 from mcp_workbench.session.parking import Parked, input_required
 from mcp_workbench.session.questions import MOST_QUESTIONS, NEEDED_CAPABILITY, can_answer, members_of
 from mcp_workbench.session.rounds import MOST_ROUNDS, Round
@@ -149,9 +150,22 @@ class ClientCall(RoutedCall):
             if read.code not in CODES_FOR_CLIENTS:
                 self.finish_result(error_result(f"[{self.where}] {read.message}", read))
                 return
+        try:
+            error = self._with_pages(error)
+        except BadQuestion as reason:
+            self.on_failure(DownstreamError(f"the server wants a page to be visited first: {reason}"))
+            return
         if self.from_modern and self._must_open_url(error):
             return
         self.emit(b"error", error_across_eras(error, self.method, to_modern=self.from_modern))
+
+    def _with_pages(self, error: Raw) -> Raw:
+        """The same error; where it names pages to be visited first, with who wants that. Raises `BadQuestion`."""
+        read = read_error(error)
+        if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType) or self.entry is None:
+            return error
+        pages = self.session.attribution(self.entry.label).pages(read.data)
+        return Raw(messages.encode({**messages.decode_object(error), "data": pages}))
 
     def _can_mend_headers(self, error: Raw) -> bool:
         """Whether headers that we wrote were refused: the tool wants others by now, and nothing was done yet."""
@@ -217,6 +231,11 @@ class ClientCall(RoutedCall):
             return
         if method.startswith("notifications/tasks") and params is not None and self.entry is not None:
             params = Raw(self.session.router.tasks.shown(self.view, self.entry, bytes(params)))
+            try:
+                params = Raw(bytes(self.session.attribution(self.entry.label).input_required(params)))
+            except BadQuestion:
+                # What it asks cannot be asked; the client hears of the task when it asks for it.
+                return
         self.session.notify(method, params, self.id)
 
     def _wants_log(self, params: Raw | None) -> bool:
@@ -232,6 +251,12 @@ class ClientCall(RoutedCall):
         """Answer with a result. `server_info` is who made it, ourselves unless somebody else is named."""
         if self.from_modern:
             kind = result_type(result)
+            if self.entry is not None and (kind in (ASKING, "task") or self.method in TASK_METHODS):
+                try:
+                    result = self.session.attribution(self.entry.label).input_required(result)
+                except BadQuestion as error:
+                    self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
+                    return
             if kind == "task" and self.traffic is not None:
                 result = self.session.remember_task(self, bytes(result))
             elif self.method in TASK_METHODS and self.entry is not None:

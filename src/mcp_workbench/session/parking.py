@@ -23,6 +23,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, decode_object, encode
 from mcp_workbench.protocol.results import ASKING
 from mcp_workbench.protocol.sealing import BadState, Sealed, Sealer
+from mcp_workbench.session.attribution import BadQuestion
 from mcp_workbench.session.questions import MOST_QUESTIONS, why_not
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ class Parking:
     def question(self, call: ClientCall, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> None:
         """A server asks the client of this call."""
         reason = why_not(decode_object(call.capabilities), method, params)
+        if reason is None:
+            try:
+                params = call.session.attribution(traffic.label).question(method, params)
+            except BadQuestion as error:
+                reason = str(error)
         if reason is not None:
             traffic.answer(id, _error(INVALID_PARAMS, reason))
             return

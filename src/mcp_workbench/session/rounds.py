@@ -16,6 +16,7 @@ from msgspec.json import Decoder
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import decode_object, encode, read_error
 from mcp_workbench.jsonrpc.pending import Exchange
+from mcp_workbench.session.attribution import BadQuestion
 from mcp_workbench.session.questions import MOST_QUESTIONS, members_of, mode_of, why_not
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ class Round:
         except (DecodeError, ValidationError) as error:
             self.refused(f"the server's `input_required` cannot be used: {error}")
             return
+        reason = self._why_not() or self._attribute()
         requests = self._wanted.inputRequests
-        reason = self._why_not()
         if reason is not None:
             self.refused(reason)
         elif not requests:
@@ -122,6 +123,18 @@ class Round:
         reasons = (why_not(capabilities, request.method, request.params) for request in requests.values())
         found = next((reason for reason in reasons if reason is not None), None)
         return None if found is None else f"the server's question cannot be asked: {found}"
+
+    def _attribute(self) -> str | None:
+        """Say in each question which server asks; what cannot be asked of anybody is why it does not go on."""
+        call, requests = self._call, self._wanted.inputRequests
+        assert call.entry is not None
+        attribution = call.session.attribution(call.entry.label)
+        try:
+            for request in requests.values():
+                request.params = attribution.question(request.method, request.params) or request.params
+        except BadQuestion as error:
+            return f"the server's question cannot be asked: {error}"
+        return None
 
     def _ask(self, key: str, request: _Request) -> None:
         question = _RoundQuestion(self, key)

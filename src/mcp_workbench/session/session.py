@@ -32,6 +32,7 @@ from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.sealing import BadState
 from mcp_workbench.protocol.versions import negotiate_legacy
 from mcp_workbench.session import methods
+from mcp_workbench.session.attribution import Attribution, BadQuestion
 from mcp_workbench.session.call import ClientCall, is_severe
 from mcp_workbench.session.news import ListenStream, News, without_subscription
 from mcp_workbench.session.questions import Question, Questions, may_be_asked
@@ -430,8 +431,18 @@ class Session:
         """Pass a server's request on, within the legacy era. False when this client cannot be asked."""
         if self.version is None or not may_be_asked(decode_object(self.capabilities), method, params):
             return False
+        try:
+            params = self.attribution(traffic.label).question(method, params)
+        except BadQuestion as error:
+            refusal = {"code": INVALID_PARAMS, "message": str(error)}
+            traffic.answer(id, b'"error":' + messages.encode(refusal))
+            return True
         self.questions.ask(Question(traffic, id), method, params, about)
         return True
+
+    def attribution(self, label: str) -> Attribution:
+        """How the questions of a server are put to this client."""
+        return Attribution(label, is_alone=self.router.face.sole_entry() is not None)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """A server asks, and no call is under way that it could belong to."""

@@ -1,0 +1,133 @@
+"""What a user is asked says which server asks, and asks for nothing that reaches beyond that server.
+
+To a client there is one server, us. So a question gets the name of the one behind us that asks it: in front of the
+message of an elicitation, and in the `_meta` of a sampling request, whose text is for a model. Pages that a user is
+sent to are `https`, or on this machine. Context that a sampling request wants included would be that of every server
+behind us, because to the client they are one. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.jsonrpc.messages import decode_object, encode
+
+# Where a sampling request says which server it comes from.
+SERVER_META: Final = "mcp-workbench/server"
+_decode_string: Final = Decoder(str).decode
+_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
+
+
+class BadQuestion(Exception):
+    """Why a server's question is not put to anybody."""
+
+
+class Attribution:
+    """How questions of one server are put. `is_alone`: there is no other server behind us."""
+
+    __slots__ = ("_is_alone", "_label")
+
+    def __init__(self, label: str, *, is_alone: bool) -> None:
+        self._label = label
+        self._is_alone = is_alone
+
+    def question(self, method: str, params: Raw | None) -> Raw | None:
+        """The params of a server's question as the client gets them. Raises `BadQuestion`."""
+        ask = _WAYS.get(method)
+        if ask is None or params is None:
+            return params
+        try:
+            members = decode_object(params)
+        except _UNREADABLE:
+            # Whoever reads it says what is wrong with it.
+            return params
+        ask(self, members)
+        return Raw(encode(members))
+
+    def input_required(self, result: Raw | bytes) -> Raw | bytes:
+        """A result of a modern server with its `inputRequests` as the client gets them. Raises `BadQuestion`."""
+        try:
+            members = decode_object(result)
+            requests = decode_object(members["inputRequests"])
+            for key, request in requests.items():
+                requests[key] = self._request(request)
+        except (*_UNREADABLE, KeyError):
+            return result
+        members["inputRequests"] = Raw(encode(requests))
+        return encode(members)
+
+    def pages(self, data: Raw) -> Raw:
+        """The `data` of an error that wants pages to be visited first. Raises `BadQuestion`."""
+        try:
+            members = decode_object(data)
+            pages = [decode_object(page) for page in Decoder(list[Raw]).decode(members["elicitations"])]
+        except (*_UNREADABLE, KeyError):
+            return data
+        for page in pages:
+            check_page(_text(page.get("url")))
+            self._elicitation(page)
+        return Raw(encode({**members, "elicitations": pages}))
+
+    def _request(self, request: Raw) -> Raw:
+        members = decode_object(request)
+        params = self.question(_decode_string(members["method"]), members.get("params"))
+        if params is not None:
+            members["params"] = params
+        return Raw(encode(members))
+
+    def _elicitation(self, members: dict[str, Raw]) -> None:
+        if bytes(members.get("mode", b"")) == b'"url"':
+            check_page(_text(members.get("url")))
+        message = _text(members.get("message"))
+        members["message"] = Raw(encode(f"[{self._label}] {message}".rstrip()))
+
+    def _sampling(self, members: dict[str, Raw]) -> None:
+        wanted = _text(members.get("includeContext"))
+        if wanted not in ("", "none"):
+            members["includeContext"] = Raw(b'"thisServer"' if self._is_alone else b'"none"')
+        try:
+            meta = decode_object(members["_meta"]) if "_meta" in members else {}
+        except _UNREADABLE:
+            return
+        members["_meta"] = Raw(encode({**meta, SERVER_META: Raw(encode(self._label))}))
+
+
+_WAYS: Final[dict[str, Callable[[Attribution, dict[str, Raw]], None]]] = {
+    "elicitation/create": Attribution._elicitation,
+    "sampling/createMessage": Attribution._sampling,
+}
+
+
+def check_page(url: str) -> None:
+    """Raises `BadQuestion` unless it is an address that a user may be sent to."""
+    # Not needed before a server sends somebody to a page.
+    from ipaddress import ip_address
+    from urllib.parse import urlsplit
+
+    try:
+        # Browsers read a backslash as a slash, and drop what is not printable: then the host is another one.
+        parts = urlsplit(url) if url.isprintable() and "\\" not in url and " " not in url else urlsplit("")
+        host = parts.hostname or ""
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    if parts.scheme == "https" and host:
+        return
+    if parts.scheme == "http" and (host == "localhost" or host.endswith(".localhost")):
+        return
+    try:
+        is_here = parts.scheme == "http" and ip_address(host).is_loopback
+    except ValueError:
+        is_here = False
+    if not is_here:
+        raise BadQuestion(f"the address `{url[:200]}` is neither https nor http on this machine")
+
+
+def _text(raw: Raw | None) -> str:
+    try:
+        return "" if raw is None else _decode_string(raw)
+    except _UNREADABLE:
+        return ""

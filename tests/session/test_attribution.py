@@ -1,0 +1,160 @@
+"""What a user is asked says which server asks, in every combination of eras, and reaches no further than that."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from mcp_workbench.config.model import FaceName
+from mcp_workbench.session.attribution import SERVER_META, Attribution, BadQuestion, check_page
+from tests.bridge.conversation import FORM, KINDS, SAMPLE, URL, input_required
+from tests.bridge.stage import ERAS, Json, staged, until
+
+ALONE, AMONG_OTHERS = (Attribution("box/server", is_alone=is_alone) for is_alone in (True, False))
+
+
+def asked(method: str, params: Any, way: Attribution = AMONG_OTHERS) -> Any:
+    return json.loads(bytes(way.question(method, Raw(json.dumps(params).encode())) or b"null"))
+
+
+def test_an_elicitation_begins_with_the_server_that_asks() -> None:
+    assert asked("elicitation/create", FORM) == {**FORM, "message": "[box/server] Who are you?"}
+    assert asked("elicitation/create", {"message": "[bank/main] PIN?"})["message"] == "[box/server] [bank/main] PIN?"
+    for missing in ({}, {"message": None}, {"message": 5}):
+        assert asked("elicitation/create", missing)["message"] == "[box/server]"
+
+
+def test_a_sampling_request_names_its_server_where_no_model_reads_it() -> None:
+    shown = asked("sampling/createMessage", {**SAMPLE, "_meta": {"kept": 1}})
+    assert shown == {**SAMPLE, "_meta": {"kept": 1, SERVER_META: "box/server"}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "alone", "among_others"),
+    [
+        ("none", "none", "none"),
+        ("thisServer", "thisServer", "none"),
+        ("allServers", "thisServer", "none"),
+        ("everything", "thisServer", "none"),
+    ],
+)
+def test_context_beyond_the_server_that_asks_is_not_included(wanted: str, alone: str, among_others: str) -> None:
+    """To the client we are one server: `thisServer` would be all that lie behind us."""
+    params = {**SAMPLE, "includeContext": wanted}
+    assert asked("sampling/createMessage", params, ALONE)["includeContext"] == alone
+    assert asked("sampling/createMessage", params)["includeContext"] == among_others
+    assert "includeContext" not in asked("sampling/createMessage", SAMPLE)
+
+
+def test_everything_else_passes_as_it_is() -> None:
+    for method, params in (("roots/list", b'{"a" :1}'), ("custom/x", b'{"message":"m"}'), ("elicitation/create", b"5")):
+        assert AMONG_OTHERS.question(method, Raw(params)) == Raw(params)
+    assert AMONG_OTHERS.question("elicitation/create", None) is None
+    for result in (b'{"resultType":"input_required"}', b'{"inputRequests":5}', b'{"inputRequests":{"a":5}}', b"5"):
+        assert AMONG_OTHERS.input_required(result) == result
+    for data in (b'{"elicitations":5}', b'{"elicitations":[5]}', b"5", b"{}"):
+        assert AMONG_OTHERS.pages(Raw(data)) == Raw(data)
+
+
+GOOD = (
+    "https://example.test/a?b=c#d",
+    "HTTPS://EXAMPLE.TEST",
+    "https://example.test:8443/ü",
+    "http://localhost:8080/callback",
+    "http://app.localhost/",
+    "http://127.0.0.1:1/",
+    "http://127.9.9.9/",
+    "http://[::1]:80/",
+)
+BAD = (
+    "http://example.test/",
+    "http://127.0.0.1.example.test/",
+    "http://localhost.example.test/",
+    "http://localhost@example.test/",
+    "http://example.test\\@localhost/",
+    "http://[::1",
+    "http://10.0.0.1/",
+    "http://0.0.0.0/",
+    "https:///path",
+    "https:example.test",
+    "ftp://example.test/",
+    "file:///etc/passwd",
+    "javascript:alert(1)",
+    "data:text/html,x",
+    "//example.test/",
+    "https://example.test/\n",
+    " https://example.test/",
+    "https://example.test/\u202emoc",
+    "",
+)
+
+
+@pytest.mark.parametrize("url", GOOD)
+def test_pages_may_be_https_or_on_this_machine(url: str) -> None:
+    check_page(url)
+
+
+@pytest.mark.parametrize("url", BAD)
+def test_other_pages_are_not_shown_to_anybody(url: str) -> None:
+    with pytest.raises(BadQuestion, match="neither https nor http on this machine"):
+        check_page(url)
+
+
+@given(st.text(max_size=50))
+def test_any_address_is_judged(url: str) -> None:
+    for address in (url, f"http://{url}", f"https://{url}"):
+        try:
+            check_page(address)
+        except BadQuestion:
+            continue
+        assert address.lower().startswith(("http://", "https://"))
+
+
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("server_era", ERAS)
+@pytest.mark.parametrize("face", ["flat", "proxy"])
+async def test_questions_of_either_era_say_who_asks(client_era: str, server_era: str, face: FaceName) -> None:
+    async with staged(server_era, face=face) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        request = client.call()
+        wanted = {kind: KINDS[kind][:2] for kind in ("form", "url", "sampling")}
+        if server_era == "legacy":
+            for method, params in wanted.values():
+                server.ask(method, params)
+        else:
+            server.reply(server.call, input_required(wanted))
+        if client_era == "modern":
+            await until(lambda: request.answer is not None)
+            form, page, sampling = (each["params"] for each in request.result["inputRequests"].values())
+        else:
+            form, page, sampling = (each["params"] for each in client.questions())
+        assert form["message"] == f"[box/server] {FORM['message']}"
+        assert page["message"] == f"[box/server] {URL['message']}" and page["url"] == URL["url"]
+        assert sampling["_meta"] == {SERVER_META: "box/server"} and sampling["messages"] == SAMPLE["messages"]
+
+
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_nobody_is_sent_to_a_page_that_is_not_encrypted(client_era: str, server_era: str) -> None:
+    page: Json = {**URL, "url": "http://example.test/sign-in"}
+    async with staged(server_era) as stage:
+        client = stage.client(client_era)
+        server = await stage.connect(client)
+        request = client.call()
+        if server_era == "legacy":
+            refusal = (server.answer_to(server.ask("elicitation/create", page)) or {})["error"]
+            assert refusal["code"] == -32602 and "`http://example.test/sign-in`" in refusal["message"]
+            assert request.answer is None, "the call goes on; the server decides"
+            server.fail(server.call, -32042, "Sign in first", {"elicitations": [page]})
+        else:
+            server.reply(server.call, input_required({"q": ("elicitation/create", page)}))
+        text = request.result["content"][0]["text"]
+        assert request.result["isError"] is True and "`http://example.test/sign-in` is neither https nor" in text
+        assert client.questions() == []
+        assert stage.is_clean()
