@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long running calls may go on when we are asked to end. Clients give a server about as long before they kill it.
+# How long running calls may go on when we are asked to end. Over stdio all must be over within the 5 s that clients
+# give a server before they kill it; over HTTP nobody is waiting for that.
+STDIO_DRAIN_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 5.0
 # How long the client may take to read the last answers.
 FLUSH_SECONDS: Final = 1.0
@@ -47,7 +49,9 @@ async def serve_stdio(gateway: Gateway) -> None:
             log.info("shutting down: %s", ending.reason)
             session.is_draining = True
             link.stop_reading()
-            await _wait_until(lambda: not session.calls or ending.is_urgent, DRAIN_SECONDS)
+            await _wait_until(lambda: not session.calls or ending.is_urgent, STDIO_DRAIN_SECONDS)
+            # What did not finish by now does not look as if it would end by itself.
+            gateway.processes.is_hurried = bool(session.calls)
             session.end(DownstreamError(UNFINISHED))
             await _wait_until(lambda: not link.unsent_bytes or ending.is_urgent, FLUSH_SECONDS)
         finally:
@@ -72,6 +76,7 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
             seconds = await _wait_until(lambda: not server.is_expected_to_stay or ending.is_urgent, DRAIN_SECONDS)
             server.drain()
             await _wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS - seconds)
+            gateway.processes.is_hurried = bool(server.call_count)
             server.give_up(DownstreamError(UNFINISHED))
         finally:
             await server.stop()
@@ -100,8 +105,10 @@ class _Ending:
         self.is_urgent = False
         self._end_at_once = end_at_once
         self._signals = 0
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal, number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # `nohup` and shells that start things in the background have them ignored, and mean it.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._on_signal, number)
 
     def begin(self, reason: str) -> None:
         """Begin to end."""

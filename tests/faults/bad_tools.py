@@ -92,6 +92,13 @@ def deaf(call: Call) -> None:
     time.sleep(HANG_SECONDS)
 
 
+def stubborn(call: Call) -> None:
+    """Nothing is read any more, and no polite signal ends it."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    time.sleep(HANG_SECONDS)
+
+
 def busy(call: Call) -> None:
     """Nothing is read until a file appears."""
     deadline = time.monotonic() + HANG_SECONDS
@@ -200,6 +207,7 @@ TOOLS: dict[str, Callable[[Call], None]] = {
             mute,
             hang,
             deaf,
+            stubborn,
             busy,
             late,
             raw,

@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench import serving
+from mcp_workbench.transport import child
 from tests.faults.families import KINDS
-from tests.faults.stage import BAD_SERVER, Faults, Stage, bad_entry
+from tests.faults.stage import BAD_SERVER, Faults, Stage, bad_entry, error_text
 from tests.support.client import Json
 from tests.support.processes import alive, command_line, describe, eventually
 
@@ -64,6 +66,25 @@ async def test_everything_that_servers_started_ends_with_us(faults: Faults, end:
         else:
             os.kill(stage.pid, getattr(signal, end))
         await gone(family, KILLED if end == "SIGKILL" else CLOSING)
+
+
+async def test_stubborn_families_with_calls_under_way_are_gone_in_time_too(faults: Faults) -> None:
+    async with faults.serving({"bad": bad_entry(), "wrapped": wrapped_entry()}) as stage:
+        family = {**await family_of(stage), **await family_of(stage, "wrapped")}
+        calls = [await stage.start(server, "stubborn") for server in ("bad", "wrapped")]
+        stage.is_over = True
+        stage.process.close_stdin()
+        for call in calls:
+            assert "was not finished" in error_text(await call.result())
+        await gone(family, CLOSING)
+
+
+def test_all_that_the_end_may_wait_for_fits_into_the_promise() -> None:
+    """Calls that go on, and then servers that end only by force: with what a machine needs to do it."""
+    needed = 0.25
+    by_force = child.EOF_GRACE + child.TERM_GRACE
+    assert by_force + child.KILL_GRACE <= CLOSING - needed
+    assert serving.STDIO_DRAIN_SECONDS + by_force / 2 <= CLOSING - needed
 
 
 async def test_a_crashed_server_that_ignores_its_end_is_gone_when_we_are(faults: Faults) -> None:

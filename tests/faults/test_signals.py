@@ -11,13 +11,18 @@ import pytest
 
 from mcp_workbench.serving import DRAIN_SECONDS
 from tests.faults.stage import Faults, bad_entry, error_text
+from tests.support.client import RawClient
 from tests.support.processes import alive, descendants, eventually
+from tests.support.workbench import workbench_command
 
 # What the machine may add to a bound before a test fails for it.
 BUSY = 10.0
 
 
-@pytest.mark.parametrize(("number", "over"), [(signal.SIGTERM, "stdio"), (signal.SIGINT, "HTTP")])
+@pytest.mark.parametrize(
+    ("number", "over"),
+    [(signal.SIGTERM, "stdio"), (signal.SIGINT, "HTTP"), (signal.SIGHUP, "stdio"), (signal.SIGHUP, "HTTP")],
+)
 async def test_every_one_of_a_hundred_running_calls_is_answered_and_we_end_with_0(
     faults: Faults, number: int, over: str
 ) -> None:
@@ -71,3 +76,15 @@ async def test_a_signal_while_the_client_is_leaving_hurries_and_a_request_while_
         stage.is_over = True
         assert await stage.process.wait_exit() == 0
         assert time.monotonic() - began < DRAIN_SECONDS
+
+
+async def test_a_hangup_that_is_ignored_stays_so(faults: Faults) -> None:
+    """`nohup mcp-workbench serve --http` outlives its terminal."""
+    config = faults.write_config({})
+    command = ["/bin/sh", "-c", "trap '' HUP; exec \"$@\"", "sh", *workbench_command(config)]
+    async with RawClient.spawn(command, env=faults.environment()) as client:
+        await client.initialize()
+        os.kill(client.pid, signal.SIGHUP)
+        assert (await client.use_tool("box", "good", "echo", {"n": 1}))["structuredContent"] == {"n": 1}
+        client.close_stdin()
+        assert await client.wait_exit() == 0

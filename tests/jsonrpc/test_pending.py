@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Raw
 
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.jsonrpc.pending import AwaitedExchange, Exchange, PendingRequests, RemoteError
+from mcp_workbench.jsonrpc.pending import AwaitedExchange, Exchange, PendingRequests, RemoteError, within
 
 
 def add(pending: PendingRequests, now: float = 0.0, timeout: float = 10.0, latest: float = 100.0) -> Exchange:
@@ -101,6 +102,36 @@ def test_exactly_what_is_due_expires(requests: list[tuple[float, float]], now: f
     due = [exchange for exchange in exchanges if exchange.deadline <= now]
     assert pending.expired(now) == due
     assert len(pending) == len(exchanges) - len(due)
+
+
+def test_time_that_passed_without_us_counts_for_no_deadline() -> None:
+    pending = PendingRequests()
+    exchange = add(pending, now=0.0, timeout=10.0, latest=20.0)
+    pending.postpone(30.0)
+    assert pending.expired(39.0) == []
+    pending.extend(exchange, 45.0)
+    assert exchange.deadline == 50.0
+    assert pending.expired(50.0) == [exchange]
+
+
+async def test_what_arrives_right_behind_a_deadline_that_nobody_could_look_at_counts() -> None:
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Future[str] = loop.create_future()
+
+    def stop_the_loop() -> None:
+        time.sleep(0.05)
+        # Behind the timer of the deadline, which is due.
+        loop.call_later(0.001, arrived.set_result, "in time")
+
+    async with within(0.01):
+        loop.call_soon(stop_the_loop)
+        assert await arrived == "in time"
+
+
+async def test_what_does_not_arrive_is_late() -> None:
+    with pytest.raises(TimeoutError):
+        async with within(0.01):
+            await asyncio.Event().wait()
 
 
 class Table(RuleBasedStateMachine):

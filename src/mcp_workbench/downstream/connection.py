@@ -21,6 +21,7 @@ from mcp_workbench.downstream.relisting import Relisting
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, ServerGone, WorkbenchError, shortage
+from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.protocol.handshake import meet
 from mcp_workbench.protocol.meta import ClientIdentity
 from mcp_workbench.protocol.versions import Era
@@ -302,7 +303,7 @@ class Connection:
 
     async def _connect(self, links: list[ServerLink]) -> None:
         remembered: Era | None = None if self.entry.offer is None else self.entry.offer.profile.era
-        async with asyncio.timeout(self.config.startup_timeout):
+        async with within(self.config.startup_timeout):
             try:
                 await self._meet(links, self.config.protocol, remembered)
             except ServerGone:
@@ -355,7 +356,7 @@ class Connection:
         self.freshness.on_asked()
         assert self.traffic.profile is not None
         try:
-            async with asyncio.timeout(self.config.startup_timeout):
+            async with within(self.config.startup_timeout):
                 offer = await list_offer(self.label, self.traffic, self.traffic.profile, self.entry.offer)
         except (WorkbenchError, TimeoutError) as error:
             self.freshness.on_failed()

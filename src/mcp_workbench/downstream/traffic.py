@@ -18,7 +18,14 @@ from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed
-from mcp_workbench.jsonrpc.pending import SWEEP_INTERVAL, AwaitedExchange, Exchange, PendingRequests
+from mcp_workbench.jsonrpc.pending import (
+    STOPPED_SECONDS,
+    SWEEP_INTERVAL,
+    AwaitedExchange,
+    Exchange,
+    PendingRequests,
+    within,
+)
 from mcp_workbench.protocol.handshake import ServerProfile
 from mcp_workbench.protocol.meta import (
     PROGRESS_TOKEN,
@@ -136,6 +143,8 @@ class Traffic:
         self._owner = owner
         self.loop = asyncio.get_running_loop()
         self._sweeping = False
+        # When deadlines were looked at for the last time.
+        self._looked_at = 0.0
         self.asking = Asking(self)
 
     @property
@@ -238,7 +247,7 @@ class Traffic:
     async def ask_within(self, seconds: float, method: str, params: bytes) -> Raw:
         """The same with a bound of its own. Raises `DownstreamTimeout`."""
         try:
-            async with asyncio.timeout(seconds):
+            async with within(seconds):
                 return await self.ask(method, params)
         except TimeoutError:
             raise _too_late(seconds) from None
@@ -283,15 +292,25 @@ class Traffic:
 
     def _sweep(self) -> None:
         self._sweeping = False
-        for exchange in self.pending.expired(self.loop.time()):
-            self._send_cancel(exchange.wire_id, "timeout")
-            exchange.on_failure(_too_late(exchange.timeout))
+        stopped = self.loop.time() - self._looked_at - SWEEP_INTERVAL
+        if stopped > STOPPED_SECONDS:
+            self.pending.postpone(stopped)
+        # What was late at the look before: what has arrived since has been read.
+        expired = self.pending.expired(self._looked_at)
         if len(self.pending):
             self._sweep_soon()
+        for exchange in expired:
+            try:
+                self._send_cancel(exchange.wire_id, "timeout")
+                exchange.on_failure(_too_late(exchange.timeout))
+            except Exception:
+                # A defect of ours. The others must end all the same.
+                log.exception("[%s] a request could not be ended; please report this", self.label)
 
     def _sweep_soon(self) -> None:
         if not self._sweeping:
             self._sweeping = True
+            self._looked_at = self.loop.time()
             self.loop.call_later(SWEEP_INTERVAL, self._sweep)
 
     # ── messages from the server ──

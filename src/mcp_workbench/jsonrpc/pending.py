@@ -6,6 +6,8 @@ Owns outgoing ids, who waits for which, and until when. Refuses to know how mess
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from itertools import count
 from typing import Final
 
@@ -15,8 +17,30 @@ from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject, read_error
 
 # A deadline is checked this often: one timer for all requests of a connection instead of one for each of them, which
-# would cost more than the rest of a call. A timeout is late by at most this much.
+# would cost more than the rest of a call. A timeout is late by at most twice this much: what a look finds late is
+# judged by the next one, after everything that has arrived meanwhile was read.
 SWEEP_INTERVAL: Final = 0.25
+# A look that comes later than this was not made late by work: we were stopped (a debugger, a snapshot, no memory left),
+# and wake up with everything unread that came meanwhile. That time counts for no deadline.
+STOPPED_SECONDS: Final = 1.0
+
+
+@contextlib.asynccontextmanager
+async def within(seconds: float) -> AsyncIterator[None]:
+    """Like `asyncio.timeout`, which judges before anything is read: here what has arrived at the deadline counts."""
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
+    async with asyncio.timeout(None) as verdict:
+
+        def read_first() -> None:
+            now = loop.time()
+            verdict.reschedule(now + (SWEEP_INTERVAL if now - due < STOPPED_SECONDS else now - due))
+
+        timer = loop.call_at(due, read_first)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 class Exchange:
@@ -128,6 +152,12 @@ class PendingRequests:
     def extend(self, exchange: Exchange, now: float) -> None:
         """Progress came: the clock starts anew, up to the latest moment."""
         exchange.deadline = min(now + exchange.timeout, exchange.latest)
+
+    def postpone(self, seconds: float) -> None:
+        """So much time passed without our being there."""
+        for exchange in self._by_id.values():
+            exchange.deadline += seconds
+            exchange.latest += seconds
 
     def expired(self, now: float) -> list[Exchange]:
         """Take out and return everything whose deadline has passed."""

@@ -99,14 +99,15 @@ class ChildLink:
 
     async def stop(self) -> None:
         """End the process, its group and what it left behind. Bounded by the three graces together."""
+        share = 0.5 if self._table.is_hurried else 1.0
         self._writer.close()
-        if not await self._wait_exit(EOF_GRACE):
+        if not await self._wait_exit(EOF_GRACE * share):
             self._signal_group(signal.SIGTERM)
-            await self._wait_exit(TERM_GRACE)
+            await self._wait_exit(TERM_GRACE * share)
         else:
             # Servers behind a wrapper often outlive it by a moment; what is left now has had its end-of-file too.
             self._signal_all(signal.SIGTERM)
-        if not await self._wait_gone(TERM_GRACE if self.exit_status is not None else 0.0):
+        if not await self._wait_gone(TERM_GRACE * share if self.exit_status is not None else 0.0):
             self._signal_all(signal.SIGKILL)
             await self._wait_exit(KILL_GRACE)
             await self._wait_gone(KILL_GRACE)

@@ -73,6 +73,8 @@ class ProcessTable:
         self._foreign: frozenset[int] = frozenset()
         self._guardian: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
+        # Servers have half as long to end as they usually have: most of our own time to end is over.
+        self.is_hurried = False
 
     @cached_property
     def _brand(self) -> Brand:
@@ -137,6 +139,8 @@ class ProcessTable:
 
     def kill_strays(self) -> None:
         """At the very end: whatever is still below us goes."""
+        # Not waited for one by one: one of another user, or in the middle of a disk access, could take for ever.
+        end = time.monotonic() + STRAYS_SECONDS
         # The children of a stray come to us when it is gone.
         for _ in range(DEEPEST_FAMILY):
             strays = self.strays()
@@ -145,8 +149,6 @@ class ProcessTable:
             for pid in strays:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            # Not waited for one by one: one of another user, or in the middle of a disk access, could take for ever.
-            end = time.monotonic() + STRAYS_SECONDS
             while self._has_unreaped(strays) and time.monotonic() < end:
                 time.sleep(0.005)
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.transport.http.client.address import Address, BadAddress
 from mcp_workbench.transport.http.client.response import WireError
 from mcp_workbench.transport.http.client.wire import Wire, write_head
@@ -49,7 +50,7 @@ class Dialer:
     async def dial(self, address: Address, proxy: Address | None, free: Callable[[Wire], None]) -> Wire:
         """Connect. Raises `DialFailed`."""
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with within(CONNECT_SECONDS):
                 return await self._dial(address, proxy, free)
         except TimeoutError as error:
             raise DialFailed("time", error) from None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.transport.http.client.address import BadAddress
 from mcp_workbench.transport.http.client.failures import explain, explain_status
 from mcp_workbench.transport.http.client.pool import HttpClient, Target
@@ -50,7 +51,7 @@ class OldTransport:
                 text = await read_error_text(response)
                 raise explain_status(response.status, response.headers, text, self._target.address, has_token=False)
             self._reader = asyncio.create_task(self._read(response))
-            async with asyncio.timeout(ENDPOINT_SECONDS):
+            async with within(ENDPOINT_SECONDS):
                 return await asyncio.shield(self._endpoint)
         except TimeoutError:
             raise DownstreamError(
