@@ -191,3 +191,18 @@ def test_what_is_known_when_it_is_interrupted_stays_on_the_screen(tmp_path: Path
     assert status == 130
     last = shown.rpartition("\x1b[2K")[2]
     assert "silent" in last or "bad" in last
+
+
+@pytest.mark.requirement("names.control")
+def test_hidden_characters_are_told_of_each_tool_and_control_characters_in_names_never_pass(tmp_path: Path) -> None:
+    server = scripted_entry("--tool-names", "good,read\u202efile,zero\u200bwidth,be\x07ll")
+    config = write_config(tmp_path, {"one": {"odd": server, "fine": scripted_entry()}})
+    done = run("check", "--connect", config)
+    assert done.status == 0
+    assert "one/odd: tool `read\\u202efile`: hidden characters: 3 bidirectional (U+202E)\n" in done.stdout
+    assert "one/odd: tool `zero\\u200bwidth`: hidden characters: 3 zero-width (U+200B)\n" in done.stdout
+    assert "one/odd: tool `be\\x07ll` is left out: a control character in its name\n" in done.stdout
+    assert "one/fine:" not in done.stdout and "good" not in done.stdout
+    assert "are well" not in done.stderr and "hidden characters" in done.stderr
+    odd, fine = json.loads(run("check", "--connect", "--json", config).stdout)["servers"]
+    assert (odd["tools"], len(odd["hidden"]), fine["hidden"]) == (3, 2, [])

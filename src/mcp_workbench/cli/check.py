@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.filters import is_shown
+from mcp_workbench.catalog.offer import KINDS, SINGULAR
 from mcp_workbench.cli.complain import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.flags import Command, Flag, Parsed
@@ -24,7 +25,7 @@ from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, st
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configuration, log_for
 from mcp_workbench.config.load import unresolved
 from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.config.problems import ConfigProblems
+from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import ConfigError, WorkbenchError
 
@@ -37,12 +38,15 @@ REFRESH_PER_SECOND: Final = 8
 # What is worth seeing first where there are more servers than lines.
 _NEWS: Final = ("failed", "starting", "waiting", "ready")
 
+_HIDDEN_FOUND: Final = ("one definition holds hidden characters", "some definitions hold hidden characters")
+
 CONNECT = Flag("connect", None, "start every server of every toolbox and ask what it offers")
 
 ABOUT = """
 Checks the configuration and tells everything that is wrong with it at once. With --connect, every server is started,
 asked for its tools and stopped again: a table shows which are ready, the MCP revision they speak, their tools and how
-long they took; what went wrong, with the server's last words, stands below it.
+long they took; what went wrong, with the server's last words, stands below it. Tools, prompts, resources and
+instructions that hold hidden characters (control, zero-width, bidirectional, tags) are named.
 
 Servers are asked afresh. What they offer is remembered for later, unless --no-cache is given.
 
@@ -64,6 +68,8 @@ class Finding(Struct):
     error: str = ""
     hint: str = ""
     remarks: tuple[str, ...] = ()
+    # What holds characters that people do not see and models read: which, for each tool.
+    hidden: tuple[str, ...] = ()
 
     def cells(self) -> list[Part]:
         """Its row in the table."""
@@ -91,6 +97,7 @@ class Finding(Struct):
             "error": self.error or None,
             "hint": self.hint or None,
             "remarks": list(self.remarks),
+            "hidden": list(self.hidden),
         }
 
 
@@ -124,7 +131,10 @@ def run(parsed: Parsed) -> int:
         if failed:
             status = FAILED if lacking is None else USAGE
             return complain(f"{failed} of {len(findings)} servers failed", status=status)
-        remark("note", f"all {len(findings)} servers are well" if len(findings) > 1 else "the server is well")
+        if hidden := sum(len(finding.hidden) for finding in findings):
+            remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")
+        else:
+            remark("note", f"all {len(findings)} servers are well" if len(findings) > 1 else "the server is well")
     return USAGE if lacking is not None else FAILED if failed else 0
 
 
@@ -183,11 +193,27 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
     finding.state = "ready"
     finding.revision, finding.era = offer.profile.version, offer.profile.era
     finding.tools = len(entry.tools), len(offer.tools)
-    if offer.dropped:
-        finding.remarks += (f"{offer.dropped} tools are left out: no name, or the name of another one",)
+    finding.remarks += offer.left_out
+    if nameless := offer.dropped - len(offer.left_out):
+        finding.remarks += (f"{nameless} tools are left out: no name, or the name of another one",)
+    finding.hidden = _hidden(entry)
     for pattern in entry.config.tool_filters or ():
         if not any(is_shown(name, (pattern.removeprefix("!"),)) for name in offer.tools):
             finding.remarks += (f"`{pattern}` in `toolFilters` fits none of its tools",)
+
+
+def _hidden(entry: ServerEntry) -> tuple[str, ...]:
+    """What an agent would read of this server and a person would not see, in all that is shown of it."""
+    from mcp_workbench.catalog.hidden_text import described, hidden_in, in_definition
+
+    assert entry.offer is not None
+    found = [
+        (f"{SINGULAR[kind]} {quote(name)}", in_definition(definition))
+        for kind in KINDS
+        for name, definition in entry.definitions(kind).items()
+    ]
+    found.append(("its instructions", hidden_in(entry.offer.profile.instructions or "")))
+    return tuple(f"{what}: hidden characters: {described(letters)}" for what, letters in found if letters)
 
 
 def _about_noise(lines: int) -> tuple[str, ...]:
@@ -226,7 +252,7 @@ def _show(screen: Screen, findings: list[Finding]) -> None:
         # Where both are a terminal, it stands there already.
         screen.table(HEADER, [finding.cells() for finding in findings], right=RIGHT)
     for finding in findings:
-        for noticed in finding.remarks:
+        for noticed in (*finding.remarks, *finding.hidden):
             screen.blank()
             screen.line((f"{finding.toolbox}/{finding.server}", "warn"), f": {noticed}")
     for finding in findings:

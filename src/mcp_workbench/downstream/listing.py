@@ -59,6 +59,7 @@ async def list_offer(label: str, lister: Lister, profile: ServerProfile, before:
     lists: dict[str, Definitions] = {}
     ttls: dict[str, int] = {}
     dropped = 0
+    left_out: list[str] = []
     for kind, answer in zip(kinds, answers, strict=True):
         if isinstance(answer, WorkbenchError) and kind != "tools":
             lists[kind] = _instead(label, kind, answer, before)
@@ -66,13 +67,15 @@ async def list_offer(label: str, lister: Lister, profile: ServerProfile, before:
             raise answer
         else:
             items, ttl = answer
-            lists[kind], lost = by_identity(kind, items)
+            lists[kind], lost = by_identity(kind, items, left_out)
             dropped += lost
             if ttl is not None:
                 ttls[kind] = ttl
     if dropped:
         log.warning("[%s] %d entries without a usable or with a repeated name were left out", label, dropped)
-    return Offer(profile, lists, dropped, ttls)
+    for reason in left_out:
+        log.warning("[%s] %s", label, reason)
+    return Offer(profile, lists, dropped, ttls, tuple(left_out))
 
 
 def usable_over_http(label: str, offer: Offer) -> Offer:
