@@ -1,6 +1,7 @@
 """Resolve every dependency anew and write the constraints files: versions and hashes, and no address of an index.
 
-`constraints.txt` holds what the program and its build need, `constraints-dev.txt` what the `dev` extra adds to that.
+`constraints.txt` holds what the program and its build need, `constraints-dev.txt` what the `dev` extra adds to that,
+`constraints-release.txt` what uploads a release, which needs nothing of the two.
 
 pip resolves (`--dry-run --report`), once for each interpreter given with `--python`, since only the interpreter that
 runs pip evaluates environment markers rightly. The hashes come from the index that pip is configured for: those of
@@ -27,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = (11, 12, 13, 14)
 # Where people run us; a pin without a wheel for one of these is reported.
 PLATFORMS = ("manylinux.*x86_64", "manylinux.*aarch64", "macosx.*(arm64|universal2)")
+# One wheel without dependencies, which does trusted publishing: less to pin than an action with an image behind it.
+RELEASE = ["uv"]
 
 HEADER = """\
 # {what}, by version and sha256. Written by `make constraints`; do not edit.
@@ -141,7 +144,7 @@ def write(path: Path, what: str, pins: dict[str, str], address: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write constraints.txt and constraints-dev.txt.")
+    parser = argparse.ArgumentParser(description="Write the constraints files.")
     parser.add_argument("--python", action="append", help="an interpreter to resolve for (may be repeated)")
     options = parser.parse_args()
     pythons = options.python or [sys.executable]
@@ -160,6 +163,7 @@ def main() -> int:
     address = index_address()
     write(ROOT / "constraints.txt", "What MCP Workbench runs on and is built with", runtime, address)
     write(ROOT / "constraints-dev.txt", "What tests and linters need besides constraints.txt", dev, address)
+    write(ROOT / "constraints-release.txt", "What uploads a release", resolve_all(pythons, RELEASE), address)
     return 0
 
 

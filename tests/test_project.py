@@ -129,7 +129,7 @@ def test_every_dependency_is_pinned_within_its_range(group: str, files: list[str
         assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
 
 
-@pytest.mark.parametrize("file", ["constraints.txt", "constraints-dev.txt"])
+@pytest.mark.parametrize("file", ["constraints.txt", "constraints-dev.txt", "constraints-release.txt"])
 def test_constraints_hold_pins_and_hashes_and_nothing_else(file: str) -> None:
     form = re.compile(r"#.*|[a-z0-9-]+==\S+ \\|    --hash=sha256:[0-9a-f]{64}( \\)?")
     assert [line for line in text(file).splitlines() if not form.fullmatch(line)] == []
@@ -176,10 +176,62 @@ def test_workflows_run_what_ci_runs(workflow: str) -> None:
 @pytest.mark.requirement("project.release")
 def test_the_release_is_checked_and_tested_before_anything_is_published() -> None:
     workflow = text(".github/workflows/release.yml")
-    order = ["scripts/check_release.py", "bash .ci/run", "make build", "gh-action-pypi-publish", "gh release create"]
+    order = ["scripts/check_release.py", "bash .ci/run", "make build", "uv publish", "gh release create"]
     found = [workflow.index(step) for step in order]
     assert found == sorted(found)
-    assert re.search(r"publish:\n.*\n +needs: verify\n", workflow)
+    assert re.search(r"publish:\n.*\n +needs: \[verify, build, try\]\n", workflow)
+
+
+@pytest.mark.requirement("project.release")
+@pytest.mark.parametrize("workflow", ["ci.yml", "release.yml"])
+def test_actions_are_pinned_by_commit_with_their_version_beside_it(workflow: str) -> None:
+    uses = re.findall(r"uses: (.*)$", text(f".github/workflows/{workflow}"), re.MULTILINE)
+    assert uses
+    assert [each for each in uses if not re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
+
+
+def jobs(workflow: str) -> dict[str, list[str]]:
+    """Of each job its steps, as text."""
+    body = text(f".github/workflows/{workflow}").partition("\njobs:\n")[2]
+    found = re.split(r"^  ([a-z]+):\n", body, flags=re.MULTILINE)[1:]
+    steps = {name: job.partition("    steps:\n")[2] for name, job in zip(found[::2], found[1::2], strict=True)}
+    return {name: re.split(r"^(?=      - )", block, flags=re.MULTILINE)[1:] for name, block in steps.items()}
+
+
+@pytest.mark.requirement("project.release")
+def test_nothing_unpinned_runs_between_the_build_and_the_upload() -> None:
+    release = jobs("release.yml")
+    build, publish = release["build"], release["publish"]
+    built = next(number for number, step in enumerate(build) if "make build" in step)
+    after = [step for step in build[built + 1 :] if "sha256sum" not in step]
+    assert len(after) == 1 and "actions/upload-artifact@" in after[0]
+    for name, steps in release.items():
+        for step in steps:
+            assert "npm " not in step and "npx " not in step and "curl " not in step, (name, step)
+            if "pip install" in step:
+                # By hash; or, without an index, the wheel that was just built.
+                for line in re.findall(r"pip install.*", step):
+                    assert "--require-hashes" in line or "--no-deps --no-index dist/" in line, (name, line)
+    # Whoever holds the token to publish runs the uploader and nothing that comes with the project.
+    commands = [
+        line.strip() for step in publish for line in step.splitlines() if re.search(r"python|make|bash|uv ", line)
+    ]
+    assert [
+        line for line in commands if not re.search(r"^(- run: )?(python3 -m venv uploader|uploader/bin/)", line)
+    ] == []
+    assert sum("id-token: write" in line for line in text(".github/workflows/release.yml").splitlines()) == 1
+
+
+@pytest.mark.requirement("project.release")
+def test_what_is_uploaded_is_compared_with_what_was_built() -> None:
+    for job in ("publish", "announce"):
+        steps = jobs("release.yml")[job]
+        compared = next(number for number, step in enumerate(steps) if "sha256sum --check --strict" in step)
+        fetched = max(number for number, step in enumerate(steps) if "name: dist" in step)
+        used = next(
+            number for number, step in enumerate(steps) if re.search("publish|gh release", step.partition("with")[0])
+        )
+        assert fetched < compared < used
 
 
 def test_ci_covers_every_python_that_the_package_promises() -> None:
