@@ -121,6 +121,7 @@ def test_json_has_everything_that_the_table_has(tmp_path: Path) -> None:
         "error": None,
         "hint": None,
         "remarks": [],
+        "hidden": [],
     }
     assert (dies["state"], dies["tools"], dies["startSeconds"]) == ("failed", None, None)
     assert "no module named x" in dies["error"]
@@ -206,3 +207,11 @@ def test_hidden_characters_are_told_of_each_tool_and_control_characters_in_names
     assert "are well" not in done.stderr and "hidden characters" in done.stderr
     odd, fine = json.loads(run("check", "--connect", "--json", config).stdout)["servers"]
     assert (odd["tools"], len(odd["hidden"]), fine["hidden"]) == (3, 2, [])
+
+
+def test_keys_without_effect_are_warned_about_and_change_nothing_else(tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"s": scripted_entry(trust=True, icon="x")}}))
+    done = run("check", config)
+    assert (done.status, done.stdout) == (0, f"{config}: valid, 1 toolbox with 1 server\n")
+    assert done.stderr.startswith("warning: `trust` of `default/s` has no effect: ") and "icon" not in done.stderr

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.config.loading import parsed
+from mcp_workbench.config.idle_keys import about_idle_keys
+from mcp_workbench.config.keys import FOREIGN_KEYS, IDLE_KEYS, SERVER_KEYS
+from tests.config.loading import parsed, problems_of
 
 
 @pytest.mark.requirement("config.clients")
@@ -142,3 +144,42 @@ def test_zed() -> None:
     )
     assert config.plain
     assert config.toolboxes["default"].servers["a"].command == "a"
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        ({"mcp": {"a": {"type": "local", "command": ["npx", "-y", "x"], "environment": {"K": "{env:K}"}}}}, "$.mcp "),
+        ({"mcp": {"a": {"type": "remote", "url": "https://a.b/mcp"}}, "theme": "x"}, "$.mcp "),
+        ({"mcp": {"servers": {"a": {"type": "local", "command": ["x"]}}}}, "$.mcp.servers "),
+    ],
+)
+def test_of_opencode_one_is_told_how_to_write_its_servers_here(document: object, place: str) -> None:
+    error = str(problems_of(document))
+    assert f"at {place}are servers as opencode writes them (`a`)" in error
+    assert "`environment` as `env`" in error and "did you mean" not in error
+
+
+def test_other_files_with_that_key_get_the_hint_that_fits_them() -> None:
+    assert "did you mean `mcpServers`" in str(problems_of({"mcp": {"a": {"command": "x"}}}))
+    assert "there are servers at $.mcp.servers" in str(problems_of({"mcp": {"servers": {"a": {"command": "x"}}}}))
+
+
+def test_keys_that_one_may_count_on_and_that_do_nothing_here_are_told() -> None:
+    config = parsed(
+        {
+            "mcpServers": {
+                "a": {"url": "https://a.b", "oauth": {"clientId": "x"}, "description": "cosmetic", "autoApprove": []},
+                **{f"b{number}": {"command": "x", "autoApprove": ["y"]} for number in range(5)},
+                "off": {"command": "x", "disabled": True, "sandbox": {"a": 1}},
+            }
+        }
+    )
+    signs_in, approves = about_idle_keys(config)
+    assert signs_in.startswith("`oauth` of `default/a` has no effect: the workbench does not sign in")
+    assert approves.startswith("`autoApprove` of `default/b0`, `default/b1`, `default/b2` and 2 more has no effect")
+
+
+def test_what_has_no_effect_is_accepted() -> None:
+    assert FOREIGN_KEYS.keys() >= IDLE_KEYS.keys()
+    assert not SERVER_KEYS.keys() & IDLE_KEYS.keys()

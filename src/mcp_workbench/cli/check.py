@@ -23,6 +23,7 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.list import counted
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configuration, log_for
+from mcp_workbench.config.idle_keys import about_idle_keys
 from mcp_workbench.config.load import unresolved
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.problems import ConfigProblems, quote
@@ -111,6 +112,8 @@ def run(parsed: Parsed) -> int:
         stdout().json(_problems_json(error))
         return USAGE
     log_for(parsed, config)
+    for text in about_idle_keys(config):
+        remark("warning", text)
     lacking = unresolved(config)
     if not parsed.has("connect"):
         return _say_valid(parsed, config) if lacking is None else _say_unresolved(parsed, lacking)

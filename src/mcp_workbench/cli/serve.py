@@ -110,10 +110,10 @@ def _options(parsed: Parsed) -> Options:
 
 
 def _log_choice(choice: Choice) -> None:
-    """What the user should know of the configuration although it is served: a file that was passed over, and servers
-    that lack a variable, which is their problem alone."""
+    """What the user should know of the configuration although it is served: a file that was passed over, keys that have
+    no effect, and servers that lack a variable, which is their problem alone."""
     config = choice.config
-    if choice.warning is None and not config.unresolved:
+    if choice.warning is None and not config.unresolved and not config.idle_keys:
         return
     import logging
 
@@ -122,6 +122,11 @@ def _log_choice(choice: Choice) -> None:
     log = logging.getLogger(__name__)
     if choice.warning is not None:
         log.warning(choice.warning)
+    if config.idle_keys:
+        from mcp_workbench.config.idle_keys import about_idle_keys
+
+        for text in about_idle_keys(config):
+            log.warning(text)
     for toolbox in config.toolboxes.values():
         for server in toolbox.servers.values():
             if server.unresolved:

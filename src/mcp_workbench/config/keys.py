@@ -312,6 +312,24 @@ FOREIGN_KEYS = _table(
     _ignored("source", "Source", "Zed"),
 )
 
+# Of those, what users may count on, and why it has no effect; told by `check` and in the log. The others are cosmetic.
+_NO_SIGN_IN = "the workbench does not sign in: put a token that the server accepts into `headers`"
+_APPROVAL = "clients approve by the names that they see: approve the tools of the workbench there"
+IDLE_KEYS = {
+    "oauth": _NO_SIGN_IN,
+    "auth": _NO_SIGN_IN,
+    "authProviderType": _NO_SIGN_IN,
+    "targetAudience": _NO_SIGN_IN,
+    "targetServiceAccount": _NO_SIGN_IN,
+    "autoApprove": _APPROVAL,
+    "alwaysAllow": _APPROVAL,
+    "trust": _APPROVAL,
+    "alwaysLoad": "use `pin` for tools that are always shown",
+    "sandbox": "the workbench has no sandbox; put one into `command`",
+    "watchPaths": "the workbench does not restart servers when files change",
+    "dev": "the workbench does not restart servers when files change",
+}
+
 # Ignoring these would start a server other than the one the user described, so they are refused while they say
 # something, with what to do instead.
 UNSUPPORTED_KEYS = {

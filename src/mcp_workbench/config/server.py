@@ -103,6 +103,10 @@ class ServerEntry:
             return replace(config, unresolved=tuple(problems))
         return None if problems else config
 
+    def idle_keys(self) -> list[str]:
+        """The keys that say something which has no effect here, and that their author may count on."""
+        return [name for name, value in self._entry.items() if value and name in keys.IDLE_KEYS]
+
     def _read(self, key: Key[T]) -> T | None:
         if key.name not in self._entry:
             return None

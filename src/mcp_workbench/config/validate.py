@@ -69,6 +69,33 @@ def _about_servers_below(document: dict[str, object]) -> str | None:
     return None
 
 
+def _about_elsewhere(document: dict[str, object]) -> str | None:
+    return _about_opencode(document) or _about_servers_below(document)
+
+
+def _about_opencode(document: dict[str, object]) -> str | None:
+    """What to do with opencode's servers, which stand at `mcp`, or at `mcp.servers`, in a form of their own."""
+    steps: Path = ("mcp",)
+    servers = document.get("mcp")
+    if isinstance(servers, dict) and isinstance(servers.get(keys.SERVERS), dict):
+        steps, servers = ("mcp", keys.SERVERS), servers[keys.SERVERS]
+    if not isinstance(servers, dict):
+        return None
+    named = [name for name, entry in servers.items() if isinstance(entry, dict) and _is_of_opencode(entry)]
+    if not named:
+        return None
+    shown = ", ".join(map(quote, named[:3])) + (", …" if len(named) > 3 else "")
+    return (
+        f"at {render_path(steps)} are servers as opencode writes them ({shown}): copy them to `mcpServers` of another "
+        "file, the first word of `command` as `command` and the others as `args`, `environment` as `env`, and "
+        "`{env:X}` as `${X}`"
+    )
+
+
+def _is_of_opencode(entry: dict[str, object]) -> bool:
+    return isinstance(entry.get("command"), list) or entry.get("type") == "remote" or "environment" in entry
+
+
 def _holders(document: dict[str, object]) -> Iterator[tuple[Path, dict[str, object]]]:
     for name, value in document.items():
         if isinstance(value, dict):
@@ -88,6 +115,7 @@ class _File:
         self._disabled: list[str] = []
         # `inheritEnv` of the file.
         self._inherit_env: tuple[str, ...] = ()
+        self._idle_keys: dict[str, list[str]] = {}
 
     def read(self, document: object) -> WorkbenchConfig | None:
         if not isinstance(document, dict):
@@ -124,6 +152,7 @@ class _File:
             pin=pin or (),
             secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),
             disabled=tuple(self._disabled),
+            idle_keys={key: tuple(servers) for key, servers in self._idle_keys.items()},
         )
 
     def _rootless(self, document: dict[str, object]) -> None:
@@ -132,15 +161,13 @@ class _File:
 
         roots = (keys.TOOLBOXES, keys.MCP_SERVERS)
         misspelt = [
-            name
-            for name in document
-            if nearest(name, roots, 1) and _about_servers_below({name: document[name]}) is None
+            name for name in document if nearest(name, roots, 1) and _about_elsewhere({name: document[name]}) is None
         ]
         for name in misspelt[:10]:
             self.reader.unknown_key((name,), roots)
         if not misspelt:
             found = "found neither `toolboxes` nor `mcpServers`"
-            hint = _about_servers_below(document) or f"a small configuration: {_EXAMPLE}"
+            hint = _about_elsewhere(document) or f"a small configuration: {_EXAMPLE}"
             self.reader.problem((), found, "one of them", hint=hint)
 
     def _check_file_keys(self, document: dict[str, object]) -> None:
@@ -225,6 +252,8 @@ class _File:
                 self.reader.problems += (each for each in reader.problems if not each.of_environment)
                 continue
             config = server.config()
+            for key in server.idle_keys():
+                self._idle_keys.setdefault(key, []).append(f"{toolbox}/{name}")
             self.reader.secrets |= reader.secrets
             if config is not None:
                 servers[name] = config
