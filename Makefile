@@ -24,6 +24,8 @@ DEV     := $(VENV)/.stamp-dev
 
 help:
 	@echo 'make demo         install into $(VENV) and show the main job on the servers inside the package'
+	@echo 'make install      install into $(VENV) and say where the program is'
+	@echo 'make dev          the same with the tools for tests, linting and type checks'
 	@echo 'make test         install and run the tests (PYTEST_ARGS="-k name" for some of them)'
 	@echo 'make quick        the tests that start no programs and open no sockets: a minute'
 	@echo 'make check        lint, format-check, types and test: what CI runs'

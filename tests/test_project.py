@@ -265,6 +265,12 @@ def test_the_guide_for_contributors_names_every_room() -> None:
     assert not missing, f"CLAUDE.md does not mention {sorted(missing)}"
 
 
+def test_make_help_names_every_target() -> None:
+    targets = re.findall(r"^\.PHONY: (.*)$", text("Makefile"), re.MULTILINE)[0].split()
+    shown = "\n".join(re.findall(r"^\t@echo '(.*)'$", text("Makefile"), re.MULTILINE))
+    assert [target for target in targets if target != "help" and not re.search(rf"\b{target}\b", shown)] == []
+
+
 def test_the_guide_for_contributors_names_every_target_of_make() -> None:
     targets = re.findall(r"^\t@echo 'make ([a-z-]+)", text("Makefile"), re.MULTILINE)
     assert {"test", "soak", "conformance"} <= set(targets)
