@@ -116,7 +116,7 @@ class HttpWorkshop:
         config = Path(tempfile.mkdtemp(prefix="http-config-", dir=self._folder)) / "config.json"
         servers = {f"echo{number}": _entry(number, echo) for number in range(SERVERS)}
         config.write_text(json.dumps({"mcpServers": servers}, indent=2), encoding="utf-8")
-        command = ("-m", "mcp_workbench", "serve", "--http", "127.0.0.1:0", "--face", "flat", "--config", str(config))
+        command = ("-m", "mcp_workbench", "serve", "--http", "127.0.0.1:0", "--no-token", "--face", "flat", str(config))
         listener = self._listener(command)
         with HttpCaller(listener.url) as caller:
             for name in servers:

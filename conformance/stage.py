@@ -76,7 +76,7 @@ def workbench(server: Mapping[str, Any], folder: Path) -> Iterator[str]:
     config = folder / "plain.json"
     config.write_text(json.dumps({"mcpServers": {"everything": server}}))
     log = folder / "workbench.log"
-    command = [sys.executable, "-m", "mcp_workbench", "serve", "--http", "127.0.0.1:0", "--config", str(config)]
+    command = [sys.executable, "-m", "mcp_workbench", "serve", "--http", "127.0.0.1:0", "--no-token", str(config)]
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [*command, "--face", "flat", "--no-prefix", "--no-cache"], stdout=subprocess.DEVNULL, stderr=errors

@@ -69,7 +69,9 @@ class Run:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._end_remotes)
             await self._remotes.start()
-            process = await stack.enter_async_context(self._workbench("http", names, "--http", "127.0.0.1:0"))
+            process = await stack.enter_async_context(
+                self._workbench("http", names, "--http", "127.0.0.1:0", "--no-token")
+            )
             port = await port_of(process)
             asking = HttpConversation(port)
             stack.push_async_callback(asking.close)

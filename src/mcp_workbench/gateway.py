@@ -92,6 +92,8 @@ class Gateway:
         self._beacon: Beacon | None = None
         # `stdio` or the address, told by whoever serves; None where nobody is served.
         self.serving: str | None = None
+        # Where a token is kept that was made for clients over HTTP. Told to our own user alone.
+        self.token_file: str | None = None
         self._http: HttpClient | None = None
         self._started_at = 0.0
         self._tasks: asyncio.TaskGroup | None = None
@@ -237,22 +239,26 @@ class Gateway:
 
     def status(self) -> bytes:
         """How we are doing, and every server, as JSON."""
+        return encode(self._describe())
+
+    def _status_for_our_user(self) -> bytes:
+        return encode({**self._describe(), "tokenFile": self.token_file})
+
+    def _describe(self) -> dict[str, Any]:
         from mcp_workbench.downstream.status import status_of
 
         now = asyncio.get_running_loop().time()
-        return encode(
-            {
-                "pid": os.getpid(),
-                "version": __version__,
-                "config": self.config.path,
-                "face": self.face.name,
-                "serving": self.serving,
-                "uptimeSeconds": round(now - self._started_at, 3),
-                "parkedCalls": len(self.parking),
-                "tasks": len(asyncio.all_tasks()),
-                "servers": status_of(self.catalog.entries(), self.pool.connections(), now),
-            }
-        )
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "config": self.config.path,
+            "face": self.face.name,
+            "serving": self.serving,
+            "uptimeSeconds": round(now - self._started_at, 3),
+            "parkedCalls": len(self.parking),
+            "tasks": len(asyncio.all_tasks()),
+            "servers": status_of(self.catalog.entries(), self.pool.connections(), now),
+        }
 
     def _summarise_soon(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """What tells toolboxes apart is worked out anew, a moment after servers have spoken."""
@@ -286,7 +292,7 @@ class Gateway:
         if self._beacon is None:
             from mcp_workbench.observe.beacon import Beacon
 
-            self._beacon = Beacon(self.status)
+            self._beacon = Beacon(self._status_for_our_user)
             await self._beacon.light()
 
     def mirrored_parameters(self) -> Callable[[str], HeaderParameters | None]:

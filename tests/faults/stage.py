@@ -261,7 +261,7 @@ class Faults:
     ) -> AsyncIterator[Stage]:
         """The same over HTTP; `impatient` makes its deadlines short."""
         config = self.write_config(servers, **settings)
-        command = workbench_command(config, "--http", "127.0.0.1:0", *flags)
+        command = workbench_command(config, "--http", "127.0.0.1:0", "--no-token", *flags)
         if impatient:
             command = [sys.executable, "-m", "tests.faults.impatient_workbench", str(config)]
         async with RawClient.spawn(command, env=self.environment()) as process:

@@ -68,7 +68,7 @@ def url(
 ) -> Iterator[str]:
     """The address of a workbench that shows one server flat."""
     config = write_config({"box": {"server": scripted("--offers", "kept")}})
-    command = workbench_command(config, "--face", "flat", "--http", "127.0.0.1:0")
+    command = workbench_command(config, "--face", "flat", "--http", "127.0.0.1:0", "--no-token")
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:

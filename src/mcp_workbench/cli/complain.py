@@ -7,6 +7,7 @@ it too.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from typing import Final
 
@@ -29,6 +30,12 @@ def complain(message: str, hint: str | None = None, *, status: int = USAGE) -> i
 def remark(label: str, message: str) -> None:
     """A `warning`, `note` or `hint` that does not end anything."""
     print(_labelled(label, message), file=sys.stderr)
+
+
+def warn_if_others_can_read(about: os.stat_result, what: str) -> None:
+    """For a file that holds what only its user should know."""
+    if stat.S_ISREG(about.st_mode) and about.st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        remark("warning", f"{what} can be read by others; chmod 600 makes it yours alone")
 
 
 def _labelled(label: str, text: str) -> str:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcp_workbench import __version__
-from mcp_workbench.cli.complain import complain, remark
+from mcp_workbench.cli.complain import complain, remark, warn_if_others_can_read
 from mcp_workbench.cli.flags import Flag, Parsed, UsageError, parse
 from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from mcp_workbench.cli.http_token import HttpToken
     from mcp_workbench.config.choose import Choice
     from mcp_workbench.config.model import FaceName, WorkbenchConfig
     from mcp_workbench.gateway import Gateway, Options
@@ -31,8 +31,9 @@ FLAGS = (
         "serve HTTP at host:port (default: 127.0.0.1:8420), not stdio",
         optional_value=True,
     ),
-    Flag("token", "TOKEN", "over HTTP: the bearer token that clients must show (default: WORKBENCH_TOKEN)"),
+    Flag("token", "TOKEN", "over HTTP: the token that clients must show (default: WORKBENCH_TOKEN, or one is made)"),
     Flag("token-file", "FILE", "over HTTP: a file with that token, which no process list shows"),
+    Flag("no-token", None, "over HTTP, on loopback: serve everybody on this machine, without any token"),
     Flag("allow-host", "NAME", "over HTTP: another name that clients reach us by", repeats=True),
     Flag("allow-origin", "ORIGIN", "over HTTP: a web page's origin that may use us", repeats=True),
     Flag("no-cache", None, "do not remember what servers offer; ask those each time that cannot announce changes"),
@@ -42,9 +43,6 @@ FLAGS = (
     Flag("log-file", "FILE", "log there instead of stderr"),
     Flag("log-format", "FORMAT", "text or json (default: text)"),
 )
-
-# Anything longer is another file.
-_LONGEST_TOKEN = 64 * 1024
 
 USAGE = """\
 Usage: mcp-workbench [serve] [OPTIONS] [CONFIG]
@@ -141,11 +139,13 @@ def _serve(parsed: Parsed, choice: Choice, options: Options) -> int:
 
     config = choice.config
     try:
-        token = _token(parsed) if parsed.has("http") else None
+        token = _chosen_token(parsed) if parsed.has("http") else None
     except UsageError as error:
         return complain(str(error), error.hint)
-    if token is not None:
-        config = _with_secret_token(config, token)
+    except ConfigError as error:
+        return complain(error.message, error.hint)
+    if token is not None and token.value is not None:
+        config = _with_secret_token(config, token.value)
     try:
         set_up(
             debug=parsed.has("debug"),
@@ -156,11 +156,11 @@ def _serve(parsed: Parsed, choice: Choice, options: Options) -> int:
     except OSError as error:
         return complain(f"log file `{parsed.value('log-file')}` cannot be opened: {error.strerror}")
     if (log_file := parsed.value("log-file")) is not None:
-        _warn_if_others_can_read(os.stat(log_file), f"log file `{log_file}`")
+        warn_if_others_can_read(os.stat(log_file), f"log file `{log_file}`")
     _log_choice(choice)
     gateway = Gateway(config, options)
     _say_what_has_no_effect(parsed, gateway.face.name)
-    if parsed.has("http"):
+    if token is not None:
         return _serve_http(parsed, gateway, token)
     from mcp_workbench.serving import serve_stdio
 
@@ -170,7 +170,7 @@ def _serve(parsed: Parsed, choice: Choice, options: Options) -> int:
     return 0
 
 
-def _serve_http(parsed: Parsed, gateway: Gateway, token: str | None) -> int:
+def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
     from mcp_workbench.run import run as run_loop
     from mcp_workbench.serving import serve_http
     from mcp_workbench.transport.http.server.authentication import BearerToken
@@ -185,10 +185,11 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: str | None) -> int:
     try:
         host, port = parse_address(parsed.value("http") or "")
         _refuse_ourselves(gateway.config, host, port)
+        gateway.token_file = token.path
         options = HttpOptions(
             host=host,
             port=port,
-            authenticator=BearerToken(token) if token else None,
+            authenticator=BearerToken(token.value) if token.value else None,
             allow_hosts=tuple(parsed.values("allow-host")),
             allow_origins=tuple(parsed.values("allow-origin")),
             limits=Limits(
@@ -196,10 +197,16 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: str | None) -> int:
                 body_bytes_in_all=gateway.config.max_pending_body_bytes,
             ),
         )
-        run_loop(serve_http(gateway, options, lambda url: remark("note", f"serving MCP at {url}")))
+        run_loop(serve_http(gateway, options, lambda url: _say_where(url, token)))
     except ConfigError as error:
         return complain(error.message, error.hint)
     return 0
+
+
+def _say_where(url: str, token: HttpToken) -> None:
+    remark("note", f"serving MCP at {url}")
+    if token.remark is not None:
+        remark(*token.remark)
 
 
 def _say_what_has_no_effect(parsed: Parsed, face: str) -> None:
@@ -207,33 +214,19 @@ def _say_what_has_no_effect(parsed: Parsed, face: str) -> None:
     for name in ("separator", "no-prefix", "list-timeout") if face != "flat" else ():
         if parsed.has(name):
             remark("warning", f"--{name} has no effect in face {face}; it is for --face flat")
-    for name in ("token", "token-file", "allow-host", "allow-origin") if not parsed.has("http") else ():
+    for name in ("token", "token-file", "no-token", "allow-host", "allow-origin") if not parsed.has("http") else ():
         if parsed.has(name):
             remark("warning", f"--{name} has no effect without --http")
 
 
-def _token(parsed: Parsed) -> str | None:
-    """The token that clients must show, None for none. Raises `UsageError`."""
-    path = parsed.value("token-file")
-    if path is not None:
-        try:
-            with open(path, encoding="utf-8") as file:
-                _warn_if_others_can_read(os.fstat(file.fileno()), f"token file `{path}`")
-                # Editors end a file with a line break.
-                token: str | None = file.read(_LONGEST_TOKEN).rstrip("\r\n")
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            raise UsageError(f"token file `{path}` cannot be read: {reason}") from None
-    else:
-        token = parsed.value("token") if parsed.has("token") else os.environ.get("WORKBENCH_TOKEN")
-    if token is not None and not token.strip():
-        hint = "leave out --token, --token-file and WORKBENCH_TOKEN to serve without one, on loopback"
-        raise UsageError("the token is empty", hint=hint)
-    if token is not None and not all("!" <= character <= "~" for character in token):
-        # What a header cannot carry would be refused for ever, and nobody would see why.
-        hint = "take letters, digits and signs of ASCII alone; `openssl rand -hex 32` makes such a one"
-        raise UsageError("the token has white space or other characters that a header cannot carry", hint=hint)
-    return token
+def _chosen_token(parsed: Parsed) -> HttpToken:
+    """Raises `UsageError` and `ConfigError`."""
+    from mcp_workbench.cli.http_token import chosen_token
+    from mcp_workbench.transport.http.server.admission import is_loopback
+    from mcp_workbench.transport.http.server.listening import parse_address
+
+    host, _ = parse_address(parsed.value("http") or "")
+    return chosen_token(parsed, os.environ, is_loopback=is_loopback(host))
 
 
 def _with_secret_token(config: WorkbenchConfig, token: str) -> WorkbenchConfig:
@@ -278,11 +271,6 @@ def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
                     f"`{toolbox.name}/{server.name}` is at {server.url}, where this workbench is to listen",
                     hint="remove that server, or listen at another port",
                 )
-
-
-def _warn_if_others_can_read(about: os.stat_result, what: str) -> None:
-    if stat.S_ISREG(about.st_mode) and about.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        remark("warning", f"{what} can be read by others; chmod 600 makes it yours alone")
 
 
 def face_named(value: str | None) -> FaceName | None:

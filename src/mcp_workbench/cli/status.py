@@ -16,8 +16,9 @@ from mcp_workbench.run import run as run_loop
 ABOUT = """
 Shows every workbench of yours that is running: its process, where it serves, its face and configuration, and for
 each server its state, how long it has been up, how often it was started and failed, calls under way, the bytes of
-messages in both directions, and the last error; on a narrow terminal the most important of these. Over HTTP the same
-is at /readyz, and clients read it as the resource workbench://status.
+messages in both directions, and the last error; on a narrow terminal the most important of these. A token that was
+made for clients over HTTP is shown too. Over HTTP the same, but for the token, is at /readyz, and clients read it as
+the resource workbench://status.
 """
 
 EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
@@ -58,6 +59,7 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
     # One of an older version does not say where it serves.
     serving = f"{status['serving']}, " if status.get("serving") else ""
     screen.line(f"process {status['pid']}, {serving}face {status['face']}, up {up}: {status['config']}")
+    _show_token(screen, status.get("tokenFile"))
     servers = status["servers"]
     if not any(server["starts"] for server in servers):
         screen.line("no server started yet", indent=2)
@@ -69,6 +71,16 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
             ago = server.get("lastErrorSecondsAgo")
             when = "" if ago is None else f" ({_duration(ago)} ago)"
             screen.line(f"{name}: {server['lastError'].splitlines()[0]}{when}", indent=2)
+
+
+def _show_token(screen: Screen, path: object) -> None:
+    """The token that was made for its clients. One that the user gave is the user's to know."""
+    if not isinstance(path, str):
+        return
+    from mcp_workbench.cli.http_token import read_kept
+
+    token = read_kept(path)
+    screen.line(f"token {token}, kept in {path}" if token else f"its token cannot be read from {path}", indent=2)
 
 
 def _show_table(screen: Screen, rows: list[list[Part]]) -> None:

@@ -90,6 +90,7 @@ def test_a_peer_is_an_address_or_a_network_of_one_customer(address: object, peer
     assert peer_of(Transport()) == peer
 
 
+@pytest.mark.requirement("http.connections")
 async def test_idle_connections_without_a_token_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_workbench.transport.http.server.peers.UNAUTHENTICATED_SECONDS", 0.0)
     async with echoing(Limits(connections=16), authenticator=BearerToken("x")) as house:

@@ -51,6 +51,7 @@ async def upload(house: House, size: int) -> RawConnection:
         ("DELETE", "/mcp", {"authorization": "Bearer x", "mcp_session_id": "none"}),
     ],
 )
+@pytest.mark.requirement("http.bodies")
 @pytest.mark.parametrize("framing", [{"content_length": "100000000"}, CHUNKED])
 async def test_nothing_but_a_post_that_came_in_has_a_body(
     method: str, path: str, headers: dict[str, Any], framing: dict[str, Any]
@@ -149,6 +150,7 @@ def test_large_bodies_share_a_budget_and_small_ones_always_come_in() -> None:
     assert budget.reserve(1, held=SMALL_BODY)
 
 
+@pytest.mark.requirement("http.bodies")
 async def test_a_large_body_that_finds_no_room_is_told_to_come_later() -> None:
     async with echoing(Limits(message_bytes=1_000_000, body_bytes_in_all=1_500_000)) as house:
         first = await upload(house, 1_000_000)

@@ -75,6 +75,7 @@ def test_a_peer_is_logged_once_in_a_while_with_what_was_left_out(caplog: pytest.
     ]
 
 
+@pytest.mark.requirement("http.connections")
 async def test_who_guesses_waits_and_who_knows_does_not(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,175 @@
+"""The token that clients show over HTTP: given on the command line, in a file or a variable; else made by us, and kept.
+
+A token that we made is the same at every start, so that clients can be configured with it. It lies in a file that only
+its user can read, beside what else is remembered of them. Owns where it comes from; refuses to know how it is checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from mcp_workbench.cli.complain import warn_if_others_can_read
+from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.config.redact import TOKEN_VARIABLE
+
+# Anything longer is another file.
+LONGEST_TOKEN: Final = 64 * 1024
+# 256 bits: beyond guessing.
+TOKEN_BYTES: Final = 32
+FILE_NAME: Final = "http-token"
+UNPROTECTED: Final = (
+    "without a token every user of this machine, and every program they run, can use your servers as you; "
+    "web pages of other origins are still refused"
+)
+
+
+class HttpToken(Struct, frozen=True):
+    """The token that clients must show."""
+
+    # None: none.
+    value: str | None
+    # Where one that we made is kept.
+    path: str | None = None
+    # What the user should know of it once we serve: a label and a text.
+    remark: tuple[str, str] | None = None
+
+
+def chosen_token(parsed: Parsed, environ: Mapping[str, str], *, is_loopback: bool) -> HttpToken:
+    """The token that clients must show. Raises `UsageError`.
+
+    Where others could reach us, none is made up: whoever exposes a server says what protects it.
+    """
+    if parsed.has("no-token"):
+        if parsed.has("token") or parsed.has("token-file"):
+            raise UsageError("--no-token and a token were both given", hint="keep the token")
+        return HttpToken(None, remark=("warning", UNPROTECTED))
+    path = parsed.value("token-file")
+    if path is not None:
+        return HttpToken(_checked(_read_given(path)))
+    given = parsed.value("token") if parsed.has("token") else environ.get(TOKEN_VARIABLE)
+    if given is not None:
+        return HttpToken(_checked(given))
+    return kept_token() if is_loopback else HttpToken(None)
+
+
+def kept_token() -> HttpToken:
+    """The token that we made, now or at an earlier start. Raises `UsageError` where the file with it is not to be
+    trusted."""
+    path = token_path()
+    if path is None:
+        return _for_this_run("there is no home folder to keep it in")
+    found = _read_kept(path)
+    if found is not None:
+        return _known(found, path)
+    made = secrets.token_urlsafe(TOKEN_BYTES)
+    try:
+        _write_new(path, made)
+    except FileExistsError:
+        # Another workbench has just made one.
+        found = _read_kept(path)
+        return _known(found, path) if found is not None else _for_this_run("its file is gone again")
+    except OSError as error:
+        return _for_this_run(f"`{os.path.dirname(path)}` cannot be written: {error.strerror}")
+    text = f"clients need this token, shown once: {made}; `mcp-workbench status` shows it again (kept in {path})"
+    return HttpToken(made, path, ("note", text))
+
+
+def token_path() -> str | None:
+    """Where a token of ours is kept; None where the user has no home."""
+    from platformdirs import user_state_dir
+
+    try:
+        folder = user_state_dir("mcp-workbench", appauthor=False)
+    except (OSError, RuntimeError, KeyError):
+        return None
+    return os.path.join(folder, FILE_NAME) if os.path.isabs(folder) else None
+
+
+def read_kept(path: str) -> str | None:
+    """A token of ours, for who wants to show it; None where it cannot be read."""
+    try:
+        return _read_kept(path)
+    except UsageError:
+        return None
+
+
+def _known(token: str, path: str) -> HttpToken:
+    text = f"clients need the token in {path}; `mcp-workbench status` shows it, --no-token serves without one"
+    return HttpToken(token, path, ("note", text))
+
+
+def _for_this_run(reason: str) -> HttpToken:
+    made = secrets.token_urlsafe(TOKEN_BYTES)
+    text = f"clients need this token, which holds for this run: {made}; it cannot be kept: {reason}"
+    return HttpToken(made, None, ("note", text))
+
+
+def _read_kept(path: str) -> str | None:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        with open(os.open(path, flags), encoding="ascii") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+                raise _distrusted(path, "others may have read or written it")
+            token = file.read(LONGEST_TOKEN).strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise _distrusted(path, error.strerror if isinstance(error, OSError) else "not ASCII") from None
+    if not _can_be_carried(token) or len(token) < TOKEN_BYTES:
+        raise _distrusted(path, "it holds no token of ours")
+    return token
+
+
+def _distrusted(path: str, reason: str | None) -> UsageError:
+    return UsageError(
+        f"the kept token `{path}` cannot be used: {reason}",
+        hint="delete the file, and a new token is made; or give one with --token-file",
+    )
+
+
+def _write_new(path: str, token: str) -> None:
+    """Whole, or not at all: another process never sees half of it."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    draft = f"{path}.{secrets.token_hex(4)}.new"
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+            file.write(token + "\n")
+        # Unlike a rename it leaves alone what is there already.
+        os.link(draft, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+
+
+def _read_given(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            warn_if_others_can_read(os.fstat(file.fileno()), f"token file `{path}`")
+            # Editors end a file with a line break.
+            return file.read(LONGEST_TOKEN).rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise UsageError(f"token file `{path}` cannot be read: {reason}") from None
+
+
+def _checked(token: str) -> str:
+    if not token.strip():
+        hint = "leave out --token, --token-file and WORKBENCH_TOKEN, and one is made for you on loopback"
+        raise UsageError("the token is empty", hint=hint)
+    if not _can_be_carried(token):
+        # What a header cannot carry would be refused for ever, and nobody would see why.
+        hint = "take letters, digits and signs of ASCII alone; `openssl rand -hex 32` makes such a one"
+        raise UsageError("the token has white space or other characters that a header cannot carry", hint=hint)
+    return token
+
+
+def _can_be_carried(token: str) -> bool:
+    return bool(token) and all("!" <= character <= "~" for character in token)
