@@ -19,8 +19,9 @@ from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.config.load import has_changed
 from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.downstream.connection import Connection, ServerLink
+from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.pool import Pool
+from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.proxy import ProxyFace

@@ -82,6 +82,10 @@ class PlayedServer:
     async def stop(self) -> None:
         self.is_stopped = True
 
+    @property
+    def unread_bytes(self) -> int:
+        return 0
+
     def last_words(self, count: int) -> list[str]:
         return []
 

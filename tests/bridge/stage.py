@@ -16,7 +16,8 @@ from typing import Any
 from msgspec import Raw
 
 from mcp_workbench.config.model import FaceName, ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.downstream.connection import Connection, ServerLink
+from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.transport.link import Receiver
 from tests.bridge.played_server import PlayedServer

@@ -59,6 +59,9 @@ COMPOSED = (
     "… `…` does not exist…; did you mean …?",
     "… `…` does not exist…; there are …",
     "… `…` does not exist…; there are none",
+    "… last lines of its stderr: …",
+    "… from its stderr: …",
+    "… on its stdout, where only messages belong: …",
     "Not all servers are known yet: open_toolbox with `query` asks them",
 )
 

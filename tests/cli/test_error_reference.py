@@ -12,8 +12,10 @@ import pytest
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.downstream.last_words import with_last_words
 from mcp_workbench.face.finding import missing
 from mcp_workbench.face.wording import no_such
+from mcp_workbench.transport.stderr import GAP
 from tests.cli.messages import COMPOSED, error_texts, spelled
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
@@ -35,6 +37,20 @@ def test_every_documented_text_exists() -> None:
     known = {*error_texts(), *COMPOSED}
     stale = [text for text in documented() if text not in known]
     assert not stale, "docs/errors.md has texts that are gone:\n" + "\n".join(stale)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "stdout", "expected"),
+    [
+        (["boom"], [], "… last lines of its stderr: …"),
+        (["boom", GAP, "usage"], [], "… from its stderr: …"),
+        ([], ["ready"], "… on its stdout, where only messages belong: …"),
+    ],
+)
+def test_what_servers_said_is_quoted_as_documented(stderr: list[str], stdout: list[str], expected: str) -> None:
+    text = with_last_words("it failed", stderr, stdout)
+    assert re.fullmatch(re.escape(expected).replace("…", ".*").replace(r"\ ", r"\s+"), text, re.DOTALL)
+    assert with_last_words(text, stderr, stdout) == text, "nothing is said twice"
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,10 @@ class FakeLink:
     def die(self, reason: str = "the server exited with status 1") -> None:
         self.receiver.on_closed(reason)
 
+    @property
+    def unread_bytes(self) -> int:
+        return 0
+
     def last_words(self, count: int) -> list[str]:
         return []
 

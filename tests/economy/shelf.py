@@ -18,7 +18,8 @@ from msgspec import Raw
 
 from mcp_workbench.config.load import load
 from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.downstream.connection import Connection, ServerLink
+from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.transport.link import Receiver
@@ -115,6 +116,10 @@ class _Link:
 
     async def stop(self) -> None:
         self._is_over = True
+
+    @property
+    def unread_bytes(self) -> int:
+        return 0
 
     def last_words(self, count: int) -> list[str]:
         return []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.harness import ERAS, Workbench, error_text, open_toolbox, tool_names, unavailable
+from tests.support.client import Json
 from tests.support.scripted_tools import TOOLS
 from tests.support.workbench import logged, scripted_entry
 
@@ -81,6 +83,48 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_without_it(workb
             assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": 1}
         assert len(workbench.starts()) == starts, "the second time it is remembered"
     assert len(logged(log, "server/discover")) == 1
+
+
+def shell_server(script: str, **settings: object) -> Json:
+    return {"command": "/bin/sh", "args": ["-c", script], **settings}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is left in a pipe")
+@pytest.mark.parametrize("last_words", ["echo 'the key is not set' >&2; exit 3", "exit 3", "sleep 0.3; exit 3"])
+async def test_a_server_that_ends_without_having_read_the_probe_is_not_started_again(
+    workbench: Workbench, last_words: str
+) -> None:
+    starts = workbench.path("starts")
+    boxes = {"box": {"bad": shell_server(f"echo $$ >> {starts}; {last_words}"), "good": scripted_entry()}}
+    async with workbench.serving(boxes) as client:
+        reason = unavailable(await open_toolbox(client, "box"))["bad"]["reason"]
+    assert reason.startswith("the server exited with status 3")
+    assert ("the key is not set" in reason) is ("key" in last_words)
+    assert len(workbench.starts()) == 1
+
+
+async def test_why_a_server_ended_is_said_though_its_second_start_takes_too_long(workbench: Workbench) -> None:
+    starts = workbench.path("starts")
+    script = (
+        f"read probe; echo $$ >> {starts}; [ $(wc -l < {starts}) = 1 ] || exec sleep 60; echo 'bad key' >&2; exit 3"
+    )
+    boxes = {"box": {"bad": shell_server(script, startupTimeout=2), "good": scripted_entry()}}
+    async with workbench.serving(boxes) as client:
+        reason = unavailable(await open_toolbox(client, "box"))["bad"]["reason"]
+    assert reason == "the server exited with status 3\nlast lines of its stderr:\n  bad key"
+    assert len(workbench.starts()) == 2
+
+
+async def test_what_a_silent_server_wrote_to_stdout_is_quoted(workbench: Workbench) -> None:
+    script = 'for n in 1 2 3 4; do echo "line $n, listening on port 3000"; done; echo on stderr >&2; exec sleep 60'
+    boxes = {"box": {"bad": shell_server(script, startupTimeout=1), "good": scripted_entry()}}
+    async with workbench.serving(boxes) as client:
+        reason = unavailable(await open_toolbox(client, "box"))["bad"]["reason"]
+    assert reason == (
+        "the server did not answer the handshake within 1 s\nlast lines of its stderr:\n  on stderr\n"
+        "on its stdout, where only messages belong:\n"
+        "  line 1, listening on port 3000\n  line 2, listening on port 3000\n  line 3, listening on port 3000"
+    )
 
 
 @pytest.mark.requirement("eras.servers")

@@ -18,7 +18,8 @@ from msgspec import Raw
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.downstream.connection import Connection, ServerLink
+from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.jsonrpc.framing import Oversized
@@ -54,6 +55,10 @@ class ThreadedServer:
         self._lines.put(None)
         await asyncio.to_thread(self._thread.join, THREAD_END)
         assert not self._thread.is_alive()
+
+    @property
+    def unread_bytes(self) -> int:
+        return 0
 
     def last_words(self, count: int) -> list[str]:
         return ["the last words"]

@@ -20,7 +20,8 @@ from mcp.types import jsonrpc_message_adapter
 from msgspec import Raw
 
 from conformance.everything_server import EverythingServer
-from mcp_workbench.downstream.connection import Connection, ServerLink
+from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.gateway import Gateway
 from mcp_workbench.transport.link import Receiver
 from tests.faces.memory import ClientLink, MemoryGateway
@@ -62,6 +63,10 @@ class SdkLink:
     async def stop(self) -> None:
         self._task.cancel()
         await asyncio.wait({self._task})
+
+    @property
+    def unread_bytes(self) -> int:
+        return 0
 
     def last_words(self, count: int) -> list[str]:
         return []

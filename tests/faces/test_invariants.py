@@ -15,8 +15,9 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.downstream.connection import Connection, ServerLink
+from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.pool import Pool
+from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.dynamic import DynamicFace

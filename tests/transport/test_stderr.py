@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.transport.stderr import LONGEST_LINE, MOST_LINES, StderrRing
+from mcp_workbench.transport.stderr import GAP, LONGEST_LINE, MOST_LINES, StderrRing, telling_lines
 
 
 def fed(*pieces: bytes) -> StderrRing:
@@ -80,3 +80,61 @@ def test_memory_is_bounded_with_and_without_newlines() -> None:
             tracemalloc.stop()
         assert held < 300_000
         assert ring.total_bytes == 60 * len(text)
+
+
+# What is quoted
+
+USAGE = [
+    "Usage:",
+    "  prog serve [flags]",
+    "Flags:",
+    *(f"  --option-{number} string   what is required when the file is not found" for number in range(20)),
+]
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (["starting", 'Error: required flag(s) "token" not set', *USAGE], 1),
+        (["API_KEY is required", *USAGE], 0),
+        (["[ERROR] no config", "", *USAGE], 0),
+        (["INFO one", "INFO two", "2026-01-01 12:00:00 ERROR no database", *["INFO closing"] * 20], 2),
+        (["file.js:1", "throw x", "TypeError: x is not a function", *["    at f (file.js:1:2)"] * 30], 2),
+        (["npm error code E404", *["a line of npm"] * 20], 0),
+    ],
+)
+def test_the_line_that_names_the_cause_is_quoted_though_much_follows_it(said: list[str], cause: int) -> None:
+    quoted = telling_lines(said, 8)
+    assert quoted[0] == said[cause]
+    assert quoted[-4:] == said[-4:]
+    assert quoted[4] == GAP and len(quoted) == 9
+
+
+def test_causes_that_stand_together_are_quoted_together() -> None:
+    said = ["starting", "Error: bad file:", "A is required", "B is required", *["and so on"] * 20]
+    assert telling_lines(said, 8)[:4] == [*said[1:4], "and so on"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [f"line {number}" for number in range(30)],
+        [*["noise"] * 30, "Traceback (most recent call last):", '  File "x.py", line 1', "ValueError: no"],
+        ["ERROR an old one", *["noise"] * 30, "prog: error: the following arguments are required: --token"],
+        [*USAGE, "prog: error: --token is required"],
+    ],
+)
+def test_where_the_last_lines_name_it_or_none_does_they_are_quoted(said: list[str]) -> None:
+    assert telling_lines(said, 8) == said[-8:]
+
+
+def test_few_lines_are_quoted_whole() -> None:
+    assert telling_lines(["Error: x", "Usage: y"], 8) == ["Error: x", "Usage: y"]
+    assert telling_lines([], 8) == []
+
+
+@given(st.lists(st.sampled_from(["Error: x", "Usage:", "  -f", "plain", "    at f"]), max_size=40), st.integers(2, 10))
+def test_no_more_is_quoted_than_asked_for_and_always_the_last_line(said: list[str], count: int) -> None:
+    quoted = telling_lines(said, count)
+    assert len([line for line in quoted if line != GAP]) == min(count, len(said))
+    assert quoted[-1:] == said[-1:]

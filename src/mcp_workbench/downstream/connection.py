@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from msgspec import Raw
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.freshness import Freshness
+from mcp_workbench.downstream.last_words import QUOTED_STDERR, READ_STDERR, with_last_words
 from mcp_workbench.downstream.lifecycle import CRASH_WINDOW, Event, RestartPolicy, State, next_state
 from mcp_workbench.downstream.listing import list_offer, usable_over_http
 from mcp_workbench.downstream.relisting import Relisting
+from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, ServerGone, WorkbenchError, shortage
@@ -25,24 +27,9 @@ from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.protocol.handshake import meet
 from mcp_workbench.protocol.meta import ClientIdentity
 from mcp_workbench.protocol.versions import Era
-from mcp_workbench.transport.link import SESSION_FORGOTTEN, AnswerReceiver, Link
+from mcp_workbench.transport.link import SESSION_FORGOTTEN, AnswerReceiver
 
 log = logging.getLogger(__name__)
-
-# Lines of stderr that an error quotes.
-QUOTED_STDERR: Final = 8
-# And that are looked through for the names of variables: all that is kept.
-READ_STDERR: Final = 100
-
-
-class ServerLink(Link, Protocol):
-    """A link that ends what it is connected to."""
-
-    async def stop(self) -> None:
-        """End it. Bounded."""
-
-    def last_words(self, count: int) -> list[str]:
-        """The last lines that the server wrote for people, where the transport carries such."""
 
 
 class LinkOpener(Protocol):
@@ -303,17 +290,28 @@ class Connection:
 
     async def _connect(self, links: list[ServerLink]) -> None:
         remembered: Era | None = None if self.entry.offer is None else self.entry.offer.profile.era
-        async with within(self.config.startup_timeout):
-            try:
-                await self._meet(links, self.config.protocol, remembered)
-            except ServerGone:
-                # Some legacy servers die of the probe. They get one more start, without it.
-                if self.config.protocol != "auto" or remembered == "legacy":
-                    raise
-                log.info("[%s] the server did not survive being probed; trying the handshake alone", self.label)
-                await links[-1].stop()
-                del links[-1]
-                await self._meet(links, "legacy", None)
+        gone: ServerGone | None = None
+        try:
+            async with within(self.config.startup_timeout):
+                try:
+                    await self._meet(links, self.config.protocol, remembered)
+                except ServerGone as error:
+                    # Some legacy servers die of the probe. They get one more start, without it. One that never read it
+                    # would only fail a second time.
+                    is_unread = links[-1].unread_bytes >= self.traffic.bytes_sent
+                    if self.config.protocol != "auto" or remembered == "legacy" or is_unread:
+                        raise
+                    gone = error
+                    log.info("[%s] the server did not survive being probed; trying the handshake alone", self.label)
+                    await links[-1].stop()
+                    del links[-1]
+                    await self._meet(links, "legacy", None)
+        except TimeoutError:
+            if gone is None:
+                raise
+            # Why it ended the first time says more than that there was no time left for a second.
+            self._link = None
+            raise gone from None
 
     async def _meet(self, links: list[ServerLink], protocol: str, remembered: Era | None) -> None:
         traffic = Traffic(self.label, self.identity, self)
@@ -481,6 +479,7 @@ class Connection:
         return future
 
     def _quoting(self, what: str, hint: str | None) -> DownstreamError:
-        words = [] if self._link is None else self._link.last_words(QUOTED_STDERR)
-        quoted = "" if not words else "\nlast lines of its stderr:\n" + "\n".join(f"  {line}" for line in words)
-        return DownstreamError(what if quoted in what else what + quoted, hint=hint)
+        if self._link is None:
+            return DownstreamError(what, hint=hint)
+        noise = self.traffic.noise_lines if self.state is State.STARTING else ()
+        return DownstreamError(with_last_words(what, self._link.last_words(QUOTED_STDERR), noise), hint=hint)

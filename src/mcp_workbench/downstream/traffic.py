@@ -35,6 +35,7 @@ from mcp_workbench.protocol.meta import (
 )
 from mcp_workbench.protocol.versions import LATEST_MODERN
 from mcp_workbench.transport.link import CallLink, Link
+from mcp_workbench.transport.stderr import readable
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ BACKGROUND_TIMEOUT: Final = 30.0
 CALL: Final = b'"tools/call"'
 # Noise on stdout is logged for the first lines, then counted.
 LOGGED_NOISE: Final = 3
+LONGEST_NOISE: Final = 200
 # A server that is sent one of these and sends it back is a program like `cat`.
 ONLY_CLIENTS_SEND: Final = ("server/discover", "initialize")
 # The notifications that say so, and which of the lists each is about.
@@ -128,6 +130,8 @@ class Traffic:
         self.identity = identity
         self.pending = PendingRequests()
         self.noise = 0
+        # The first lines of it, for whoever wants to know why there was no answer.
+        self.noise_lines: list[str] = []
         self.bytes_received = 0
         self.bytes_sent = 0
         # What servers say in errors passes through this: they repeat the keys they were given.
@@ -391,6 +395,7 @@ class Traffic:
             self.noise += 1
             if self.noise <= LOGGED_NOISE:
                 log.warning("[%s] skipped noise on stdout (%s): %.120r", self.label, error, line[:200])
+                self.noise_lines.append(self.conceal(readable(line[:LONGEST_NOISE])))
 
     def _on_notification(self, method: str, params: Raw | None) -> None:
         if method == "notifications/progress" and params is not None:

@@ -68,6 +68,7 @@ class ChildLink:
         self._lines = LineFeed(limit, receiver)
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
+        self._output_over = asyncio.Event()
         self._ended = False
         self._closed = False
         self._writer = PipeWriter(batch, os.dup(process.stdin.fileno()), self._write_failed)
@@ -93,9 +94,14 @@ class ChildLink:
         """What the server has not taken yet."""
         return self._writer.unsent_bytes
 
+    @property
+    def unread_bytes(self) -> int:
+        """What the server has certainly not read of what it was sent."""
+        return self._writer.unread_bytes
+
     def last_words(self, count: int) -> list[str]:
-        """The last lines of stderr."""
-        return self.stderr.last(count)
+        """The lines of stderr that tell most."""
+        return self.stderr.telling(count)
 
     async def stop(self) -> None:
         """End the process, its group and what it left behind. Bounded by the three graces together."""
@@ -111,6 +117,8 @@ class ChildLink:
             self._signal_all(signal.SIGKILL)
             await self._wait_exit(KILL_GRACE)
             await self._wait_gone(KILL_GRACE)
+        # Many programs write what they had in their buffers when they end.
+        await self._wait_output_ended(LAST_OUTPUT_GRACE)
         self._reader.close()
         self._errors.close()
         self._table.remove(self.pid)
@@ -154,6 +162,7 @@ class ChildLink:
             self._close(f"the server's output cannot be read: {why(error)}")
             return
         self._ended = True
+        self._output_over.set()
         self._lines.finish()
         if self.exit_status is None:
             self._loop.call_later(EXIT_STATUS_GRACE, self._close, "the server closed its output")
@@ -209,6 +218,11 @@ class ChildLink:
             async with asyncio.timeout(seconds):
                 await self._exited.wait()
         return self._exited.is_set()
+
+    async def _wait_output_ended(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._output_over.wait()
 
     async def _wait_gone(self, seconds: float) -> bool:
         """Wait until neither the group nor a stray of this server is left."""

@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -201,6 +202,7 @@ class PipeWriter:
         "_queued",
         "_waiting",
         "_was_large",
+        "lost_bytes",
         "on_drained",
         "unsent_bytes",
         "waiting_since",
@@ -218,6 +220,8 @@ class PipeWriter:
         self._was_large = False
         self._closed = False
         self.unsent_bytes = 0
+        # What was still to be written when the peer turned out to be gone.
+        self.lost_bytes = 0
         # When the peer took something for the last time, while more waits for it.
         self.waiting_since = 0.0
         # Called when a queue that had to wait for the peer is empty again.
@@ -250,6 +254,21 @@ class PipeWriter:
             except (OSError, MemoryError) as error:
                 self._fail(error)
 
+    @property
+    def unread_bytes(self) -> int:
+        """What the peer has certainly not read, as far as the system tells: on Linux, what is left in the pipe too."""
+        if self._closed:
+            return self.lost_bytes
+        # Looked at when a server has died at its start, and at no other time.
+        import termios
+
+        count = bytearray(4)
+        try:
+            fcntl.ioctl(self._fd, termios.FIONREAD, count)
+        except OSError:
+            return self.unsent_bytes
+        return self.unsent_bytes + int.from_bytes(count, sys.byteorder)
+
     def take_back(self, count: int) -> None:
         """Undo the last `write`, of this many parts, before anything else is written or flushed."""
         for part in self._parts[-count:]:
@@ -274,6 +293,7 @@ class PipeWriter:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        self.lost_bytes = self.unsent_bytes
         self.close()
         self._failed(error)
 

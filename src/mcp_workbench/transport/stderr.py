@@ -5,6 +5,7 @@ Owns a bounded ring of lines. A server may write gigabytes, with or without newl
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -13,6 +14,25 @@ from mcp_workbench.printable import plain
 
 MOST_LINES: Final = 100
 LONGEST_LINE: Final = 1000
+# Stands where lines were left out.
+GAP: Final = "…"
+
+# How programs say what is wrong. Each alternative begins with something rare and none can match in two ways, so that a
+# line costs one pass.
+_CAUSE: Final = re.compile(
+    r"(?:error|exception|fatal|panic)\b\s?[:!\]]"
+    r"|\b(?:npm err|panicked at|traceback)"
+    r"|(?-i:\b(?:ERROR|FATAL|CRITICAL|PANIC)\b)"
+    r"|\b(?:is|are) (?:required|missing|not set|not defined|not installed)\b"
+    r"|\b(?:missing|required) (?:required|environment|option|flag|argument|parameter|variable)"
+    r"|\bmust be (?:set|provided|specified)\b"
+    r"|\bnot found\b|\bno such file\b|\bcannot find\b|\bcould not\b|\bpermission denied\b|\bconnection refused\b"
+    r"|\bunauthori[sz]ed\b|\binvalid (?:api|token|key|option|argument|value)",
+    re.IGNORECASE,
+)
+_USAGE: Final = re.compile(r"\s*usage\b", re.IGNORECASE)
+# Of a stack, and of a list of options.
+_FRAME: Final = re.compile(r"\s+(?:at |File |\^|-{1,2}\w)|-{1,2}\w")
 
 
 class StderrRing:
@@ -52,12 +72,55 @@ class StderrRing:
         # Made plain first: a secret with a colour in the middle would not be recognised.
         return [self.conceal(plain(line)) for line in lines[max(0, len(lines) - count) :]]
 
+    def telling(self, count: int) -> list[str]:
+        """About `count` lines, oldest first: the last ones, and those that name the cause where more follows them."""
+        return telling_lines(self.last(MOST_LINES + 1), count)
+
     def _add(self, line: bytes) -> None:
         text = _text(line)
         if text:
             self._lines.append(text)
             if self.on_line is not None:
                 self.on_line(text)
+
+
+def telling_lines(lines: list[str], count: int) -> list[str]:
+    """Of all that a server said when it failed, what tells most.
+
+    The last lines, as a rule. Where none of them names a cause but an earlier one does (usage text follows the error,
+    or a long stack), half of the room goes to that one and what follows it.
+    """
+    last = len(lines) - count
+    if last <= 0:
+        return lines
+    causes = _causes(lines)
+    if not causes or causes[-1] >= last:
+        return lines[last:]
+    half = count // 2
+    start = causes[-1]
+    while start - 1 in causes and causes[-1] - start + 1 < half:
+        start -= 1
+    rest = max(start + half, len(lines) - (count - half))
+    return [*lines[start : start + half], *([GAP] if rest > start + half else []), *lines[rest:]]
+
+
+def _causes(lines: list[str]) -> list[int]:
+    """Which lines name a cause. Usage text does not, though it is full of words that sound like it."""
+    found = []
+    is_usage = False
+    for number, line in enumerate(lines):
+        if _USAGE.match(line):
+            is_usage = True
+        elif is_usage and not line[:1].isspace() and not line.endswith(":"):
+            is_usage = False
+        if not is_usage and not _FRAME.match(line) and _CAUSE.search(line):
+            found.append(number)
+    return found
+
+
+def readable(line: bytes) -> str:
+    """A line of whatever a server wrote, safe to show and not too long."""
+    return plain(_text(line))
 
 
 def _text(line: bytes) -> str:

@@ -126,6 +126,11 @@ class HttpLink:
         is_mirrored = version is not None and self._parameters_of is not None and self._parameters_of(tool)
         self._enter(post, None if is_mirrored else self._heads.find(message, tool, version))
 
+    @property
+    def unread_bytes(self) -> int:
+        """Cannot be told."""
+        return 0
+
     def last_words(self, count: int) -> list[str]:
         """A server at an address writes nothing for people."""
         return []

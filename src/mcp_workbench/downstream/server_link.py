@@ -1,0 +1,21 @@
+"""The boundary between a connection and how its server is reached: a process, or an address."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mcp_workbench.transport.link import Link
+
+
+class ServerLink(Link, Protocol):
+    """A link that ends what it is connected to."""
+
+    async def stop(self) -> None:
+        """End it. Bounded."""
+
+    def last_words(self, count: int) -> list[str]:
+        """The lines that tell most of what the server wrote for people, where the transport carries such."""
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the server has certainly not read of what it was sent; 0 where that cannot be told."""
