@@ -313,3 +313,13 @@ def test_every_file_that_documents_point_to_exists() -> None:
             if "://" not in target and not target.startswith("mailto:") and not (document.parent / target).exists():
                 broken.append(f"{document.relative_to(ROOT)}: {target}")
     assert not broken, "\n".join(broken)
+
+
+def test_the_security_policy_says_who_is_trusted_what_is_not_defended_and_how_to_report() -> None:
+    policy = text("SECURITY.md")
+    headings = re.findall(r"^##+ (.*)$", policy, re.MULTILINE)
+    for heading in ("Reporting a vulnerability", "Who is trusted with what", "What is not defended"):
+        assert heading in headings
+    for who in ("The author of the configuration", "Servers", "Clients", "Other users of the machine", "Web pages"):
+        assert who in headings
+    assert "Report a vulnerability" in policy
