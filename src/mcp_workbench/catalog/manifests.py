@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
 
 from mcp_workbench.catalog.offer import KINDS, Offer, by_identity
@@ -44,6 +44,7 @@ class _Manifest(Struct):
     key: str
     profile: ServerProfile
     lists: dict[str, list[Raw]]
+    oversized: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 _decode: Final = Decoder(_Manifest).decode
@@ -109,14 +110,14 @@ class ManifestStore:
         if found.format != FORMAT or found.key != key:
             return None
         lists = {kind: by_identity(kind, found.lists[kind])[0] for kind in KINDS if kind in found.lists}
-        return Offer(found.profile, lists)
+        return Offer(found.profile, lists, oversized=found.oversized)
 
     def save(self, key: str, offer: Offer) -> None:
         """Remember an offer. Best effort."""
         if self._folder is None:
             return
         lists = {kind: list(definitions.values()) for kind, definitions in offer.lists.items()}
-        data = encode(_Manifest(FORMAT, key, offer.profile, lists))
+        data = encode(_Manifest(FORMAT, key, offer.profile, lists, offer.oversized))
         if len(data) <= LARGEST_MANIFEST:
             self._replace(self._path(key), data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
@@ -24,6 +25,10 @@ SINGULAR: Final = {
 MOST_TOLD: Final = 20
 
 Definitions = dict[str, Raw]
+# So many that were left out are named, and so much of each name: they come from a server that means no good.
+MOST_OVERSIZED: Final = 100
+LONGEST_IDENTITY: Final = 200
+MOST_SAID: Final = 5
 
 
 class Offer(Struct, frozen=True):
@@ -37,6 +42,8 @@ class Offer(Struct, frozen=True):
     ttls: dict[str, int] = field(default_factory=dict)
     # Of those that were dropped, and whose name can be told: what and why, for people. At most `MOST_TOLD`.
     left_out: tuple[str, ...] = ()
+    # What was left out of each list for its size, with that size.
+    oversized: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def tools(self) -> Definitions:
@@ -69,28 +76,62 @@ def _identity(kind: str, definition: Raw) -> str:
     return _decode_name(definition).name
 
 
-def by_identity(kind: str, definitions: list[Raw], left_out: list[str] | None = None) -> tuple[Definitions, int]:
-    """Definitions by what identifies them; the first of two stays. Also how many were dropped.
+class Collected:
+    """Definitions by what identifies them, in the order they come. Of two with one identity the first stays.
 
-    Names go into errors, logs, terminals and other programs' files, so one with a control character never passes. What
-    is left out for a reason that its author should know is added to `left_out`.
+    Names go into errors, logs, terminals and other programs' files, so one with a control character never passes.
     """
-    found: Definitions = {}
-    dropped = 0
-    for definition in definitions:
-        try:
-            identity = _identity(kind, definition)
-        except (DecodeError, ValidationError):
-            dropped += 1
-            continue
-        if not identity or identity in found:
-            dropped += 1
-            continue
-        if has_control(identity):
-            dropped += 1
-            if left_out is not None and len(left_out) < MOST_TOLD:
-                left_out.append(f"{SINGULAR[kind]} {quote(identity)} is left out: a control character in its name")
-            continue
-        # A Raw is a view into the whole page it came in; a copy lets the page go.
-        found[identity] = Raw(bytes(definition))
-    return found, dropped
+
+    def __init__(self, kind: str, largest: int | None = None) -> None:
+        self.kind = kind
+        self.definitions: Definitions = {}
+        self.dropped = 0
+        # Those that are larger than `largest`, with their sizes.
+        self.oversized: dict[str, int] = {}
+        # What is left out for a reason that its author should know, for people.
+        self.left_out: list[str] = []
+        self.bytes = 0
+        self._largest = largest
+
+    def add(self, definitions: Iterable[Raw]) -> None:
+        """Some more of them."""
+        for definition in definitions:
+            try:
+                identity = _identity(self.kind, definition)
+            except (DecodeError, ValidationError):
+                self.dropped += 1
+                continue
+            if not identity or identity in self.definitions:
+                self.dropped += 1
+                continue
+            if has_control(identity):
+                self.dropped += 1
+                if len(self.left_out) < MOST_TOLD:
+                    name = f"{SINGULAR[self.kind]} {quote(identity)}"
+                    self.left_out.append(f"{name} is left out: a control character in its name")
+                continue
+            # A Raw is a view into the whole page it came in; a copy lets the page go.
+            size = memoryview(definition).nbytes
+            if self._largest is not None and size > self._largest:
+                if len(self.oversized) < MOST_OVERSIZED:
+                    self.oversized[identity[:LONGEST_IDENTITY]] = size
+                continue
+            self.definitions[identity] = Raw(bytes(definition))
+            self.bytes += size
+
+
+def by_identity(kind: str, definitions: list[Raw], left_out: list[str] | None = None) -> tuple[Definitions, int]:
+    """Definitions by what identifies them, all at once. Also how many were dropped; those that are worth a word of it
+    are added to `left_out`."""
+    collected = Collected(kind)
+    collected.add(definitions)
+    if left_out is not None:
+        left_out += collected.left_out
+    return collected.definitions, collected.dropped
+
+
+def about_oversized(kind: str, sizes: dict[str, int]) -> str:
+    """What to say of definitions that were left out."""
+    named = ", ".join(f"{quote(name[:80])} ({size:,} bytes)" for name, size in list(sizes.items())[:MOST_SAID])
+    more = f" and {len(sizes) - MOST_SAID} more" if len(sizes) > MOST_SAID else ""
+    return f"{kind} are left out because their definitions are larger than `maxDefinitionBytes`: {named}{more}"

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.filters import is_shown
-from mcp_workbench.catalog.offer import KINDS, SINGULAR
+from mcp_workbench.catalog.offer import KINDS, SINGULAR, about_oversized
 from mcp_workbench.cli.complain import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.flags import Command, Flag, Parsed
@@ -199,6 +199,7 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
     finding.remarks += offer.left_out
     if nameless := offer.dropped - len(offer.left_out):
         finding.remarks += (f"{nameless} tools are left out: no name, or the name of another one",)
+    finding.remarks += tuple(about_oversized(kind, sizes) for kind, sizes in offer.oversized.items())
     finding.hidden = _hidden(entry)
     for pattern in entry.config.tool_filters or ():
         if not any(is_shown(name, (pattern.removeprefix("!"),)) for name in offer.tools):

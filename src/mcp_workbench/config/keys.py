@@ -26,6 +26,7 @@ from mcp_workbench.config.model import (
     DEFAULT_BUDGET,
     DEFAULT_CALL_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
+    DEFAULT_MAX_DEFINITION_BYTES,
     DEFAULT_MAX_MESSAGE_BYTES,
     DEFAULT_MAX_PENDING_BODY_BYTES,
     DEFAULT_SEPARATOR,
@@ -88,6 +89,14 @@ MAX_MESSAGE_BYTES = Key(
     "Largest message",
     "The largest single message, in bytes, that passes in either direction. Larger ones get an error.",
     DEFAULT_MAX_MESSAGE_BYTES,
+)
+MAX_DEFINITION_BYTES = Key(
+    "maxDefinitionBytes",
+    Whole("bytes", 1024, 64 * 1024 * 1024),
+    "Largest definition",
+    "The largest definition of a tool, prompt or resource, in bytes, that a server may list. Larger ones are left out, "
+    "and it is said which.",
+    DEFAULT_MAX_DEFINITION_BYTES,
 )
 MAX_PENDING_BODY_BYTES = Key(
     "maxPendingBodyBytes",
@@ -344,6 +353,7 @@ FILE_KEYS = _table(
     FACE,
     SEPARATOR,
     MAX_MESSAGE_BYTES,
+    MAX_DEFINITION_BYTES,
     MAX_PENDING_BODY_BYTES,
     BUDGET,
     CHECK_ARGUMENTS,

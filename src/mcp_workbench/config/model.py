@@ -27,6 +27,7 @@ DEFAULT_SEPARATOR = ":"
 DEFAULT_BUDGET = 6_000
 # The largest message that passes, in bytes. 64 MiB must pass; results beyond are almost always a mistake.
 DEFAULT_MAX_MESSAGE_BYTES = 128 * 1024 * 1024
+DEFAULT_MAX_DEFINITION_BYTES = 256 * 1024
 DEFAULT_MAX_PENDING_BODY_BYTES = 256 * 1024 * 1024
 
 
@@ -83,6 +84,7 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     # `toolbox/server/tool`
     pin: tuple[str, ...] = ()
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
     max_pending_body_bytes: int = DEFAULT_MAX_PENDING_BODY_BYTES
     # When the file was written that this was read from, in nanoseconds; 0 where it was no file.
     modified_at: int = 0

@@ -14,6 +14,7 @@ from mcp_workbench.config import keys
 from mcp_workbench.config.keys import Key
 from mcp_workbench.config.model import (
     DEFAULT_BUDGET,
+    DEFAULT_MAX_DEFINITION_BYTES,
     DEFAULT_MAX_MESSAGE_BYTES,
     DEFAULT_MAX_PENDING_BODY_BYTES,
     DEFAULT_SEPARATOR,
@@ -131,6 +132,7 @@ class _File:
         face = self._read(keys.FACE, document)
         separator = self._read(keys.SEPARATOR, document)
         max_message_bytes = self._read(keys.MAX_MESSAGE_BYTES, document)
+        max_definition_bytes = self._read(keys.MAX_DEFINITION_BYTES, document)
         max_pending_body_bytes = self._read(keys.MAX_PENDING_BODY_BYTES, document)
         budget = self._read(keys.BUDGET, document)
         check_arguments = self._read(keys.CHECK_ARGUMENTS, document)
@@ -146,6 +148,7 @@ class _File:
             face=cast("FaceName | None", face),
             separator=separator or DEFAULT_SEPARATOR,
             max_message_bytes=DEFAULT_MAX_MESSAGE_BYTES if max_message_bytes is None else max_message_bytes,
+            max_definition_bytes=max_definition_bytes or DEFAULT_MAX_DEFINITION_BYTES,
             max_pending_body_bytes=max_pending_body_bytes or DEFAULT_MAX_PENDING_BODY_BYTES,
             budget=DEFAULT_BUDGET if budget is None else budget,
             check_arguments=check_arguments is not False,

@@ -355,7 +355,10 @@ class Connection:
         assert self.traffic.profile is not None
         try:
             async with within(self.config.startup_timeout):
-                offer = await list_offer(self.label, self.traffic, self.traffic.profile, self.entry.offer)
+                largest = self._catalog.config.max_definition_bytes
+                offer = await list_offer(self.label, self.traffic, self.traffic.profile, self.entry.offer, largest)
+                if self.config.url is not None:
+                    offer = await usable_over_http(self.label, offer)
         except (WorkbenchError, TimeoutError) as error:
             self.freshness.on_failed()
             self._relisting.announced |= announced
@@ -368,8 +371,6 @@ class Connection:
             if not self._listed.done():
                 self._listed.set_exception(failure)
             return
-        if self.config.url is not None:
-            offer = usable_over_http(self.label, offer)
         self.freshness.on_listed(offer.ttls)
         self._catalog.learn(self.entry, offer, frozenset(announced))
         if self._listed.done():

@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder, decode
 from msgspec.structs import replace
 
-from mcp_workbench.catalog.offer import KINDS, Definitions, Offer, by_identity
+from mcp_workbench.catalog.offer import KINDS, Collected, Definitions, Offer, about_oversized
+from mcp_workbench.config.model import DEFAULT_MAX_DEFINITION_BYTES
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, decode_object, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.jsonrpc.slices import SLICE_BYTES, sliced
 from mcp_workbench.protocol.handshake import ServerProfile
 
 log = logging.getLogger(__name__)
 
 MOST_PAGES: Final = 1000
 MOST_ITEMS: Final = 50_000
+# All definitions of one list together: as much as is remembered of a server.
+MOST_LIST_BYTES: Final = 64 * 1024 * 1024
+# Of what a server says of itself; clients show two to four thousand characters.
+MOST_INSTRUCTIONS: Final = 16 * 1024
+# Entries that are looked at in one go: a few milliseconds.
+MOST_AT_ONCE: Final = 1000
 
 METHODS: Final = {
     "tools": "tools/list",
@@ -47,17 +56,24 @@ _decode_cursor: Final = Decoder(str | None).decode
 _decode_number: Final = Decoder(float).decode
 
 
-async def list_offer(label: str, lister: Lister, profile: ServerProfile, before: Offer | None) -> Offer:
+async def list_offer(
+    label: str,
+    lister: Lister,
+    profile: ServerProfile,
+    before: Offer | None,
+    largest: int = DEFAULT_MAX_DEFINITION_BYTES,
+) -> Offer:
     """Everything the server offers now. Lists are fetched side by side.
 
     A server that cannot list its tools fails. One that cannot list the others is still useful: they stay as they were
-    before, and the log says why.
+    before, and the log says why. Definitions larger than `largest` are left out.
     """
     declared = decode_object(profile.capabilities)
     kinds = [kind for kind in KINDS if CAPABILITY[kind] in declared]
-    answers = await asyncio.gather(*(_all_pages(lister, kind) for kind in kinds), return_exceptions=True)
+    answers = await asyncio.gather(*(_all_pages(lister, kind, largest) for kind in kinds), return_exceptions=True)
     lists: dict[str, Definitions] = {}
     ttls: dict[str, int] = {}
+    oversized: dict[str, dict[str, int]] = {}
     dropped = 0
     left_out: list[str] = []
     for kind, answer in zip(kinds, answers, strict=True):
@@ -66,19 +82,26 @@ async def list_offer(label: str, lister: Lister, profile: ServerProfile, before:
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            items, ttl = answer
-            lists[kind], lost = by_identity(kind, items, left_out)
-            dropped += lost
+            found, ttl = answer
+            lists[kind] = found.definitions
+            dropped += found.dropped
+            left_out += found.left_out
+            if found.oversized:
+                oversized[kind] = found.oversized
             if ttl is not None:
                 ttls[kind] = ttl
     if dropped:
         log.warning("[%s] %d entries without a usable or with a repeated name were left out", label, dropped)
     for reason in left_out:
         log.warning("[%s] %s", label, reason)
-    return Offer(profile, lists, dropped, ttls, tuple(left_out))
+    for kind, sizes in oversized.items():
+        log.warning("[%s] %s", label, about_oversized(kind, sizes))
+    if profile.instructions is not None and len(profile.instructions) > MOST_INSTRUCTIONS:
+        profile = replace(profile, instructions=profile.instructions[:MOST_INSTRUCTIONS])
+    return Offer(profile, lists, dropped, ttls, tuple(left_out), oversized)
 
 
-def usable_over_http(label: str, offer: Offer) -> Offer:
+async def usable_over_http(label: str, offer: Offer) -> Offer:
     """The same offer without tools whose `x-mcp-header` annotations are invalid: over HTTP they are rejected."""
     tools = offer.lists.get("tools", {})
     annotated = [name for name, definition in tools.items() if b'"x-mcp-header"' in bytes(definition)]
@@ -87,7 +110,12 @@ def usable_over_http(label: str, offer: Offer) -> Offer:
     from mcp_workbench.transport.http.parameters import InvalidAnnotation, read_annotations
 
     usable = dict(tools)
+    read = 0
     for name in annotated:
+        read += len(bytes(tools[name]))
+        if read > SLICE_BYTES:
+            read = 0
+            await asyncio.sleep(0)
         try:
             read_annotations(decode(tools[name]).get("inputSchema"))
         except InvalidAnnotation as error:
@@ -103,31 +131,48 @@ def _instead(label: str, kind: str, error: WorkbenchError, before: Offer | None)
     return {} if before is None else before.lists.get(kind, {})
 
 
-async def _all_pages(lister: Lister, kind: str) -> tuple[list[Raw], int | None]:
+async def _all_pages(lister: Lister, kind: str, largest: int) -> tuple[Collected, int | None]:
     """The entries of all pages, and for how many milliseconds they hold: as the page says that holds shortest."""
     method = METHODS[kind]
+    found = Collected(kind, largest)
     ttls: list[int] = []
-    items: list[Raw] = []
+    count = 0
     cursor: str | None = None
     seen: set[str] = set()
     for _ in range(MOST_PAGES):
         members = b"" if cursor is None else b'"cursor":' + encode(cursor)
         try:
             page = decode_object(await lister.ask_as_era(method, members))
-            items += _decode_items(page[kind])
+            async for items in _items(page[kind]):
+                count += len(items)
+                if count > MOST_ITEMS:
+                    raise DownstreamError(f"`{method}` lists more than {MOST_ITEMS} items")
+                found.add(items)
+                if found.bytes > MOST_LIST_BYTES:
+                    raise DownstreamError(f"`{method}` lists definitions of more than {MOST_LIST_BYTES} bytes")
             cursor = _decode_cursor(page["nextCursor"]) if "nextCursor" in page else None
             if "ttlMs" in page:
                 ttls += _read_ttl(page["ttlMs"])
         except (DecodeError, ValidationError, KeyError) as error:
             raise DownstreamError(f"its answer to `{method}` cannot be used: {error}") from None
-        if len(items) > MOST_ITEMS:
-            raise DownstreamError(f"`{method}` lists more than {MOST_ITEMS} items")
         if cursor is None:
-            return items, min(ttls, default=None)
+            return found, min(ttls, default=None)
         if cursor in seen:
             raise DownstreamError(f"`{method}` repeats the cursor {cursor[:80]!r}: its pages never end")
         seen.add(cursor)
     raise DownstreamError(f"`{method}` has more than {MOST_PAGES} pages")
+
+
+async def _items(array: Raw) -> AsyncIterator[list[Raw]]:
+    """The entries of a page, some at a time; between two, others are served."""
+    is_first = memoryview(array).nbytes <= SLICE_BYTES
+    for items in sliced(array, _decode_items):
+        for start in range(0, len(items), MOST_AT_ONCE):
+            if not is_first:
+                await asyncio.sleep(0)
+            is_first = False
+            # The bound on how many there may be is looked at before the next of them is.
+            yield items if len(items) > MOST_ITEMS else items[start : start + MOST_AT_ONCE]
 
 
 def _read_ttl(raw: Raw) -> list[int]:

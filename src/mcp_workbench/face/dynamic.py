@@ -16,7 +16,7 @@ from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
-from mcp_workbench.face.opening import Failures, unavailable
+from mcp_workbench.face.opening import Failures, left_out, unavailable
 from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_request
@@ -145,7 +145,7 @@ class DynamicFace(Face):
             "toolbox": toolbox.name,
             "description": toolbox.description,
             "tools": tools,
-            "unavailable": unavailable(failures),
+            "unavailable": unavailable({**left_out(self.catalog.toolboxes[toolbox.name].values()), **failures}),
         }
         refused = [
             describe_collision(exposed, rivals)

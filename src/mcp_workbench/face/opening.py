@@ -14,9 +14,10 @@ from msgspec import UNSET, Raw
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.offer import about_oversized
 from mcp_workbench.economy.instructions import Box
 from mcp_workbench.economy.prose import clip, cut, one_line
-from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.face.request import LEAST_BUDGET, OpenRequest
 from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.jsonrpc.messages import encode
@@ -127,7 +128,7 @@ def opened(
     beside: dict[str, object] = {
         "toolbox": toolbox.name,
         "description": _within_share(toolbox.description, budget, _SHARE_OF_DESCRIPTION),
-        "unavailable": unavailable(failures, budget),
+        "unavailable": unavailable({**left_out(available), **failures}, budget),
     }
     if changed:
         beside["changed"] = changed
@@ -189,6 +190,18 @@ def _server_instructions(entries: Iterable[ServerEntry]) -> dict[str, str]:
 
 
 # ── what is not available ──
+
+
+def left_out(entries: Iterable[ServerEntry]) -> Failures:
+    """Of these servers, those that have tools which are too large to be shown, and which."""
+    return {
+        (entry.toolbox, entry.name): DownstreamError(
+            about_oversized("tools", entry.offer.oversized["tools"]),
+            hint="raise `maxDefinitionBytes` in the configuration, or have the server describe them shorter",
+        )
+        for entry in entries
+        if entry.offer is not None and entry.offer.oversized.get("tools")
+    }
 
 
 def unavailable(failures: Failures, budget: int | None = None) -> list[dict[str, str]]:

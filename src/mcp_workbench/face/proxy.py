@@ -287,6 +287,13 @@ def _unknown_tool(entry: ServerEntry, tool: str, fresh: bool) -> Decision:
     where = f" on server `{entry.name}` of toolbox `{entry.toolbox}`"
     if tool in entry.hidden:
         return Answer(error_result(f"tool `{tool}`{where} is excluded by `toolFilters` in the configuration"))
+    size = None if entry.offer is None else entry.offer.oversized.get("tools", {}).get(tool)
+    if size is not None:
+        return Answer(
+            error_result(
+                f"tool `{tool}`{where} is left out: its definition has {size} bytes, more than `maxDefinitionBytes`"
+            )
+        )
     return Answer(error_result(no_such("tool", tool, entry.tools, where)))
 
 

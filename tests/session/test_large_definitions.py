@@ -1,0 +1,55 @@
+"""A tool that is too large to be shown: left out, said where the others are shown, and remembered."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.cli.check import Finding, _learnt
+from mcp_workbench.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName
+from tests.bridge.stage import Client, Json, Stage, staged, until
+
+HUGE = {"name": "huge", "description": "x" * DEFAULT_MAX_DEFINITION_BYTES}
+
+
+async def opened(stage: Stage, client: Client) -> Json:
+    opening = client.send_request("tools/call", {"name": "open_toolbox", "arguments": {"toolbox_name": "box"}})
+    await until(lambda: bool(stage.gateway.played))
+    stage.gateway.played[0].offers["tools/list"]["tools"].append(HUGE)
+    await until(lambda: opening.answer is not None)
+    content: Json = opening.result["structuredContent"]
+    return content
+
+
+@pytest.mark.requirement("lists.bounded")
+@pytest.mark.parametrize("face", ["proxy", "dynamic"])
+async def test_it_is_named_where_a_toolbox_is_opened(face: FaceName) -> None:
+    # The second time from what is remembered.
+    for _ in range(2):
+        async with staged("legacy", face=face, use_cache=True) as stage:
+            content = await opened(stage, stage.client("legacy"))
+            assert len(content["tools"]) == 2
+            (told,) = content["unavailable"]
+            assert told["server"] == "server"
+            assert "`huge` (262," in told["reason"] and "`maxDefinitionBytes`" in told["retry"]
+
+
+@pytest.mark.requirement("lists.bounded")
+async def test_a_call_of_it_is_told_why_it_is_not_there() -> None:
+    async with staged("legacy", face="proxy", use_cache=True) as stage:
+        client = stage.client("legacy")
+        await opened(stage, client)
+        call = client.send_request(
+            "tools/call", {"name": "use_tool", "arguments": {"tool": "box/server/huge", "arguments": {}}}
+        )
+        await until(lambda: call.answer is not None)
+        assert call.result["isError"] is True
+        assert "maxDefinitionBytes" in call.result["content"][0]["text"]
+
+
+@pytest.mark.requirement("lists.bounded")
+async def test_check_names_it() -> None:
+    async with staged("legacy", face="proxy", use_cache=True) as stage:
+        await opened(stage, stage.client("legacy"))
+        finding = Finding("box", "server")
+        _learnt(finding, stage.gateway.catalog.toolboxes["box"]["server"])
+        assert [remark for remark in finding.remarks if "`huge` (262," in remark]
