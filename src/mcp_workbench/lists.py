@@ -116,21 +116,22 @@ class Lists:
             self._catalog.works(connection.entry)
 
     def _start_behind(self, entries: Iterable[ServerEntry], reach: Reach) -> None:
-        waiting = [each for each in map(reach, entries) if each.state in (State.CONFIGURED, State.KNOWN)]
+        waiting = [entry for entry in entries if reach(entry).state in (State.CONFIGURED, State.KNOWN)]
         if waiting:
-            _ = self._start_task(self._start_few_at_once(waiting))
+            _ = self._start_task(self._start_few_at_once(waiting, reach))
 
-    async def _start_few_at_once(self, connections: list[Connection]) -> None:
+    async def _start_few_at_once(self, entries: list[ServerEntry], reach: Reach) -> None:
         places = asyncio.Semaphore(STARTS_AT_ONCE)
 
-        async def start(connection: Connection) -> None:
+        async def start(entry: ServerEntry) -> None:
             async with places:
                 try:
-                    await connection.ensure_ready()
+                    # Looked up when its turn comes: it may be another one since the server has been met.
+                    await reach(entry).ensure_ready()
                 except WorkbenchError as error:
-                    self._catalog.missed(connection.entry, error)
+                    self._catalog.missed(entry, error)
 
-        await asyncio.gather(*map(start, connections))
+        await asyncio.gather(*map(start, entries))
 
     def why_empty(self) -> str | None:
         """Where a list is empty because every server failed: what happened to each of them."""

@@ -18,8 +18,9 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.pool import Pool
+from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
-from mcp_workbench.downstream.watch import Subscriber
+from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject, Work
@@ -39,6 +40,10 @@ SEARCH_PATIENCE: Final = 10.0
 LISTED_STAYS: Final = 60.0
 # A catalogue that changes while it is indexed is indexed again, but not for ever.
 MOST_PREPARATIONS: Final = 3
+# A server that was not of the era that was expected is looked for again: once in the other era, and once more should
+# it have been replaced meanwhile.
+MOST_MEETINGS: Final = 4
+CHANGES_ERAS: Final = "the server speaks another era of MCP each time that it is started"
 NOBODY_ASKED: Final = "`requestState` belongs to no question that was asked here; send the request anew, without it"
 
 
@@ -46,7 +51,6 @@ class RoutedCall(ForwardedExchange):
     """A client's request, with everything that the router has to know of it."""
 
     __slots__ = (
-        "capabilities",
         "decision",
         "entry",
         "from_modern",
@@ -60,7 +64,6 @@ class RoutedCall(ForwardedExchange):
     )
 
     view: View
-    capabilities: bytes
     # The revision that it is stamped with; None in the legacy era.
     version: str | None
     # Whether there is such a stamp: asked for at every turn.
@@ -152,7 +155,7 @@ class Router:
                     self._send(call, decision, connection)
                 else:
                     call.entry, call.decision = decision.entry, decision
-                    call.task = self.start_for(call, self._forward_when_ready(call, decision, connection))
+                    call.task = self.start_for(call, self._forward_when_ready(call, decision))
             case Answer():
                 call.finish_result(decision.result)
             case Work():
@@ -203,9 +206,9 @@ class Router:
                 raise outcome
         self.act(call, decision, params)
 
-    async def _forward_when_ready(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
+    async def _forward_when_ready(self, call: RoutedCall, decision: Forward) -> None:
         try:
-            await connection.ensure_ready()
+            connection = await self.ready_connection(decision.entry, call)
         except WorkbenchError as error:
             call.on_failure(error)
             return
@@ -233,7 +236,7 @@ class Router:
         if connection.state is State.READY:
             self._send(call, decision, connection)
         else:
-            call.task = self.start_for(call, self._forward_when_ready(call, decision, connection))
+            call.task = self.start_for(call, self._forward_when_ready(call, decision))
 
     def send_after_listing(self, call: RoutedCall) -> None:
         """The same request once more, when the server has said anew what it offers: its headers depend on that."""
@@ -241,8 +244,8 @@ class Router:
         call.task = self.start_for(call, self._list_and_send(call, call.decision))
 
     async def _list_and_send(self, call: RoutedCall, decision: Forward) -> None:
-        connection = self.connection(decision.entry, call)
         try:
+            connection = await self.ready_connection(decision.entry, call)
             await connection.list_anew()
         except WorkbenchError as error:
             call.on_failure(error)
@@ -251,32 +254,44 @@ class Router:
 
     def connection(self, entry: ServerEntry, call: RoutedCall) -> Connection:
         """The connection that this call uses."""
-        connection = self._pool.connection(entry, call.view.principal, call.capabilities)
+        return self._connection(entry, call.caller, call.client)
+
+    def _connection(self, entry: ServerEntry, caller: Caller, client: Correspondent | None) -> Connection:
+        connection = self._pool.connection(entry, caller)
         if connection.traffic.audience is None:
-            connection.traffic.audience = call.client
+            connection.traffic.audience = client
         return connection
+
+    async def ready_connection(self, entry: ServerEntry, call: RoutedCall) -> Connection:
+        """The same once requests can be sent on it. Raises `DownstreamError`.
+
+        Meeting a server may show that it speaks other eras than was thought, and then this call takes another one.
+        """
+        for _ in range(MOST_MEETINGS):
+            connection = self.connection(entry, call)
+            await connection.ensure_ready()
+            if connection is self.connection(entry, call):
+                return connection
+        raise DownstreamError(CHANGES_ERAS, hint="set `protocol` of this server to the revision that it speaks")
 
     # ── opening a toolbox ──
 
     async def open_toolbox(
-        self, toolbox: str, principal: str, capabilities: bytes, client: Correspondent | None = None
+        self, toolbox: str, caller: Caller, client: Correspondent | None = None
     ) -> dict[str, WorkbenchError]:
         """Connect all servers of a toolbox side by side; returns what failed, by server."""
         entries = tuple(self._catalog.toolboxes[toolbox].values())
-        failures = await self._open_all(entries, principal, capabilities, client)
+        failures = await self._open_all(entries, caller, client)
         return {server: error for (_, server), error in failures.items()}
 
     async def _open_all(
         self,
         entries: Sequence[ServerEntry],
-        principal: str,
-        capabilities: bytes,
+        caller: Caller,
         client: Correspondent | None,
     ) -> Failures:
-        connections = [self._pool.connection(entry, principal, capabilities) for entry in entries]
-        for connection in connections:
-            connection.traffic.audience = connection.traffic.audience or client
-        opening = (self._open_server(connection, starts_known=True) for connection in connections)
+        self.face.recalled(entries)
+        opening = (self._open_server(entry, caller, client, starts_known=True) for entry in entries)
         results = await asyncio.gather(*opening, return_exceptions=True)
         failures: Failures = {}
         for entry, result in zip(entries, results, strict=True):
@@ -297,7 +312,7 @@ class Router:
                 connection = self.connection(entry, call)
                 starts = connection.starts
                 try:
-                    await self._open_server(connection, starts_known=False)
+                    await self._open_server(entry, call.caller, call.client, starts_known=False)
                 except WorkbenchError as error:
                     failures[entry.toolbox, entry.name] = error
                     self._catalog.missed(entry, error)
@@ -320,8 +335,10 @@ class Router:
             failures[entry.toolbox, entry.name] = DownstreamError("is still starting", hint="ask again in a moment")
         return dict(failures)
 
-    async def _open_server(self, connection: Connection, *, starts_known: bool) -> None:
-        self.face.recalled((connection.entry,))
+    async def _open_server(
+        self, entry: ServerEntry, caller: Caller, client: Correspondent | None, *, starts_known: bool
+    ) -> None:
+        connection = self._connection(entry, caller, client)
         if connection.entry.offer is not None and connection.entry.failure is None:
             if not starts_known:
                 return
@@ -344,8 +361,7 @@ class Router:
         first_time = decision.starts_known and toolbox is not None and toolbox not in call.view.opened
         if decision.starts_known:
             self.face.settle_names(decision.entries)
-            principal = call.view.principal
-            failures = await self._open_all(decision.entries, principal, call.capabilities, call.client)
+            failures = await self._open_all(decision.entries, call.caller, call.client)
         else:
             searches_everywhere = request.query is not None and toolbox is None
             failures = await self._ask_all(decision.entries, call, SEARCH_PATIENCE if searches_everywhere else None)
@@ -386,29 +402,16 @@ class Router:
 
     # ── what clients want to be told ──
 
-    async def subscribe(self, call: RoutedCall, uri: str, entry: ServerEntry, subscriber: Subscriber) -> None:
-        """Watch a resource. Raises `WorkbenchError`."""
-        connection = self.connection(entry, call)
-        await connection.ensure_ready()
-        await connection.watch.subscribe(uri, subscriber)
+    async def watch(self, call: RoutedCall, entry: ServerEntry) -> Watch:
+        """Where resources of this server are watched for this call's client, now and later. Raises `WorkbenchError`."""
+        return (await self.ready_connection(entry, call)).watch
 
-    async def unsubscribe(self, call: RoutedCall, uri: str, entry: ServerEntry, subscriber: Subscriber) -> None:
-        """Watch a resource no longer."""
-        await self.unsubscribe_as(call.view.principal, call.capabilities, uri, entry, subscriber)
+    def set_log_level(self, caller: Caller, level: str) -> None:
+        """Have every server that callers like this one use log from this level on, those started later included."""
+        self._pool.set_log_level(caller, level)
 
-    async def unsubscribe_as(
-        self, principal: str, capabilities: bytes, uri: str, entry: ServerEntry, subscriber: Subscriber
-    ) -> None:
-        """The same for a client that is gone, and has no call any more."""
-        await self._pool.connection(entry, principal, capabilities).watch.unsubscribe(uri, subscriber)
-
-    def set_log_level(self, principal: str, capabilities: bytes, level: str) -> None:
-        """Have every server that these callers use log from this level on, those started later included."""
-        self._pool.set_log_level(principal, capabilities, level)
-
-    def tell_servers(self, principal: str, capabilities: bytes, method: str, params: bytes | None) -> None:
+    def tell_servers(self, caller: Caller, method: str, params: bytes | None) -> None:
         """A notification that concerns all servers of these callers which are running."""
-        for connection in self._pool.used_by(principal, capabilities):
-            profile = connection.traffic.profile
-            if connection.state is State.READY and profile is not None and profile.era == "legacy":
+        for connection in self._pool.used_by(caller):
+            if connection.state is State.READY and connection.era == "legacy":
                 connection.traffic.tell(method, params)

@@ -51,7 +51,7 @@ class Clock:
 
 
 class PlayedServer:
-    """One start of a server."""
+    """One start of a server of one era, or of `both`."""
 
     unsent_bytes = 0
 
@@ -93,6 +93,9 @@ class PlayedServer:
 
     def _answer_by_itself(self, message: Json) -> None:
         method, params = message["method"], message.get("params", {})
+        if self.era == "both":
+            # As the SDK's servers do: the first request settles it.
+            self.era = "legacy" if method == "initialize" else "modern"
         if method == "initialize" and self.era == "legacy":
             self.declared = params
             self.reply(message, {"protocolVersion": "2025-11-25", "serverInfo": SERVER_INFO, **WELCOME})

@@ -17,10 +17,12 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcp_workbench.catalog import manifests
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import FORMAT, ManifestStore, default_folder, manifest_key
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.protocol.handshake import ServerProfile
+from mcp_workbench.protocol.versions import Era, SpokenEras
 
 SERVER = ServerConfig(name="server", command="npx", args=("-y", "thing"), env={"A": "1", "B": "2"}, cwd="/tmp")
 KEY = manifest_key(SERVER)
@@ -403,3 +405,61 @@ def test_a_folder_that_is_gone_is_no_reason_to_fail(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(folder)
     folder.rmdir()
     assert manifest_key(ServerConfig(name="local", command="./server"))
+
+
+# ── the eras of a server ──
+
+
+def entry_of(store: ManifestStore) -> ServerEntry:
+    return ServerEntry("box", SERVER, store)
+
+
+def met(entry: ServerEntry, era: Era, eras: SpokenEras, version: str = "1", **capabilities: dict[str, Any]) -> None:
+    """The server was met, and has said what it offers."""
+    info = Raw(json.dumps({"name": "s", "version": version}).encode())
+    revision = "2025-11-25" if era == "legacy" else "2026-07-28"
+    profile = ServerProfile(era, revision, Raw(json.dumps(capabilities).encode()), info, eras=eras)
+    entry.meet(profile)
+    entry.learn(Offer(profile, OFFER.lists))
+
+
+def test_that_a_server_speaks_both_eras_is_remembered(store: ManifestStore) -> None:
+    entry = entry_of(store)
+    met(entry, "legacy", SpokenEras(legacy=True))
+    met(entry, "modern", SpokenEras(modern=True))
+    again = entry_of(store)
+    assert again.eras == SpokenEras()
+    again.recall()
+    assert again.eras == SpokenEras(legacy=True, modern=True)
+
+
+def test_an_era_that_was_tried_in_vain_is_remembered_until_the_server_says_that_it_is_another(
+    store: ManifestStore,
+) -> None:
+    met(entry_of(store), "legacy", SpokenEras(legacy=True, modern=False))
+    entry = entry_of(store)
+    entry.recall()
+    met(entry, "legacy", SpokenEras(legacy=True))
+    assert entry.eras.modern is False
+    met(entry, "legacy", SpokenEras(legacy=True), version="2")
+    assert entry.eras.modern is None
+
+
+def test_what_a_server_declares_in_the_modern_era_alone_stays_known(store: ManifestStore) -> None:
+    entry = entry_of(store)
+    met(entry, "modern", SpokenEras(modern=True), tools={}, extensions={"x": {}})
+    met(entry, "legacy", SpokenEras(legacy=True), tools={})
+    assert "extensions" in entry.capabilities
+    met(entry, "legacy", SpokenEras(legacy=True), version="2", tools={})
+    assert "extensions" not in entry.capabilities
+
+
+def test_a_manifest_from_before_eras_were_remembered_is_read(store: ManifestStore, folder: Path) -> None:
+    store.save(KEY, OFFER)
+    (file,) = folder.glob("*.json")
+    written = json.loads(file.read_text())
+    del written["profile"]["eras"]
+    file.write_text(json.dumps(written))
+    entry = entry_of(store)
+    assert entry.recall() is not None
+    assert entry.eras == SpokenEras()

@@ -16,7 +16,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.protocol.meta import ClientIdentity
+from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.transport.link import Receiver
 
 INITIALIZED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "fake"}}
@@ -68,7 +68,7 @@ class House:
     """One connection, everything around it, and every link that it opened."""
 
     def __init__(self, **settings: Any) -> None:
-        config = ServerConfig(name="server", command="fake", protocol="legacy", **settings)
+        config = ServerConfig(name="server", command="fake", **{"protocol": "legacy", **settings})
         box = ToolboxConfig(name="box", description="A box.", servers={"server": config})
         self.catalog = Catalog(WorkbenchConfig(path="config", toolboxes={"box": box}), ManifestStore(lambda: None))
         self.entry = self.catalog.toolboxes["box"]["server"]
@@ -79,7 +79,9 @@ class House:
         self.may_stop = asyncio.Event()
         self.may_stop.set()
         self.before_opening: Callable[[], Awaitable[None]] | None = None
-        self.connection = Connection(self.entry, self.catalog, ClientIdentity(), self._open, self._start_task)
+        self.connection = Connection(
+            self.entry, self.catalog, Caller("local", "modern"), b"{}", self._open, self._start_task
+        )
 
     async def _open(self, connection: Connection, receiver: Receiver) -> FakeLink:
         if self.before_opening is not None:

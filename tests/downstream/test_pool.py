@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from mcp_workbench.downstream.lifecycle import State
-from mcp_workbench.downstream.pool import MOST_LOG_LEVELS, MOST_VARIANTS, NO_ROOM, Pool
+from mcp_workbench.downstream.pool import MOST_FOUND, MOST_LOG_LEVELS, MOST_VARIANTS, NO_ROOM, Pool
+from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.protocol.meta import usable
+from mcp_workbench.protocol.versions import Era
 from tests.downstream.fakes import House
 
 
@@ -21,28 +25,35 @@ def kind(number: int) -> bytes:
     return b'{"experimental":{"%d":{}}}' % number
 
 
+def caller(principal: str, capabilities: bytes = b"{}", era: Era = "legacy") -> Caller:
+    return Caller(principal, era, capabilities)
+
+
 async def test_callers_who_can_do_the_same_share_and_others_do_not() -> None:
     async with House() as house:
         pool = pool_of(house)
-        first = pool.connection(house.entry, "anna", kind(1))
-        assert pool.connection(house.entry, "anna", kind(1)) is first
-        others = [pool.connection(house.entry, "anna", kind(2)), pool.connection(house.entry, "bert", kind(1))]
+        first = pool.connection(house.entry, caller("anna", kind(1)))
+        assert pool.connection(house.entry, caller("anna", kind(1))) is first
+        others = [
+            pool.connection(house.entry, caller("anna", kind(2))),
+            pool.connection(house.entry, caller("bert", kind(1))),
+        ]
         assert len({id(each) for each in (first, *others)}) == 3
 
 
 async def test_an_idle_connection_makes_room_for_another_kind_of_client() -> None:
     async with House() as house:
         pool = pool_of(house)
-        first = pool.connection(house.entry, "anna", kind(0))
+        first = pool.connection(house.entry, caller("anna", kind(0)))
         await first.ensure_ready()
         for number in range(1, MOST_VARIANTS + 1):
-            await pool.connection(house.entry, "anna", kind(number)).ensure_ready()
+            await pool.connection(house.entry, caller("anna", kind(number))).ensure_ready()
         assert len(pool.connections()) == MOST_VARIANTS
         await first.wait_stopped()
         assert first.state is State.STOPPED
         with pytest.raises(DownstreamError, match="given up to make room"):
             await first.ensure_ready()
-        assert pool.connection(house.entry, "anna", kind(0)) is not first
+        assert pool.connection(house.entry, caller("anna", kind(0))) is not first
         await pool.close()
 
 
@@ -57,7 +68,7 @@ async def test_nobody_who_waits_for_a_start_loses_it_to_another_kind_of_client()
         pool = pool_of(house)
         waiting = []
         for number in range(MOST_VARIANTS + 4):
-            connection = pool.connection(house.entry, "anna", kind(number))
+            connection = pool.connection(house.entry, caller("anna", kind(number)))
             waiting.append(asyncio.create_task(connection.ensure_ready()))
             await asyncio.sleep(0)
         gate.set()
@@ -71,19 +82,19 @@ async def test_where_all_are_in_use_one_more_is_refused_and_none_is_started() ->
     async with House() as house:
         pool = pool_of(house)
         for number in range(MOST_VARIANTS):
-            connection = pool.connection(house.entry, "anna", kind(number))
+            connection = pool.connection(house.entry, caller("anna", kind(number)))
             await connection.ensure_ready()
             # It works on something that outlives a call.
             connection.held_until = float("inf")
         started = len(house.links)
         for number in range(MOST_VARIANTS, MOST_VARIANTS + 5):
             with pytest.raises(DownstreamError) as refusal:
-                await pool.connection(house.entry, "anna", kind(number)).ensure_ready()
+                await pool.connection(house.entry, caller("anna", kind(number))).ensure_ready()
             assert refusal.value.message == NO_ROOM
         assert (len(house.links), len(pool.connections())) == (started, MOST_VARIANTS)
-        await pool.connection(house.entry, "bert", kind(0)).ensure_ready()
+        await pool.connection(house.entry, caller("bert", kind(0))).ensure_ready()
         pool.connections()[0].held_until = 0.0
-        await pool.connection(house.entry, "anna", kind(99)).ensure_ready()
+        await pool.connection(house.entry, caller("anna", kind(99))).ensure_ready()
         await pool.close()
 
 
@@ -91,8 +102,55 @@ async def test_log_levels_are_remembered_for_servers_to_come_within_a_bound() ->
     async with House() as house:
         pool = pool_of(house)
         for number in range(MOST_LOG_LEVELS + 10):
-            pool.set_log_level("anna", kind(number), "error")
-        pool.set_log_level("anna", kind(12), "debug")
+            pool.set_log_level(caller("anna", kind(number)), "error")
+        pool.set_log_level(caller("anna", kind(12)), "debug")
         assert len(pool._log_levels) == MOST_LOG_LEVELS
-        assert pool.connection(house.entry, "anna", kind(12)).watch.log_level == "debug"
-        assert pool.connection(house.entry, "anna", kind(0)).watch.log_level is None
+        assert pool.connection(house.entry, caller("anna", kind(12))).watch.log_level == "debug"
+        assert pool.connection(house.entry, caller("anna", kind(0))).watch.log_level is None
+
+
+async def test_what_is_looked_up_quickly_stays_within_a_bound() -> None:
+    async with House(protocol="modern") as house:
+        pool = pool_of(house)
+        found = {
+            pool.connection(house.entry, caller("anna", kind(number), "modern")) for number in range(MOST_FOUND + 9)
+        }
+        assert len(found) == 1, "a modern server is told with each request what its client can do"
+        assert len(pool._found) <= MOST_FOUND
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {"experimental": {}, "extensions": {}}),
+        ({"elicitation": {}}, {"elicitation": {"form": {}}}),
+        ({"elicitation": {"form": {}, "url": {}}}, {"elicitation": {"url": {"x": 1}, "form": {}}}),
+        ({"roots": {}}, {"roots": {"listChanged": False}}),
+        ({"sampling": {}}, {"sampling": {"x": 1}}),
+        ({"roots": {}}, {"roots": True}),
+        ({}, {"roots": None, "sampling": False}),
+    ],
+)
+def test_capabilities_that_mean_the_same_to_a_server_are_the_same(one: object, other: object) -> None:
+    assert usable(json.dumps(one).encode()) == usable(json.dumps(other).encode())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {"roots": {}}),
+        ({"roots": {}}, {"roots": {"listChanged": True}}),
+        ({"elicitation": {}}, {"elicitation": {"form": {}, "url": {}}}),
+        ({"elicitation": {"form": {}}}, {"elicitation": {"url": {}}}),
+        ({"sampling": {}}, {"sampling": {"tools": {}}}),
+        ({}, {"extensions": {"io.modelcontextprotocol/ui": {}}}),
+        ({}, {"tasks": {"requests": {"sampling": {}}}}),
+    ],
+)
+def test_capabilities_that_a_server_can_act_upon_count(one: object, other: object) -> None:
+    assert usable(json.dumps(one).encode()) != usable(json.dumps(other).encode())
+
+
+@pytest.mark.parametrize("written", [b"[]", b"null", b"5", b"{", b"[" * 5000])
+def test_capabilities_that_are_none_count_as_none(written: bytes) -> None:
+    assert usable(written) == b"{}"

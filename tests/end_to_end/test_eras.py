@@ -19,36 +19,31 @@ def methods(log: Path) -> list[str]:
     return found[: found.index("tools/list")] if "tools/list" in found else found
 
 
+SHAKEN = ["initialize", "notifications/initialized"]
+
+
 @pytest.mark.requirement("eras.servers")
 @pytest.mark.parametrize(
-    ("flags", "asked"),
+    ("flags", "asked_for_legacy", "asked_for_modern"),
     [
-        (("--era", "modern"), ["server/discover"]),
-        (("--era", "dual"), ["server/discover"]),
-        (("--era", "legacy"), ["server/discover", "initialize", "notifications/initialized"]),
-        (
-            ("--era", "legacy", "--discover-error", "-32600"),
-            ["server/discover", "initialize", "notifications/initialized"],
-        ),
-        (
-            ("--era", "legacy", "--discover-error", "-32602"),
-            ["server/discover", "initialize", "notifications/initialized"],
-        ),
-        (
-            ("--era", "legacy", "--discover-error", "-32022"),
-            ["server/discover", "initialize", "notifications/initialized"],
-        ),
-        (("--era", "legacy", "--discover-error", "7"), ["server/discover", "initialize", "notifications/initialized"]),
+        (("--era", "modern"), ["initialize", "server/discover"], ["server/discover"]),
+        (("--era", "dual"), SHAKEN, ["server/discover"]),
+        (("--era", "legacy"), SHAKEN, ["server/discover", *SHAKEN]),
+        (("--era", "legacy", "--discover-error", "-32600"), SHAKEN, ["server/discover", *SHAKEN]),
+        (("--era", "legacy", "--discover-error", "-32602"), SHAKEN, ["server/discover", *SHAKEN]),
+        (("--era", "legacy", "--discover-error", "-32022"), SHAKEN, ["server/discover", *SHAKEN]),
+        (("--era", "legacy", "--discover-error", "7"), SHAKEN, ["server/discover", *SHAKEN]),
     ],
 )
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_server_of_either_era_is_met_in_its_own_way(
-    workbench: Workbench, flags: tuple[str, ...], asked: list[str], era: str
+async def test_a_server_is_met_in_its_clients_era_where_it_speaks_that(
+    workbench: Workbench, flags: tuple[str, ...], asked_for_legacy: list[str], asked_for_modern: list[str], era: str
 ) -> None:
     log = workbench.path("log")
     async with workbench.serving({"box": {"server": scripted_entry(*flags, "--log", log)}}, era=era) as client:
         assert tool_names(await open_toolbox(client, "box")) == sorted(TOOLS)
         assert (await client.use_tool("box", "server", "echo", {"a": 1}))["structuredContent"] == {"a": 1}
+    asked = asked_for_legacy if era == "legacy" else asked_for_modern
     assert [method for method in methods(log) if method != "subscriptions/listen"] == asked
 
 
@@ -63,11 +58,11 @@ async def test_an_older_revision_is_agreed_to(workbench: Workbench, version: str
 async def test_a_server_that_never_answers_the_probe_is_met_with_a_handshake(workbench: Workbench) -> None:
     log = workbench.path("log")
     boxes = {"box": {"server": scripted_entry("--era", "silent", "--log", log)}}
-    async with workbench.serving(boxes) as client:
+    async with workbench.serving(boxes, era="modern") as client:
         assert tool_names(await open_toolbox(client, "box")) == sorted(TOOLS)
     assert methods(log)[:2] == ["server/discover", "initialize"]
     log.unlink()
-    async with workbench.serving(boxes) as client:
+    async with workbench.serving(boxes, era="modern") as client:
         await client.use_tool("box", "server", "count")
     assert methods(log)[:2] == ["initialize", "notifications/initialized"]
 
@@ -77,7 +72,7 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_without_it(workb
     flags = ("--era", "legacy", "--die-on-discover", "--log", log, "--starts", workbench.path("starts"))
     boxes = {"box": {"server": scripted_entry(*flags)}}
     for starts in (2, 3):
-        async with workbench.serving(boxes) as client:
+        async with workbench.serving(boxes, era="modern") as client:
             result = await open_toolbox(client, "box")
             assert (tool_names(result), unavailable(result)) == (sorted(TOOLS), {})
             assert (await client.use_tool("box", "server", "count"))["structuredContent"] == {"count": 1}
@@ -142,7 +137,7 @@ async def test_the_era_is_remembered_from_one_run_to_the_next(
     boxes = {"box": {"server": scripted_entry(*flags, "--log", log)}}
     for options, expected in (((), first), ((), again), (("--no-cache",), first)):
         log.unlink(missing_ok=True)
-        async with workbench.serving(boxes, *options) as client:
+        async with workbench.serving(boxes, *options, era="modern") as client:
             await client.use_tool("box", "server", "count")
         assert methods(log)[: len(expected)] == expected
 

@@ -98,7 +98,7 @@ async def test_opens_at_the_same_time_share_one_attempt(workbench: Workbench) ->
         assert all(result == results[0] for result in results)
         assert (await use.result())["structuredContent"] == {"count": 1}
     assert len(workbench.starts()) == 1
-    assert len(logged(log, "server/discover")) == len(logged(log, "tools/list")) == 1
+    assert len(logged(log, "initialize")) == len(logged(log, "tools/list")) == 1
 
 
 # Filters

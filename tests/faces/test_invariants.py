@@ -18,6 +18,7 @@ from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchCon
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.server_link import ServerLink
+from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.dynamic import DynamicFace
@@ -157,7 +158,7 @@ def test_no_two_toolboxes_and_no_two_principals_share_a_connection(layout: Layou
         for principal in principals:
             for entry in catalog.entries():
                 key = (entry.toolbox, entry.name, principal)
-                connection = pool.connection(entry, principal, b"{}")
+                connection = pool.connection(entry, Caller(principal, "legacy"))
                 assert made.setdefault(key, connection) is connection, "the same callers share it"
                 assert connection.traffic is not None
         assert len({id(connection) for connection in made.values()}) == len(made)

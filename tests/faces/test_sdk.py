@@ -82,7 +82,10 @@ def assert_same_error(seen: Any, direct: Any, face: str) -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_the_official_client_sees_the_same_through_us(bench: Bench, face: Any, era: str, server_era: str) -> None:
-    config = load(str(bench.write({"box": {"server": {"command": "sdk", "args": [server_era]}}})), os.environ)
+    config = load(
+        str(bench.write({"box": {"server": {"command": "sdk", "args": [server_era], "protocol": server_era}}})),
+        os.environ,
+    )
     gateway = SdkGateway(config, Options(face=face, list_timeout=60))
     # Before a loop runs, because it needs one of its own.
     await anyio.to_thread.run_sync(without_us, era)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcp_workbench.errors import DownstreamError, ServerGone
 from mcp_workbench.jsonrpc.messages import ErrorObject
@@ -16,7 +17,7 @@ from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol import handshake
 from mcp_workbench.protocol.handshake import ServerProfile, meet
 from mcp_workbench.protocol.meta import ClientIdentity
-from mcp_workbench.protocol.versions import Era
+from mcp_workbench.protocol.versions import Era, SpokenEras
 
 IDENTITY = ClientIdentity(b'{"name":"test","version":"1"}', b'{"roots":{}}')
 INITIALIZED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s"}}
@@ -28,6 +29,10 @@ DISCOVERED = {
     "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "s"}, "other": 1},
 }
 NEVER = object()
+UNKNOWN = SpokenEras()
+LEGACY_ONLY = SpokenEras(legacy=True, modern=False)
+MODERN_ONLY = SpokenEras(legacy=False, modern=True)
+BOTH = SpokenEras(legacy=True, modern=True)
 Answer = Any  # a result, an exception to raise, or NEVER
 
 
@@ -63,8 +68,8 @@ class Server:
     def methods(self) -> list[str]:
         return [method for method, _ in self.asked]
 
-    async def met(self, choice: str = "auto", remembered: Era | None = None) -> ServerProfile:
-        profile = await meet(self, choice, remembered, IDENTITY)
+    async def met(self, choice: str = "auto", spoken: SpokenEras = UNKNOWN, client: Era = "modern") -> ServerProfile:
+        profile = await meet(self, choice, spoken, replace(IDENTITY, era=client))
         await asyncio.sleep(0)
         return profile
 
@@ -163,19 +168,19 @@ async def test_a_server_of_a_future_that_we_do_not_know_is_told_apart() -> None:
 
 async def test_a_legacy_server_that_is_remembered_is_not_probed() -> None:
     server = Server(initialize=INITIALIZED)
-    assert (await server.met(remembered="legacy")).era == "legacy"
+    assert (await server.met(spoken=LEGACY_ONLY)).era == "legacy"
     assert server.methods == ["initialize"]
 
 
 async def test_a_remembered_legacy_server_that_has_become_modern_is_found() -> None:
     server = Server(discover=DISCOVERED, initialize=refusal(-32601))
-    assert (await server.met(remembered="legacy")).era == "modern"
+    assert (await server.met(spoken=LEGACY_ONLY)).era == "modern"
     assert server.methods == ["initialize", "server/discover"]
 
 
 async def test_a_remembered_modern_server_that_has_become_legacy_is_found() -> None:
     server = Server(discover=refusal(-32601), initialize=INITIALIZED)
-    assert (await server.met(remembered="modern")).era == "legacy"
+    assert (await server.met(spoken=MODERN_ONLY)).era == "legacy"
 
 
 @pytest.mark.parametrize(
@@ -189,9 +194,9 @@ async def test_a_remembered_modern_server_that_has_become_legacy_is_found() -> N
 )
 async def test_a_choice_in_the_configuration_is_followed_without_probing(choice: str, methods: list[str]) -> None:
     server = Server(discover=DISCOVERED, initialize=INITIALIZED)
-    for remembered in (None, "legacy", "modern"):
+    for spoken in (UNKNOWN, LEGACY_ONLY, MODERN_ONLY, BOTH):
         server.asked.clear()
-        await server.met(choice, remembered)
+        await server.met(choice, spoken)
         assert server.methods == methods
     if choice == "2025-03-26":
         assert server.asked[0][1]["protocolVersion"] == "2025-03-26"
@@ -247,3 +252,79 @@ async def test_a_handshake_that_is_given_up_leaves_no_task_behind(probe: Callabl
         await meeting
     await asyncio.sleep(0)
     assert "initialize" in server.cancelled
+
+
+# ── a server that speaks both eras is met in its client's ──
+
+
+@pytest.mark.parametrize("spoken", [UNKNOWN, BOTH])
+@pytest.mark.parametrize(("client", "asked"), [("legacy", "initialize"), ("modern", "server/discover")])
+async def test_a_server_of_both_eras_is_met_in_the_era_of_its_client(
+    spoken: SpokenEras, client: Era, asked: str
+) -> None:
+    server = Server(discover=DISCOVERED, initialize=INITIALIZED)
+    profile = await server.met(spoken=spoken, client=client)
+    assert profile.era == client
+    assert server.methods == [asked], "the first request settles the era of such a server"
+
+
+@pytest.mark.parametrize(
+    ("client", "answers", "shown"),
+    [
+        ("legacy", {"initialize": INITIALIZED}, SpokenEras(legacy=True)),
+        ("modern", {"discover": DISCOVERED}, SpokenEras(modern=True)),
+        ("modern", {"discover": refusal(-32601), "initialize": INITIALIZED}, LEGACY_ONLY),
+        ("legacy", {"discover": DISCOVERED, "initialize": refusal(-32022)}, MODERN_ONLY),
+    ],
+)
+async def test_what_a_meeting_shows_of_the_eras_is_told(client: Era, answers: Answer, shown: SpokenEras) -> None:
+    assert (await Server(**answers).met(client=client)).eras == shown
+
+
+@pytest.mark.parametrize(
+    "initialize",
+    [
+        refusal(-32601),
+        refusal(-32022, {"supported": ["2026-07-28"]}),
+        refusal(0),
+        {},
+        {**INITIALIZED, "protocolVersion": "2026-07-28"},
+        NEVER,
+        DownstreamError("it does not take POST at this address"),
+    ],
+)
+async def test_a_modern_server_is_found_for_a_legacy_client(initialize: Answer) -> None:
+    server = Server(discover=DISCOVERED, initialize=initialize)
+    assert (await server.met(client="legacy")).era == "modern"
+    assert server.methods == ["initialize", "server/discover"]
+
+
+async def test_a_legacy_client_of_a_modern_server_that_is_remembered_costs_no_handshake() -> None:
+    server = Server(discover=DISCOVERED)
+    assert (await server.met(spoken=MODERN_ONLY, client="legacy")).era == "modern"
+    assert server.methods == ["server/discover"]
+
+
+@pytest.mark.parametrize("discover", [refusal(-32601), NEVER, DownstreamError("not there")])
+async def test_a_refused_handshake_is_told_in_its_own_words_where_the_probe_finds_nothing(discover: Answer) -> None:
+    with pytest.raises(RemoteError, match="refused") as caught:
+        await Server(discover=discover, initialize=refusal(-32603)).met(client="legacy")
+    assert caught.value.code == -32603
+
+
+async def test_a_legacy_server_that_was_slow_to_shake_hands_is_waited_for() -> None:
+    class Slow(Server):
+        async def ask(self, method: str, params: bytes) -> Raw:
+            while method == "initialize" and "server/discover" not in self.methods:
+                if method not in self.methods:
+                    self.asked.append((method, {}))
+                await asyncio.sleep(0)
+            return await super().ask(method, params)
+
+    server = Slow(discover=refusal(-32601), initialize=INITIALIZED)
+    assert (await server.met(client="legacy")).era == "legacy"
+
+
+async def test_a_server_that_dies_of_the_handshake_is_reported_as_gone() -> None:
+    with pytest.raises(ServerGone):
+        await Server(discover=DISCOVERED, initialize=ServerGone("died")).met(client="legacy")

@@ -19,14 +19,14 @@ from mcp_workbench.protocol.meta import (
     PROTOCOL_VERSION,
     TOO_CAPABLE,
     BadStamp,
-    ClientIdentity,
     Stamp,
     meta_for_server,
+    modern_stamp,
     read_stamp,
 )
 from mcp_workbench.protocol.versions import Era
 
-IDENTITY = ClientIdentity(b'{"name":"client","version":"1"}', b'{"sampling":{}}')
+OWN_STAMP = modern_stamp(b'{"name":"client","version":"1"}', b'{"sampling":{}}')
 STAMP = {
     PROTOCOL_VERSION: "2026-07-28",
     CLIENT_INFO: {"name": "client", "version": "1"},
@@ -45,7 +45,7 @@ def sent(
     written = meta_for_server(
         None if meta is None else Raw(json.dumps(meta).encode()),
         era=era,
-        identity=IDENTITY,
+        stamp=OWN_STAMP,
         progress_token=token,
         log_level=level,
         from_modern=from_modern,
@@ -101,7 +101,7 @@ def test_what_belongs_to_no_era_always_passes(meta: dict[str, Any], era: Era, fr
 
 def test_numbers_in_meta_are_not_read_and_written_anew() -> None:
     raw = Raw(b'{"a":1.10,"b":123456789012345678901234567890,"progressToken":1}')
-    written = meta_for_server(raw, era="legacy", identity=IDENTITY, progress_token=7, log_level=None, from_modern=False)
+    written = meta_for_server(raw, era="legacy", stamp=OWN_STAMP, progress_token=7, log_level=None, from_modern=False)
     assert written == b'{"a":1.10,"b":123456789012345678901234567890,"progressToken":7}'
 
 

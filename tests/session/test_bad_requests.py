@@ -55,7 +55,7 @@ async def test_capabilities_beyond_all_measure_are_refused() -> None:
         params = {"protocolVersion": "2025-11-25", "capabilities": huge, "clientInfo": {"name": "c", "version": "1"}}
         error = client.send_request("initialize", params).error
         assert (error["code"], error["message"]) == (-32602, TOO_CAPABLE)
-        assert b"zzz" not in client.session.capabilities
+        assert b"zzz" not in client.session.caller.capabilities
         stamped = stage.client("modern", capabilities=huge)
         assert stamped.send_request("tools/list", {}).error["message"] == TOO_CAPABLE
 

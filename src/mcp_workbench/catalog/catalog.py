@@ -14,6 +14,7 @@ from mcp_workbench.catalog.offer import KINDS, Offer
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.protocol.handshake import ServerProfile
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,10 @@ class Catalog:
     def subscribe(self, listener: Listener) -> None:
         """Be told of every change: which server, and which of its lists."""
         self._listeners.append(listener)
+
+    def met(self, entry: ServerEntry, profile: ServerProfile) -> None:
+        """A connection reports who its server is and in which eras it can be spoken to."""
+        entry.meet(profile)
 
     def learn(self, entry: ServerEntry, offer: Offer, announced: frozenset[str] = frozenset()) -> None:
         """A connection reports what its server offers. `announced`: the lists that the server said have changed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.manifests import ManifestStore, manifest_key
@@ -12,6 +13,8 @@ from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import decode_object
+from mcp_workbench.protocol.handshake import ServerProfile, who
+from mcp_workbench.protocol.versions import SpokenEras
 
 NOTHING: Final[Definitions] = {}
 
@@ -23,6 +26,7 @@ class ServerEntry:
         "_looked_up",
         "_store",
         "config",
+        "eras",
         "failure",
         "hidden",
         "is_live",
@@ -38,6 +42,8 @@ class ServerEntry:
         # The offer comes from the server itself, not from a manifest.
         self.is_live = False
         self.offer: Offer | None = None
+        # In which eras it can be spoken to, as far as that was tried.
+        self.eras = SpokenEras()
         # What filters leave of the tools, and the names they take away.
         self.tools: Definitions = NOTHING
         self.hidden: frozenset[str] = frozenset()
@@ -92,17 +98,32 @@ class ServerEntry:
             self._looked_up = True
             remembered = self._store.load(self.key)
             if remembered is not None:
+                self.eras = remembered.profile.eras
                 self._show(remembered)
         return self.offer
 
+    def meet(self, profile: ServerProfile) -> None:
+        """The server was met."""
+        before = None if self.offer is None else who(self.offer.profile.server_info)
+        # Another version may speak an era that the one before did not.
+        is_another = before is not None and before != ("", "") and before != who(profile.server_info)
+        self.eras = profile.eras if is_another else self.eras.updated(profile.eras)
+
     def learn(self, offer: Offer) -> frozenset[str]:
         """The server said what it offers. Returns the kinds of lists that differ from what was shown before."""
+        offer = replace(offer, profile=replace(self._widest_profile(offer.profile), eras=self.eras))
         before = {kind: self.definitions(kind) for kind in KINDS}
         self._show(offer)
         self.is_live = True
         self.last_error = None
         self._store.save(self.key, offer)
         return frozenset(kind for kind in KINDS if not _same(before[kind], self.definitions(kind)))
+
+    def _widest_profile(self, profile: ServerProfile) -> ServerProfile:
+        """How a server of both eras introduced itself in the modern one: extensions are declared only there."""
+        before = None if self.offer is None else self.offer.profile
+        keeps = before is not None and before.era == "modern" and self.eras.modern is True and profile.era == "legacy"
+        return before if before is not None and keeps else profile
 
     def _show(self, offer: Offer) -> None:
         filters = self.config.tool_filters

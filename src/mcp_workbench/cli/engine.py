@@ -17,6 +17,7 @@ from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.economy.ladder import Listing
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face import paths
@@ -29,7 +30,7 @@ from mcp_workbench.gateway import Gateway, Options, make_face
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.meta import PROGRESS_TOKEN
-from mcp_workbench.protocol.versions import LATEST_LEGACY
+from mcp_workbench.protocol.versions import LATEST_LEGACY, Era
 from mcp_workbench.run import run
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
@@ -153,7 +154,8 @@ class Engine:
         entry = self.server(toolbox, server)
         entry.recall()
         if name not in entry.tools:
-            await self.listed(entry)
+            # On the connection that `LocalClient` will call it on.
+            await self.listed(entry, "legacy")
         if name in entry.tools:
             return entry.tools[name]
         where = f" on server `{server}` of toolbox `{toolbox}`"
@@ -165,13 +167,13 @@ class Engine:
         hint = f"mcp-workbench open {toolbox} shows all its tools"
         raise UsageError(no_such("tool", name, entry.tools, where), hint=hint)
 
-    def connection(self, entry: ServerEntry) -> Connection:
+    def connection(self, entry: ServerEntry, era: Era = "modern") -> Connection:
         """The connection to a server; made, but not started, if there is none yet."""
-        return self._gateway.pool.connection(entry, LOCAL_PRINCIPAL, NO_CAPABILITIES)
+        return self._gateway.pool.connection(entry, Caller(LOCAL_PRINCIPAL, era))
 
-    async def listed(self, entry: ServerEntry) -> Connection:
+    async def listed(self, entry: ServerEntry, era: Era = "modern") -> Connection:
         """Start a server and wait until it has said what it offers. Raises `DownstreamError`."""
-        connection = self.connection(entry)
+        connection = self.connection(entry, era)
         await connection.ensure_listed(asked=True)
         return connection
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Protocol
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
@@ -19,24 +19,18 @@ from mcp_workbench.downstream.last_words import QUOTED_STDERR, READ_STDERR, with
 from mcp_workbench.downstream.lifecycle import CRASH_WINDOW, Event, RestartPolicy, State, next_state
 from mcp_workbench.downstream.listing import list_offer, usable_over_http
 from mcp_workbench.downstream.relisting import Relisting
-from mcp_workbench.downstream.server_link import ServerLink
+from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
+from mcp_workbench.downstream.sharing import Caller, expected_era
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, ServerGone, WorkbenchError, shortage
 from mcp_workbench.jsonrpc.pending import within
-from mcp_workbench.protocol.handshake import meet
+from mcp_workbench.protocol.handshake import OtherEra, ServerProfile, meet, second_try
 from mcp_workbench.protocol.meta import ClientIdentity
-from mcp_workbench.protocol.versions import Era
-from mcp_workbench.transport.link import SESSION_FORGOTTEN, AnswerReceiver
+from mcp_workbench.protocol.versions import Era, SpokenEras
+from mcp_workbench.transport.link import SESSION_FORGOTTEN
 
 log = logging.getLogger(__name__)
-
-
-class LinkOpener(Protocol):
-    """How a connection reaches its server: starts a process, or opens an address."""
-
-    async def __call__(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
-        """Raises `DownstreamError`."""
 
 
 class Connection:
@@ -46,13 +40,18 @@ class Connection:
         self,
         entry: ServerEntry,
         catalog: Catalog,
-        identity: ClientIdentity,
+        caller: Caller,
+        own_info: bytes,
         open_link: LinkOpener,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
     ) -> None:
         self.entry = entry
         self.config = entry.config
-        self.identity = identity
+        # The first of its callers. All of them have the same principal; a legacy server is told his capabilities.
+        self.caller = caller
+        self.identity = ClientIdentity(own_info, caller.capabilities, caller.era)
+        # Told when the server has been met, before anybody sends anything.
+        self.on_met: Callable[[], None] = lambda: None
         self.state = State.CONFIGURED if entry.offer is None else State.KNOWN
         self.policy = RestartPolicy()
         self.last_error: DownstreamError | None = None
@@ -71,7 +70,7 @@ class Connection:
         self._open_link = open_link
         self._start_task = start_task
         self._loop = asyncio.get_running_loop()
-        self.traffic = Traffic(self.label, identity, self)
+        self.traffic = Traffic(self.label, self.identity, self)
         # What was counted in the server's earlier lives.
         self._counted_before = (0, 0, 0, 0)
         self._relisting = Relisting(self._loop, self._list_again)
@@ -98,6 +97,11 @@ class Connection:
     def label(self) -> str:
         """`toolbox/server`, as errors and logs name it."""
         return f"{self.entry.toolbox}/{self.config.name}"
+
+    @property
+    def era(self) -> Era | None:
+        """The era in which the server is spoken to; None while it has not been met."""
+        return None if self.traffic.profile is None else self.traffic.profile.era
 
     def counts(self) -> tuple[int, int, int, int]:
         """Over all lives of the server: bytes of messages received and sent, lines of noise, answers to nothing."""
@@ -174,6 +178,11 @@ class Connection:
         """End the server for good: whoever asks for it from now on is refused."""
         self._retired = why
         self.request_stop()
+
+    def retire_when_idle(self, why: DownstreamError) -> None:
+        """End the server for good once nobody uses it any more: nobody is led to it from now on."""
+        self._retired = why
+        self._wake.set()
 
     @property
     def is_running(self) -> bool:
@@ -289,31 +298,33 @@ class Connection:
         self._failed(error)
 
     async def _connect(self, links: list[ServerLink]) -> None:
-        remembered: Era | None = None if self.entry.offer is None else self.entry.offer.profile.era
+        tried_first = expected_era(self.entry, self.identity.era)
         gone: ServerGone | None = None
         try:
             async with within(self.config.startup_timeout):
                 try:
-                    await self._meet(links, self.config.protocol, remembered)
-                except ServerGone as error:
-                    # Some legacy servers die of the probe. They get one more start, without it. One that never read it
-                    # would only fail a second time.
+                    profile = await self._meet(links, self.config.protocol)
+                except (ServerGone, OtherEra) as error:
+                    # One that never read what it was sent would only fail a second time.
                     is_unread = links[-1].unread_bytes >= self.traffic.bytes_sent
-                    if self.config.protocol != "auto" or remembered == "legacy" or is_unread:
+                    other = second_try(tried_first, error) if self.config.protocol == "auto" else None
+                    if other is None or is_unread:
                         raise
-                    gone = error
-                    log.info("[%s] the server did not survive being probed; trying the handshake alone", self.label)
+                    gone = error if isinstance(error, ServerGone) else None
+                    log.info("[%s] the server cannot be met in the %s era; trying the other", self.label, tried_first)
                     await links[-1].stop()
                     del links[-1]
-                    await self._meet(links, "legacy", None)
+                    profile = replace(await self._meet(links, other), eras=SpokenEras.only(other))
         except TimeoutError:
             if gone is None:
                 raise
             # Why it ended the first time says more than that there was no time left for a second.
             self._link = None
             raise gone from None
+        self._catalog.met(self.entry, profile)
+        self.on_met()
 
-    async def _meet(self, links: list[ServerLink], protocol: str, remembered: Era | None) -> None:
+    async def _meet(self, links: list[ServerLink], protocol: str) -> ServerProfile:
         traffic = Traffic(self.label, self.identity, self)
         traffic.audience = self.traffic.audience
         traffic.conceal = self.conceal
@@ -322,15 +333,18 @@ class Connection:
         self._link = link = await self._open_link(self, traffic)
         links.append(link)
         traffic.attach(link)
-        traffic.profile = await meet(traffic, protocol, remembered, self.identity)
+        traffic.profile = await meet(traffic, protocol, self.entry.eras, self.identity)
         if traffic.ended is not None:
             # It answered and died in one breath, before we came to read the answer.
             raise traffic.ended
+        return traffic.profile
 
     async def _look_after(self) -> None:
         """Until the end: idle, or crashed."""
         idle, wake = self.config.idle_timeout, self._wake
         while self._is_newest_life() and self.state is State.READY:
+            if self._retired is not None and self.is_idle:
+                return
             patience = None if idle is None else max(0.05, self.traffic.last_used + idle - self._loop.time())
             try:
                 async with asyncio.timeout(patience):

@@ -1,8 +1,7 @@
-"""Which callers share which connection.
+"""All connections of this process, and which of them a caller takes.
 
-A connection belongs to a key: toolbox, server, principal, and the capabilities that the client declared. So toolboxes
-never share a server process, users never do, and a server is always told the capabilities of the client it really
-talks to; sessions of one user that can do the same share.
+Who shares one is decided by `sharing.connection_key`; here is who has which key at the moment. A server's era is a
+guess until it has been met, so a connection may turn out to belong under another key than the one it was made for.
 """
 
 from __future__ import annotations
@@ -13,21 +12,23 @@ from typing import Final
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.downstream.connection import Connection, LinkOpener
+from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.downstream.server_link import LinkOpener
+from mcp_workbench.downstream.sharing import Caller, ConnectionKey, connection_key
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.protocol.meta import ClientIdentity
-
-# toolbox, server, principal, capabilities
-Key = tuple[str, str, str, bytes]
-
+from mcp_workbench.protocol.meta import usable
 
 # Connections to one server that one principal may have at once, for different capabilities of its clients.
 MOST_VARIANTS: Final = 16
 # Log levels that are remembered for servers to come, of clients that differ in what they can do.
 MOST_LOG_LEVELS: Final = 256
+# Pairs of server and caller whose connection is looked up without working out its key. Modern clients may declare
+# other capabilities with each request; beyond this, all are forgotten and worked out anew.
+MOST_FOUND: Final = 4096
 CLOSING: Final = "the workbench is shutting down"
 NO_ROOM: Final = f"{MOST_VARIANTS} kinds of clients, which declare different capabilities, use this server already"
 GIVEN_UP: Final = "this connection was given up to make room for another kind of client"
+SURPLUS: Final = "another connection of the same kind serves its callers"
 
 
 class Pool:
@@ -44,20 +45,23 @@ class Pool:
         self._own_info = own_info
         self._open_link = open_link
         self._start_task = start_task
-        self._connections: dict[Key, Connection] = {}
-        # Given up to make room, and maybe still on their way out.
+        self._connections: dict[ConnectionKey, Connection] = {}
+        # The same by who asked: on the path of every call.
+        self._found: dict[tuple[ServerEntry, Caller], Connection] = {}
+        # Given up to make room, or surplus, and maybe still on their way out.
         self._retired: list[Connection] = []
         self._log_levels: dict[tuple[str, bytes], str] = {}
         self.is_closing = False
 
-    def connection(self, entry: ServerEntry, principal: str, capabilities: bytes) -> Connection:
-        """The connection for these callers; made, but not started, if there is none yet."""
-        key = (entry.toolbox, entry.config.name, principal, capabilities)
+    def connection(self, entry: ServerEntry, caller: Caller) -> Connection:
+        """The connection for this caller; made, but not started, if there is none yet."""
+        return self._found.get((entry, caller)) or self._find(entry, caller)
+
+    def _find(self, entry: ServerEntry, caller: Caller) -> Connection:
+        key = connection_key(entry, caller)
         connection = self._connections.get(key)
         if connection is None:
-            identity = ClientIdentity(self._own_info, capabilities)
-            connection = Connection(entry, self._catalog, identity, self._open_link, self._start_task)
-            connection.watch.log_level = self._log_levels.get((principal, capabilities))
+            connection = self._make(entry, caller)
             if self.is_closing:
                 connection.retire(DownstreamError(CLOSING))
             elif entry.config.unresolved:
@@ -68,11 +72,43 @@ class Pool:
                 connection.retire(DownstreamError(NO_ROOM, hint="try again when they are done"))
                 return connection
             self._connections[key] = connection
+        if len(self._found) >= MOST_FOUND:
+            self._found.clear()
+        self._found[entry, caller] = connection
         return connection
 
-    def _make_room(self, key: Key) -> bool:
+    def _make(self, entry: ServerEntry, caller: Caller) -> Connection:
+        first = Caller(caller.principal, caller.era, usable(caller.capabilities))
+        connection = Connection(entry, self._catalog, first, self._own_info, self._open_link, self._start_task)
+        connection.on_met = lambda: self._on_met(entry)
+        connection.watch.log_level = self._log_levels.get((first.principal, first.capabilities))
+        return connection
+
+    def _on_met(self, entry: ServerEntry) -> None:
+        """A server has been met. Its connections go where callers look for them, now that its eras are known better."""
+        self._found.clear()
+        for key, connection in list(self._connections.items()):
+            if connection.entry is not entry:
+                continue
+            now = connection_key(entry, connection.caller, connection.era)
+            if now != key:
+                del self._connections[key]
+                self._settle(now, connection)
+
+    def _settle(self, key: ConnectionKey, connection: Connection) -> None:
+        other = self._connections.get(key)
+        if other is None or (other.is_idle and not other.is_running):
+            self._connections[key] = connection
+            surplus = other
+        else:
+            surplus = connection
+        if surplus is not None:
+            surplus.retire_when_idle(DownstreamError(SURPLUS, hint="call again"))
+            self._retired = [each for each in (*self._retired, surplus) if each.is_running]
+
+    def _make_room(self, key: ConnectionKey) -> bool:
         """A client that declares other capabilities with each request must not start a server for each of them."""
-        shared = [(other, each) for other, each in self._connections.items() if other[:3] == key[:3]]
+        shared = [(other, each) for other, each in self._connections.items() if other.variants_of == key.variants_of]
         if len(shared) < MOST_VARIANTS:
             return True
         self._retired = [each for each in self._retired if each.is_running]
@@ -82,21 +118,28 @@ class Pool:
         other, connection = min(idle, key=lambda pair: pair[1].traffic.last_used)
         connection.retire(DownstreamError(GIVEN_UP, hint="call again"))
         del self._connections[other]
+        self._found.clear()
         self._retired.append(connection)
         return True
 
-    def used_by(self, principal: str, capabilities: bytes) -> list[Connection]:
-        """The connections that these callers share."""
-        return [each for key, each in self._connections.items() if key[2:] == (principal, capabilities)]
+    def used_by(self, caller: Caller) -> list[Connection]:
+        """The connections on which a legacy server was told of clients like this one."""
+        principal, capabilities = caller.principal, usable(caller.capabilities)
+        return [
+            each
+            for each in self._connections.values()
+            if each.caller.principal == principal and each.caller.capabilities == capabilities
+        ]
 
-    def set_log_level(self, principal: str, capabilities: bytes, level: str) -> None:
-        """For all connections of these callers, those to come included."""
-        self._log_levels.pop((principal, capabilities), None)
+    def set_log_level(self, caller: Caller, level: str) -> None:
+        """For all connections of callers like this one, those to come included."""
+        kind = (caller.principal, usable(caller.capabilities))
+        self._log_levels.pop(kind, None)
         if len(self._log_levels) >= MOST_LOG_LEVELS:
             # The oldest: a client that still wants one says so again when it connects.
             del self._log_levels[next(iter(self._log_levels))]
-        self._log_levels[principal, capabilities] = level
-        for connection in self.used_by(principal, capabilities):
+        self._log_levels[kind] = level
+        for connection in self.used_by(caller):
             connection.watch.set_log_level(level)
 
     def connections(self) -> list[Connection]:
@@ -106,6 +149,6 @@ class Pool:
     async def close(self) -> None:
         """Stop every server, side by side, and wait until nothing is left of them."""
         self.is_closing = True
-        for connection in self.connections():
+        for connection in (*self.connections(), *self._retired):
             connection.retire(DownstreamError(CLOSING))
         await asyncio.gather(*(each.wait_stopped() for each in (*self.connections(), *self._retired)))

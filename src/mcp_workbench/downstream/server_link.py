@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from mcp_workbench.transport.link import Link
+from mcp_workbench.transport.link import AnswerReceiver, Link
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.connection import Connection
 
 
 class ServerLink(Link, Protocol):
@@ -19,3 +22,10 @@ class ServerLink(Link, Protocol):
     @property
     def unread_bytes(self) -> int:
         """What the server has certainly not read of what it was sent; 0 where that cannot be told."""
+
+
+class LinkOpener(Protocol):
+    """How a connection reaches its server: starts a process, or opens an address."""
+
+    async def __call__(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
+        """Raises `DownstreamError`."""

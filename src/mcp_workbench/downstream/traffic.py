@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from msgspec import UNSET, Raw
 
 from mcp_workbench.downstream.asking import Asking
+from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
@@ -33,7 +34,6 @@ from mcp_workbench.protocol.meta import (
     meta_for_server,
     modern_stamp,
 )
-from mcp_workbench.protocol.versions import LATEST_MODERN
 from mcp_workbench.transport.link import CallLink, Link
 from mcp_workbench.transport.stderr import readable
 
@@ -69,10 +69,11 @@ class Correspondent(Protocol):
 class ForwardedExchange(Exchange):
     """A client's request on its way to a server. What the server asks and tells meanwhile goes to it."""
 
-    __slots__ = ("client", "log_level", "wants_progress")
+    __slots__ = ("caller", "client", "log_level", "wants_progress")
 
-    # Whose request it is.
+    # Whose request it is, and what decides about the connection that it takes.
     client: Correspondent
+    caller: Caller
     wants_progress: bool
     # The least severe log messages that the client wants for this request, where it said so.
     log_level: str | None
@@ -203,7 +204,7 @@ class Traffic:
             exchange.on_failure(DownstreamError("the server stopped before the request could be sent"))
             return
         assert self.profile is not None
-        era = self.profile.era
+        era, agreed = self.profile.era, self.profile.version
         self.last_used = now = self.loop.time()
         self.audience = exchange.client
         id = self.pending.add(exchange, now, timeout, timeout * PROGRESS_STRETCH)
@@ -211,7 +212,8 @@ class Traffic:
             sent_meta = meta_for_server(
                 meta,
                 era=era,
-                identity=self.identity,
+                # Of the client whose request it is: clients of every kind share the connection of a modern server.
+                stamp=b"" if version is not None else self._stamp(exchange.caller.capabilities),
                 progress_token=id if exchange.wants_progress else None,
                 log_level=exchange.log_level,
                 from_modern=version is not None,
@@ -228,7 +230,7 @@ class Traffic:
         if self._call_link is None or method != CALL:
             link.send(message)
         else:
-            self._call_link.send_call(message, id, item, None if era == "legacy" else version or LATEST_MODERN)
+            self._call_link.send_call(message, id, item, None if era == "legacy" else version or agreed)
         if not self._sweeping:
             self._sweep_soon()
         if self.asking.held:
@@ -267,9 +269,13 @@ class Traffic:
         """A request of our own, stamped as the server's era wants it. `members` go into params."""
         assert self.profile is not None
         if self.profile.era == "modern":
-            stamp = b'"_meta":' + modern_stamp(self.identity) + b"}"
+            stamp = b'"_meta":' + self._stamp(self.identity.capabilities) + b"}"
             return await self.ask(method, b"{" + stamp + (b"," + members if members else b"") + b"}")
         return await self.ask(method, b"{" + members + b"}")
+
+    def _stamp(self, capabilities: bytes) -> bytes:
+        assert self.profile is not None
+        return modern_stamp(self.identity.info, capabilities, self.profile.version)
 
     def tell(self, method: str, params: bytes | None = None) -> None:
         """A notification to the server."""

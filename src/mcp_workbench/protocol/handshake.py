@@ -1,4 +1,4 @@
-"""Meeting a server: which era it belongs to, what it can do, who it is.
+"""Meeting a server: which eras it speaks, what it can do, who it is.
 
 Owns the probe and the handshake as the specification describes them ("Backward compatibility" of the stdio and
 streamable HTTP pages). Refuses to know how messages travel: it is given something that can ask.
@@ -7,20 +7,29 @@ streamable HTTP pages). Refuses to know how messages travel: it is given somethi
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
-from mcp_workbench.errors import DownstreamError
-from mcp_workbench.jsonrpc.messages import decode_object, encode
+from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError
+from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, decode_object, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.meta import SERVER_INFO, ClientIdentity, modern_stamp
-from mcp_workbench.protocol.versions import LATEST_LEGACY, LEGACY_VERSIONS, MODERN_VERSIONS, Era
+from mcp_workbench.protocol.versions import (
+    LATEST_LEGACY,
+    LATEST_MODERN,
+    LEGACY_VERSIONS,
+    MODERN_VERSIONS,
+    Era,
+    SpokenEras,
+)
 
-# A legacy server may answer `server/discover` with any error, or not at all. Modern servers answer at once, but a
-# package runner in front of one may take seconds to get there. Waiting longer delays the first start of silent
-# servers only: the answer is remembered.
+# A legacy server may answer `server/discover` with any error, or not at all, and so may a modern one `initialize`.
+# Those that understand it answer at once, but a package runner in front of them may take seconds to get there. Waiting
+# longer delays the first start of silent servers only: what was found is remembered.
 PROBE_TIMEOUT: Final = 5.0
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 NO_MEMBERS: Final = Raw(b"{}")
@@ -36,6 +45,10 @@ class Asker(Protocol):
         """Send a notification."""
 
 
+class OtherEra(DownstreamError):
+    """The server does not shake hands, and has settled for nothing else: spoken to anew, it may speak modern MCP."""
+
+
 class ServerProfile(Struct, frozen=True):
     """What a server said of itself."""
 
@@ -45,6 +58,8 @@ class ServerProfile(Struct, frozen=True):
     # Empty where it did not say who it is.
     server_info: Raw = NO_MEMBERS
     instructions: str | None = None
+    # What meeting it has shown of the eras that it speaks; in a manifest, all that is known of them.
+    eras: SpokenEras = SpokenEras()
 
 
 class _DiscoverMeta(Struct):
@@ -74,26 +89,70 @@ _decode_initialize: Final = Decoder(_InitializeResult).decode
 _decode_supported: Final = Decoder(_Supported).decode
 
 
-async def meet(asker: Asker, choice: str, remembered: Era | None, identity: ClientIdentity) -> ServerProfile:
-    """Find out the server's era and shake hands where it wants that.
+async def meet(asker: Asker, choice: str, spoken: SpokenEras, identity: ClientIdentity) -> ServerProfile:
+    """Find out in which era to speak to the server, the client's own where it can be; shake hands where that is legacy.
 
-    `choice` is the user's setting: `auto`, an era, or a revision. `remembered` is the era found last time.
+    `choice` is the user's setting: `auto`, an era, or a revision. `spoken` is what was found out earlier. A server that
+    speaks both eras settles for the one it is first spoken to in, so the era that is wanted is tried first.
     """
     if choice == "modern" or choice in MODERN_VERSIONS:
-        return _modern_or_refuse(await _discover(asker, identity))
-    if choice == "legacy" or choice in LEGACY_VERSIONS:
-        return await _initialize(asker, identity, choice if choice in LEGACY_VERSIONS else LATEST_LEGACY)
-    if remembered == "legacy":
+        profile = _modern_or_refuse(await _discover(asker, identity))
+    elif choice == "legacy" or choice in LEGACY_VERSIONS:
+        profile = await _initialize(asker, identity, choice if choice in LEGACY_VERSIONS else LATEST_LEGACY)
+    elif spoken.for_client(identity.era) == "legacy":
+        profile = await _handshake_first(asker, identity, is_known=spoken.legacy is True)
+    else:
+        profile = await _probe_first(asker, identity)
+    # The one that was tried first was tried in vain where another was found.
+    other = False if choice == "auto" and profile.era != spoken.for_client(identity.era) else None
+    return replace(profile, eras=SpokenEras(True, other) if profile.era == "legacy" else SpokenEras(other, True))
+
+
+def second_try(tried: Era, failure: DownstreamError) -> Era | None:
+    """In which era a server is worth another start that could not be met in the first one, if it is.
+
+    Some legacy servers die of the probe, and some modern ones hear nothing else after a handshake that they refused.
+    """
+    if isinstance(failure, OtherEra):
+        return "modern" if tried == "legacy" else None
+    return "legacy" if tried == "modern" and isinstance(failure, ServerGone) else None
+
+
+async def _handshake_first(asker: Asker, identity: ClientIdentity, *, is_known: bool) -> ServerProfile:
+    """For a legacy client: a modern server alone refuses the handshake, or says nothing to it."""
+    handshake = _begin(_initialize(asker, identity, LATEST_LEGACY))
+    probe: asyncio.Future[Raw] | None = None
+    try:
+        await asyncio.wait({handshake}, timeout=None if is_known else PROBE_TIMEOUT)
+        if not handshake.done():
+            probe = _begin(_discover(asker, identity))
+            await asyncio.wait((handshake, probe), return_when=asyncio.FIRST_COMPLETED)
+            profile = None if handshake.done() else _read_probe_if_answered(probe)
+            if profile is not None:
+                return profile
         try:
-            return await _initialize(asker, identity, LATEST_LEGACY)
-        except RemoteError:
+            return await handshake
+        except ServerGone:
+            raise
+        except WorkbenchError as refusal:
             # Package runners update servers behind an unchanged command line, and so into the modern era.
-            pass
-    return await _probe(asker, identity)
+            probe = probe or _begin(_discover(asker, identity))
+            await asyncio.wait({probe}, timeout=PROBE_TIMEOUT)
+            profile = _read_probe_if_answered(probe)
+            if profile is not None:
+                return profile
+            if _refuses_the_era(refusal):
+                raise OtherEra(refusal.message) from None
+            raise refusal
+    finally:
+        handshake.cancel()
+        if probe is not None:
+            probe.cancel()
 
 
-async def _probe(asker: Asker, identity: ClientIdentity) -> ServerProfile:
-    probe = asyncio.ensure_future(_discover(asker, identity))
+async def _probe_first(asker: Asker, identity: ClientIdentity) -> ServerProfile:
+    """For a modern client."""
+    probe = _begin(_discover(asker, identity))
     try:
         await asyncio.wait({probe}, timeout=PROBE_TIMEOUT)
         answered = probe.done()
@@ -118,11 +177,43 @@ async def _probe(asker: Asker, identity: ClientIdentity) -> ServerProfile:
 async def _discover(asker: Asker, identity: ClientIdentity) -> Raw:
     """Ask what the server is; once more where it refuses the revision and then names one that we speak."""
     try:
-        return await asker.ask("server/discover", discover_params(identity))
+        return await asker.ask("server/discover", discover_params(identity, LATEST_MODERN))
     except RemoteError as error:
-        if error.code != UNSUPPORTED_PROTOCOL_VERSION or not set(_supported_versions(error) or ()) & {*MODERN_VERSIONS}:
+        version = None if error.code != UNSUPPORTED_PROTOCOL_VERSION else _newest_modern(_supported_versions(error))
+        if version is None:
             raise
-    return await asker.ask("server/discover", discover_params(identity))
+    return await asker.ask("server/discover", discover_params(identity, version))
+
+
+def _refuses_the_era(refusal: WorkbenchError) -> bool:
+    if not isinstance(refusal, RemoteError):
+        return False
+    if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
+        return _newest_modern(_supported_versions(refusal)) is not None
+    return refusal.code == METHOD_NOT_FOUND
+
+
+def _newest_modern(offered: Sequence[str] | None) -> str | None:
+    """The newest modern revision that both of us speak."""
+    return next((version for version in reversed(MODERN_VERSIONS) if version in (offered or ())), None)
+
+
+Result = TypeVar("Result")
+
+
+def _begin(work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
+    future = asyncio.ensure_future(work)
+    # Nobody may look at how it failed; that is not an error of its own.
+    future.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
+    return future
+
+
+def _read_probe_if_answered(probe: asyncio.Future[Raw]) -> ServerProfile | None:
+    """The same for one that comes second: what became of the handshake is said in better words."""
+    failure = probe.exception() if probe.done() else None
+    if not probe.done() or (failure is not None and not isinstance(failure, RemoteError)):
+        return None
+    return _read_probe(probe)
 
 
 def _read_probe(probe: asyncio.Future[Raw]) -> ServerProfile | None:
@@ -156,14 +247,12 @@ def _modern_profile(result: Raw) -> ServerProfile | None:
         found = _decode_discover(result)
     except (DecodeError, ValidationError):
         return None
-    for version in reversed(MODERN_VERSIONS):
-        if version in found.supportedVersions:
-            capabilities = Raw(encode(found.capabilities))
-            return ServerProfile(
-                "modern", version, capabilities, _own_members(found.meta.server_info), found.instructions
-            )
-    # Some servers answer the probe and list legacy revisions only: that is an invitation to shake hands.
-    return None
+    version = _newest_modern(found.supportedVersions)
+    if version is None:
+        # Some servers answer the probe and list legacy revisions only: that is an invitation to shake hands.
+        return None
+    capabilities = Raw(encode(found.capabilities))
+    return ServerProfile("modern", version, capabilities, _own_members(found.meta.server_info), found.instructions)
 
 
 def _modern_or_refuse(result: Raw) -> ServerProfile:
@@ -199,9 +288,9 @@ async def _initialize(asker: Asker, identity: ClientIdentity, version: str) -> S
     )
 
 
-def discover_params(identity: ClientIdentity) -> bytes:
+def discover_params(identity: ClientIdentity, version: str) -> bytes:
     """The parameters of `server/discover`: nothing but who asks."""
-    return b'{"_meta":' + modern_stamp(identity) + b"}}"
+    return b'{"_meta":' + modern_stamp(identity.info, identity.capabilities, version) + b"}}"
 
 
 def _own(raw: Raw) -> Raw:
@@ -215,3 +304,20 @@ def _own_members(value: Raw) -> Raw:
         return _own(value) if decode_object(value) else NO_MEMBERS
     except (DecodeError, ValidationError):
         return NO_MEMBERS
+
+
+class _Implementation(Struct):
+    name: str = ""
+    version: str = ""
+
+
+_decode_implementation: Final = Decoder(_Implementation).decode
+
+
+def who(server_info: Raw) -> tuple[str, str]:
+    """Name and version of a server, which it says alike in both eras; empty where it does not say."""
+    try:
+        found = _decode_implementation(server_info)
+    except (DecodeError, ValidationError):
+        return "", ""
+    return found.name, found.version

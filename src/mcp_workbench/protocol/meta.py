@@ -7,12 +7,20 @@ unstamped request means: that depends on whether its client has shaken hands.
 
 from __future__ import annotations
 
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
 from msgspec.json import Decoder, Encoder, decode
 
-from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_object, encode, remembered_if_short
+from mcp_workbench.jsonrpc.messages import (
+    INVALID_PARAMS,
+    LONGEST_KEPT,
+    MOST_KEPT,
+    decode_object,
+    encode,
+    remembered_if_short,
+)
 from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.protocol.versions import LATEST_MODERN, MODERN_VERSIONS, Era
 
@@ -33,6 +41,9 @@ UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 NO_CAPABILITIES: Final = b"{}"
 
 _encode_sorted: Final = Encoder(order="deterministic").encode
+# What makes a difference to a server in what it can ask a client for.
+_MODES: Final = ("form", "url")
+_SAMPLING: Final = ("context", "tools")
 
 # Keys that exist in the modern era only; a legacy server has learnt the same from the handshake.
 HOP_KEYS: Final = frozenset({PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL})
@@ -105,25 +116,60 @@ def canonical(capabilities: bytes) -> bytes | None:
     return _encode_sorted(declared) if isinstance(declared, dict) else NO_CAPABILITIES
 
 
+@remembered_if_short
+def usable(capabilities: bytes) -> bytes:
+    """The capabilities that a legacy server can act upon, in one spelling: clients with the same ones can share it.
+
+    Known ones are reduced to what they say: `{"elicitation": {}}` and `{"elicitation": {"form": {}}}` are the same, and
+    so are no `roots.listChanged` and a false one. Others, such as extensions, count as they are, unless they are empty.
+    """
+    try:
+        declared = decode(capabilities)
+    except (DecodeError, RecursionError):
+        declared = None
+    if not isinstance(declared, dict):
+        return NO_CAPABILITIES
+    return _encode_sorted({name: said for name, value in declared.items() if (said := _said(name, value)) is not None})
+
+
+def _said(name: str, value: Any) -> Any:
+    """What a capability says, None where that is nothing."""
+    if name not in ("roots", "sampling", "elicitation"):
+        return value or None
+    # Presence is what counts; a client that writes `true` means it all the same.
+    members = value if isinstance(value, dict) else {}
+    if value is None or value is False:
+        return None
+    if name == "roots":
+        return {"listChanged": True} if members.get("listChanged") is True else {}
+    if name == "sampling":
+        return {each: {} for each in _SAMPLING if each in members}
+    # A client that names no mode means forms, which are older than modes and were written without one.
+    modes = [mode for mode in _MODES if mode in members]
+    return {} if modes in ([], ["form"]) else {mode: {} for mode in modes}
+
+
 class ClientIdentity(Struct, frozen=True):
-    """Who the client is, as it said itself: what a server behind us is told."""
+    """Who the client is: what a server behind us is told, and the era that it is best met in."""
 
     info: bytes = b'{"name":"mcp-workbench","version":"0"}'
     capabilities: bytes = b"{}"
+    era: Era = "modern"
 
 
 def meta_for_server(
     meta: Raw | None,
     *,
     era: Era,
-    identity: ClientIdentity,
+    stamp: bytes,
     progress_token: int | None,
     log_level: str | None,
     from_modern: bool,
 ) -> bytes | None:
     """The `_meta` of a request on its way to a server of `era`. None: no `_meta` at all.
 
-    The progress token, where the client gave one, is replaced by ours: two clients may use the same.
+    The progress token, where the client gave one, is replaced by ours: two clients may use the same. `stamp` is what
+    `modern_stamp` writes; a modern client has its own.
     """
     if meta is None and era == "legacy":
         return None
@@ -142,8 +188,7 @@ def meta_for_server(
     fields = {key: value for key, value in fields.items() if key not in HOP_KEYS}
     if log_level is not None:
         fields[LOG_LEVEL] = Raw(encode(log_level))
-    head = modern_stamp(identity)
-    return head + b"}" if not fields else head + b"," + encode(fields)[1:]
+    return stamp + b"}" if not fields else stamp + b"," + encode(fields)[1:]
 
 
 @remembered_if_short
@@ -152,13 +197,23 @@ def _without_hop_keys(meta: bytes) -> bytes | None:
     return encode(fields) if fields else None
 
 
-def modern_stamp(identity: ClientIdentity) -> bytes:
+def modern_stamp(info: bytes, capabilities: bytes, version: str = LATEST_MODERN) -> bytes:
     """The fields that every modern request carries, as an object that is still open at its end."""
+    if len(capabilities) > LONGEST_KEPT:
+        return _write_stamp(info, capabilities, version)
+    return _kept_stamp(info, capabilities, version)
+
+
+def _write_stamp(info: bytes, capabilities: bytes, version: str) -> bytes:
     return b'{"%b":"%b","%b":%b,"%b":%b' % (
         PROTOCOL_VERSION.encode(),
-        LATEST_MODERN.encode(),
+        version.encode(),
         CLIENT_INFO.encode(),
-        identity.info,
+        info,
         CLIENT_CAPABILITIES.encode(),
-        identity.capabilities,
+        capabilities,
     )
+
+
+# A legacy client's is the same for all of its requests to modern servers.
+_kept_stamp: Final = lru_cache(MOST_KEPT)(_write_stamp)

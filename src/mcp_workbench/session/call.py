@@ -8,6 +8,7 @@ from msgspec import DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.face.tasks import METHODS as TASK_METHODS
@@ -83,7 +84,7 @@ class ClientCall(RoutedCall):
         "was_resent",
     )
 
-    def __init__(self, session: Session, id: bytes, method: str, capabilities: bytes, version: str | None) -> None:
+    def __init__(self, session: Session, id: bytes, method: str, caller: Caller, version: str | None) -> None:
         self.wire_id = 0
         self.session = session
         # As the client sent them, `_meta` aside: what a retry must repeat.
@@ -98,7 +99,7 @@ class ClientCall(RoutedCall):
         self.id = id
         self.method = method
         self.view = session.view
-        self.capabilities = capabilities
+        self.caller = caller
         self.version = version
         self.from_modern = version is not None
         self.meta = None
@@ -214,7 +215,7 @@ class ClientCall(RoutedCall):
         """Whether a question of the server can belong to this call."""
         if self.from_modern and (self.method not in ANSWERS_INPUT_REQUIRED or method not in NEEDED_CAPABILITY):
             return False
-        return can_answer(messages.decode_object(self.capabilities), method)
+        return can_answer(messages.decode_object(self.caller.capabilities), method)
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
         """The server gave its question up."""
@@ -327,7 +328,7 @@ class ClientCall(RoutedCall):
         session = retry.session
         session.calls[retry.id] = self
         self.id, self.session, self.client = retry.id, session, session
-        self.capabilities = retry.capabilities
+        self.caller = retry.caller
         self.progress_token = None if retry.progress_token is None else Raw(bytes(retry.progress_token))
         self.log_level = retry.log_level
 
@@ -341,7 +342,7 @@ class ClientCall(RoutedCall):
         read = read_error(error)
         if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType):
             return False
-        declared = members_of(messages.decode_object(self.capabilities).get("elicitation"))
+        declared = members_of(messages.decode_object(self.caller.capabilities).get("elicitation"))
         try:
             pages = _decode_pages(read.data).elicitations
         except (DecodeError, ValidationError):

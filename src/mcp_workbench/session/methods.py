@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.decisions import Decision, Reject
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, encode
@@ -121,7 +121,7 @@ def _set_level(session: Session, call: ClientCall, params: Params) -> None:
         call.finish_error(INVALID_PARAMS, f"`level` must be one of {', '.join(LEVELS)}")
         return
     session.log_level = level
-    session.router.set_log_level(session.view.principal, session.capabilities, level)
+    session.router.set_log_level(session.caller, level)
     call.finish_result(b"{}")
 
 
@@ -137,27 +137,28 @@ def _subscribe_now(session: Session, call: ClientCall, params: Params) -> None:
     if isinstance(found, Reject):
         session.router.act(call, found)
         return
-    call.entry, uri = found
-    session.watched[uri] = call.entry
-    subscribe = partial(session.router.subscribe, call, uri, call.entry, session)
+    entry, uri = found
+    call.entry = entry
+
+    async def subscribe() -> None:
+        watch = session.watched[uri] = await session.router.watch(call, entry)
+        await watch.subscribe(uri, session)
+
     call.task = session.router.start_for(call, _answer(call, subscribe))
 
 
 def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
     uri = _string(params.get("uri"))
     # Where it was subscribed to, whoever has the best claim to it by now.
-    watched = session.watched.pop(uri, None)
-    found: tuple[ServerEntry, str] | Reject
-    if watched is None:
-        found = session.router.face.resource_owner(call.view, params, call.from_modern)
-    else:
-        found = watched, uri
+    watch = session.watched.pop(uri, None)
+    if watch is not None:
+        call.task = session.router.start_for(call, _answer(call, partial(watch.unsubscribe, uri, session)))
+        return
+    found = session.router.face.resource_owner(call.view, params, call.from_modern)
     if isinstance(found, Reject):
         session.router.act(call, found)
-        return
-    call.entry, uri = found
-    unsubscribe = partial(session.router.unsubscribe, call, uri, call.entry, session)
-    call.task = session.router.start_for(call, _answer(call, unsubscribe))
+    else:
+        call.finish_result(b"{}")
 
 
 def _string(raw: Raw | None) -> str:
@@ -204,20 +205,21 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
 
 async def _watch_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:
     """Subscribe to the resources that the filter names; what cannot be watched is left out of the acknowledgement."""
-    watched: list[tuple[str, ServerEntry]] = []
+    watched: list[tuple[str, Watch]] = []
     for uri in stream.wanted.resourceSubscriptions:
         found = session.router.face.resource_owner(call.view, {"uri": Raw(encode(uri))}, True)
         if isinstance(found, Reject):
             continue
         try:
-            await session.router.subscribe(call, uri, found[0], stream)
+            watch = await session.router.watch(call, found[0])
+            await watch.subscribe(uri, stream)
         except WorkbenchError:
             continue
-        watched.append((uri, found[0]))
+        watched.append((uri, watch))
 
     async def stop_watching() -> None:
-        for uri, entry in watched:
-            await session.router.unsubscribe(call, uri, entry, stream)
+        for uri, watch in watched:
+            await watch.unsubscribe(uri, stream)
 
     def end() -> None:
         if watched:

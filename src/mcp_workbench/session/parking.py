@@ -116,7 +116,7 @@ class Parking:
 
     def question(self, call: ClientCall, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> None:
         """A server asks the client of this call."""
-        reason = why_not(decode_object(call.capabilities), method, params)
+        reason = why_not(decode_object(call.caller.capabilities), method, params)
         if reason is None:
             try:
                 params = call.session.attribution(traffic.label).question(method, params)

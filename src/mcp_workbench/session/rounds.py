@@ -119,7 +119,7 @@ class Round:
             return "the server wants input, and does not say which"
         if len(requests) > MOST_QUESTIONS:
             return f"the server asks {len(requests)} questions at once; more than {MOST_QUESTIONS} are not passed on"
-        capabilities = decode_object(self._call.session.capabilities)
+        capabilities = decode_object(self._call.session.caller.capabilities)
         reasons = (why_not(capabilities, request.method, request.params) for request in requests.values())
         found = next((reason for reason in reasons if reason is not None), None)
         return None if found is None else f"the server's question cannot be asked: {found}"

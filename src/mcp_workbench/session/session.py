@@ -14,8 +14,9 @@ from typing import Final
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, decode
 
-from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Traffic
+from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
@@ -27,7 +28,7 @@ from mcp_workbench.jsonrpc.messages import (
     Malformed,
     decode_object,
 )
-from mcp_workbench.protocol.meta import NO_CAPABILITIES, TOO_CAPABLE, BadStamp, Stamp, canonical, read_stamp
+from mcp_workbench.protocol.meta import TOO_CAPABLE, BadStamp, Stamp, canonical, read_stamp
 from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.sealing import BadState
 from mcp_workbench.protocol.versions import negotiate_legacy
@@ -71,8 +72,8 @@ class Session:
         "_link",
         "_news",
         "_questions",
+        "caller",
         "calls",
-        "capabilities",
         "is_draining",
         "listed",
         "log_level",
@@ -94,12 +95,13 @@ class Session:
         self.parking = services.parking
         self.view = services.router.view(principal)
         # What is to be undone when the client goes: resources that it watches in the legacy way.
-        self.watched: dict[str, ServerEntry] = {}
+        self.watched: dict[str, Watch] = {}
         self.calls: dict[bytes, ClientCall] = {}
         self.streams: dict[bytes, ListenStream] = {}
         # The revision agreed in `initialize`; None for a client that has not shaken hands.
         self.version: str | None = None
-        self.capabilities = NO_CAPABILITIES
+        # What it declared in `initialize`.
+        self.caller = Caller(principal, "legacy")
         self.log_level: str | None = None
         # The lists that this client has seen; only their changes are news to it.
         self.listed: set[str] = set()
@@ -194,8 +196,8 @@ class Session:
             self.router.in_background(self._unwatch())
 
     async def _unwatch(self) -> None:
-        for uri, entry in self.watched.items():
-            await self.router.unsubscribe_as(self.view.principal, self.capabilities, uri, entry, self)
+        for uri, watch in self.watched.items():
+            await watch.unsubscribe(uri, self)
 
     def _on_unread_request(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
         if not messages.is_valid_id(id):
@@ -286,13 +288,14 @@ class Session:
             self._refuse(id, stamp.code, stamp.message, stamp.data)
             return None
         if stamp.version is not None:
-            call = ClientCall(self, id, method, stamp.capabilities, stamp.version)
+            caller = Caller(self.view.principal, "modern", stamp.capabilities)
+            call = ClientCall(self, id, method, caller, stamp.version)
             call.log_level = stamp.log_level
         elif self.version is None and method != "ping":
             self._refuse(id, INVALID_PARAMS, UNSTAMPED)
             return None
         else:
-            call = ClientCall(self, id, method, self.capabilities, None)
+            call = ClientCall(self, id, method, self.caller, None)
             call.log_level = self.log_level
         call.meta = meta
         if stamp.progress_token is not None:
@@ -314,7 +317,7 @@ class Session:
         if self.version is None:
             self.view = self.router.session_view(self.view.principal)
         self.version = negotiate_legacy(params.protocolVersion)
-        self.capabilities = capabilities
+        self.caller = Caller(self.view.principal, "legacy", capabilities)
         self.wants_news()
         result = self.welcome.initialize_result(self.version, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
@@ -331,7 +334,7 @@ class Session:
         elif method == "notifications/roots/list_changed" or self.router.face.sole_entry() is not None:
             # One that we do not know is passed on where only one server can be meant.
             own = None if params is None else bytes(params)
-            self.router.tell_servers(self.view.principal, self.capabilities, method, own)
+            self.router.tell_servers(self.caller, method, own)
 
     def _on_cancelled(self, params: Raw) -> None:
         try:
@@ -429,7 +432,7 @@ class Session:
 
     def ask(self, traffic: Traffic, id: bytes, method: str, params: Raw | None, about: bytes | None) -> bool:
         """Pass a server's request on, within the legacy era. False when this client cannot be asked."""
-        if self.version is None or not may_be_asked(decode_object(self.capabilities), method, params):
+        if self.version is None or not may_be_asked(decode_object(self.caller.capabilities), method, params):
             return False
         try:
             params = self.attribution(traffic.label).question(method, params)

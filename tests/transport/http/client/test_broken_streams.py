@@ -12,6 +12,7 @@ import pytest
 
 from mcp_workbench.config.load import load
 from mcp_workbench.downstream import watch
+from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.gateway import Gateway, Options
 from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
 
@@ -56,7 +57,7 @@ async def tools_after(server: Restarted, write_config: Callable[..., Path], unti
         config = write_config({"box": {"remote": {"url": listening.url}}})
         gateway = Gateway(load(str(config), os.environ), Options(use_cache=False))
         async with gateway.running():
-            await gateway.router.open_toolbox("box", "", b"{}")
+            await gateway.router.open_toolbox("box", Caller("", "modern"))
             await wait_until(until)
             entry = gateway.catalog.toolboxes["box"]["remote"]
             await wait_until(lambda: server.refuses or "new" in entry.tools)

@@ -31,7 +31,7 @@ class Changing:
 
     async def _meet(self, method: str, message: dict[str, Any], reply: Reply) -> None:
         answer: dict[str, Any] = {"error": {"code": -32601, "message": "what?"}}
-        if method == "initialize":
+        if method == "initialize" and self.is_legacy:
             answer = {"result": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {}}}
         await reply.send(200, json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}).encode())
 
@@ -41,7 +41,7 @@ class Changing:
         if method is None or "id" not in message:
             await reply.send(202)
             return
-        if self.is_legacy and method in ("initialize", "server/discover"):
+        if method == "initialize" or (self.is_legacy and method == "server/discover"):
             await self._meet(method, message, reply)
             return
         if method == "server/discover":

@@ -1,0 +1,70 @@
+"""Who shares a connection to a server. Pure: all that decides it is in `connection_key`.
+
+Toolboxes never share, whatever their servers are called. Principals never share. Beyond that it depends on the era in
+which the server is spoken to:
+
+- **modern**: capabilities travel with each request, so one connection serves clients of every kind.
+- **legacy**: the handshake declares once what the client can do, so clients share that can do the same, as far as a
+  server can tell (`protocol.meta.usable`).
+
+A server is spoken to in its client's era where it speaks that. Before it was met, that is a guess; the pool corrects
+the key of a connection once the server has been met.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.protocol.meta import NO_CAPABILITIES, usable
+from mcp_workbench.protocol.versions import LEGACY_VERSIONS, MODERN_VERSIONS, Era
+
+# Where capabilities do not count.
+ANY_CAPABILITIES: Final = b""
+
+
+class Caller(Struct, frozen=True, cache_hash=True):
+    """What matters of a client for the connections that it takes."""
+
+    principal: str
+    # The era of its request: a client may speak both.
+    era: Era
+    # What it declared, in one spelling.
+    capabilities: bytes = NO_CAPABILITIES
+
+
+class ConnectionKey(NamedTuple):
+    """Callers with the same key share a connection."""
+
+    toolbox: str
+    server: str
+    principal: str
+    era: Era
+    capabilities: bytes
+
+    @property
+    def variants_of(self) -> tuple[str, str, str]:
+        """What connections have in common that differ only in the kind of client that they are for."""
+        return self.toolbox, self.server, self.principal
+
+
+def connection_key(entry: ServerEntry, caller: Caller, met: Era | None = None) -> ConnectionKey:
+    """The key of the connection on which this caller reaches the server.
+
+    `met` is the era that the server answered in where it has been met; otherwise it is what is known so far.
+    """
+    era = met or expected_era(entry, caller.era)
+    capabilities = ANY_CAPABILITIES if era == "modern" else usable(caller.capabilities)
+    return ConnectionKey(entry.toolbox, entry.name, caller.principal, era, capabilities)
+
+
+def expected_era(entry: ServerEntry, client: Era) -> Era:
+    """In which era a server will be spoken to for clients of this era, as far as that is known."""
+    choice = entry.config.protocol
+    if choice == "modern" or choice in MODERN_VERSIONS:
+        return "modern"
+    if choice == "legacy" or choice in LEGACY_VERSIONS:
+        return "legacy"
+    return entry.eras.for_client(client)
