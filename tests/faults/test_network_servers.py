@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.downstream.lifecycle import MOST_CRASHES
 from tests.faults.remote import Remote, playing, remote
 from tests.faults.stage import Faults, Stage, error_text
-from tests.support.client import Json
+from tests.support.client import Json, RawClient
 from tests.support.processes import eventually
+from tests.support.workbench import workbench_command
 
 CALL = ["tools/call"]
 
@@ -132,6 +134,31 @@ async def test_nobody_listens_and_then_somebody_does(faults: Faults) -> None:
                 assert text.startswith("[box/remote/hang] ") and "whether it acted" in text
             await there.start()
             await works(stage, there)
+
+
+@pytest.mark.parametrize("face", ["proxy", "flat"])
+async def test_a_server_that_was_given_up_is_used_as_soon_as_it_listens_again(faults: Faults, face: str) -> None:
+    """The first call after an outage works, however many failed during it; nobody has to open the toolbox for it."""
+    async with remote(faults) as there:
+        config = faults.write_config({"remote": there.entry()})
+        spawned = RawClient.spawn(workbench_command(config, "--face", face), env=faults.environment())
+        async with spawned as client:
+            await client.initialize()
+
+            async def count() -> Json:
+                if face == "proxy":
+                    return await client.use_tool("box", "remote", "count")
+                return await client.call_tool("box:remote:count")
+
+            assert (await count())["structuredContent"] == {"count": 1}
+            # Then every further call has to connect.
+            await client.wait_for(lambda: "without a call" in client.stderr, "an idle server that is let go")
+            there.stop()
+            texts = [error_text(await count()) for _ in range(MOST_CRASHES + 2)]
+            assert ["given up" in text for text in texts] == [False] * MOST_CRASHES + [True] * 2
+            await there.start()
+            assert (await count())["structuredContent"] == {"count": 1}
+    faults.nothing_left_on_disk()
 
 
 async def test_encryption_that_does_not_come_about_is_told(faults: Faults) -> None:

@@ -127,6 +127,22 @@ async def test_with_few_files_from_the_start_we_say_so_or_work(faults: Faults, l
         assert "Traceback" not in client.stderr and "defect" not in client.stderr
 
 
+async def test_what_is_done_in_the_background_without_files_is_one_line_and_no_traceback(faults: Faults) -> None:
+    """A moment after servers have spoken we work out how toolboxes are introduced, with modules not loaded before."""
+    config = faults.write_config({"bad": bad_entry()})
+    async with RawClient.spawn(workbench_command(config), env=faults.environment()) as client:
+        await client.initialize()
+        assert (await client.use_tool("box", "bad", "count"))["structuredContent"] == {"count": 1}
+        _, hard = resource.prlimit(client.pid, resource.RLIMIT_NOFILE)
+        # What is open stays open.
+        resource.prlimit(client.pid, resource.RLIMIT_NOFILE, (3, hard))
+        await client.wait_for(lambda: "no more files can be opened" in client.stderr, "the one line")
+        assert "something was left undone: no more files can be opened; raise the limit" in client.stderr
+        assert "Traceback" not in client.stderr and "defect" not in client.stderr
+        resource.prlimit(client.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        assert (await client.use_tool("box", "bad", "count"))["structuredContent"] == {"count": 2}
+
+
 # Memory
 
 

@@ -16,14 +16,14 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.freshness import Freshness
 from mcp_workbench.downstream.last_words import QUOTED_STDERR, READ_STDERR, with_last_words
-from mcp_workbench.downstream.lifecycle import CRASH_WINDOW, Event, RestartPolicy, State, next_state
+from mcp_workbench.downstream.lifecycle import Event, RestartPolicy, State, next_state, unexpected
 from mcp_workbench.downstream.listing import list_offer, usable_over_http
 from mcp_workbench.downstream.relisting import Relisting
 from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
 from mcp_workbench.downstream.sharing import Caller, expected_era
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.downstream.watch import Watch
-from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, ServerGone, WorkbenchError, shortage
+from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError, shortage
 from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.protocol.handshake import OtherEra, ServerProfile, meet, second_try
 from mcp_workbench.protocol.meta import ClientIdentity
@@ -205,18 +205,23 @@ class Connection:
         if asked:
             self.policy.forgive()
         elif self.policy.gives_up(now):
+            if await self._is_back():
+                # It gets one try, unless somebody else has begun meanwhile.
+                return self.state not in (State.BACKOFF, State.FAILED)
             assert self.last_error is not None
-            raise DownstreamError(
-                f"{self.last_error.message}\n"
-                f"(given up after {self.policy.recent(now)} failures within {CRASH_WINDOW:.0f} s)",
-                # Not every face has `open_toolbox`; time passes in all of them.
-                hint=f"mend the cause, then call again in {self.policy.rest(now):.0f} s, or open the toolbox "
-                f"`{self.entry.toolbox}` to try at once",
-            )
+            raise self.policy.refusal(self.last_error, self.entry.toolbox, now)
         delay = self.policy.delay(now)
         if delay:
             await asyncio.sleep(delay)
         return delay > 0
+
+    async def _is_back(self) -> bool:
+        """Whether somebody listens where a server was that was given up: to look, and to try, starts no process."""
+        if self.config.url is None:
+            return False
+        from mcp_workbench.transport.http.client.dialing import accepts_connections
+
+        return await accepts_connections(self.config.url)
 
     # ── the owner task ──
 
@@ -273,18 +278,11 @@ class Connection:
                 links,
             )
         except Exception as error:
-            self._fail_own_life(self._unexpected(error))
+            self._fail_own_life(unexpected(error))
             if shortage(error) is None:
                 raise
         finally:
             await self._clean_up(links)
-
-    def _unexpected(self, error: Exception) -> DownstreamError:
-        """What the machine lacks is said; everything else is a defect of ours, which whoever waits is told of too."""
-        what = shortage(error)
-        if what is not None:
-            return DownstreamError(f"the server cannot be used: {what}", hint=SHORTAGE_HINTS[what])
-        return self._quoting(f"the workbench failed to use this server ({type(error).__name__})", "its log says why")
 
     def _is_newest_life(self) -> bool:
         return self._task is asyncio.current_task()

@@ -13,6 +13,8 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, shortage
+
 if TYPE_CHECKING:
     import random
 
@@ -71,6 +73,15 @@ def next_state(state: State, event: Event) -> State:
         raise ImpossibleTransition(f"{event.value} while {state.value}") from None
 
 
+def unexpected(error: Exception) -> DownstreamError:
+    """What ended a life that nobody foresaw: what the machine lacks, or a defect of ours."""
+    what = shortage(error)
+    if what is not None:
+        return DownstreamError(f"the server cannot be used: {what}", hint=SHORTAGE_HINTS[what])
+    text = f"the workbench failed to use this server ({type(error).__name__})"
+    return DownstreamError(text, hint="the log of the workbench says why")
+
+
 MOST_CRASHES: Final = 5
 CRASH_WINDOW: Final = 60.0
 FIRST_DELAY: Final = 0.5
@@ -111,6 +122,15 @@ class RestartPolicy:
     def rest(self, now: float) -> float:
         """Seconds until a server that was given up may be started again by whoever uses it."""
         return max(1.0, self._crashes[0] + CRASH_WINDOW - now) if self._crashes else 0.0
+
+    def refusal(self, last: DownstreamError, toolbox: str, now: float) -> DownstreamError:
+        """What whoever uses it is told instead."""
+        return DownstreamError(
+            f"{last.message}\n(given up after {self.recent(now)} failures within {CRASH_WINDOW:.0f} s)",
+            # Not every face has `open_toolbox`; time passes in all of them.
+            hint=f"mend the cause, then call again in {self.rest(now):.0f} s, or open the toolbox `{toolbox}` to try "
+            "at once",
+        )
 
     def delay(self, now: float) -> float:
         """Seconds until the next start is allowed, from now."""

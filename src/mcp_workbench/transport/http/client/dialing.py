@@ -25,6 +25,9 @@ CONNECT_SECONDS: Final = 10.0
 # One of several addresses gives way to the next after this long: machines that believe to have IPv6 are not rare.
 NEXT_ADDRESS_SECONDS: Final = 2.0
 
+# To see whether somebody listens again where nobody did: a call waits for it.
+LOOK_SECONDS: Final = 2.0
+
 AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 Stage = Literal["name", "connect", "tls", "proxy", "time"]
 
@@ -139,6 +142,19 @@ def proxy_for(address: Address) -> Address | None:
     if proxy.scheme != "http":
         raise BadAddress("only http:// proxies are supported")
     return proxy
+
+
+async def accepts_connections(url: str) -> bool:
+    """Whether somebody listens there, or at the proxy on the way: all that can be told without a request."""
+    try:
+        address = Address.parse(url)
+        first = proxy_for(address) or address
+        async with within(LOOK_SECONDS):
+            raw = await _connect(first.host, first.port)
+    except (BadAddress, DialFailed, TimeoutError):
+        return False
+    raw.close()
+    return True
 
 
 async def _look_up(host: str, port: int) -> list[AddressInfo]:
