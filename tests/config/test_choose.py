@@ -150,3 +150,16 @@ def test_where_nothing_can_be_remembered_it_is_said(project: Path, tmp_path: Pat
     (tmp_path / "state").write_text("in the way")
     with pytest.raises(ConfigError, match="trust cannot be remembered in"):
         trust.trust(NAME, project.read_bytes())
+
+
+@pytest.mark.requirement("config.trust")
+def test_a_link_to_a_trusted_file_is_not_the_trusted_file(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Relative paths in it would lead to what lies beside the link.
+    trust.trust(str(project), project.read_bytes())
+    (tmp_path / "cloned").mkdir()
+    (tmp_path / "cloned" / NAME).symlink_to(project)
+    monkeypatch.chdir(tmp_path / "cloned")
+    with pytest.raises(ConfigError, match="is not trusted yet"):
+        commands()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from tests.cli.shell import run
 from tests.end_to_end.harness import ERAS, Workbench, error_text, open_toolbox, start_use, tool_names, unavailable
+from tests.support.client import RpcError
 from tests.support.scripted_tools import TOOLS
 from tests.support.workbench import scripted_entry, write_config
 
@@ -66,3 +68,22 @@ def test_list_and_call_use_what_can_be_used(workbench: Workbench) -> None:
     assert listed.status == 0 and "(unavailable: the variable `SURELY_NOT_SET` is not set" in listed.stdout
     described = json.loads(run("list", "--json", config).stdout)["toolboxes"][0]["servers"]
     assert [server.get("unavailable") for server in described] == [REASON, None]
+
+
+@pytest.mark.parametrize("face", ["flat", "dynamic"])
+async def test_where_nothing_can_be_started_a_list_does_not_wait(workbench: Workbench, face: str) -> None:
+    # Longer than a test may take: waiting for it would fail.
+    async with workbench.serving({"box": {"bad": LACKING}}, "--face", face, "--list-timeout", "600") as client:
+        if face == "flat":
+            with pytest.raises(RpcError, match="SURELY_NOT_SET"):
+                await client.request("tools/list")
+        else:
+            assert REASON in error_text(await open_toolbox(client, "box"))
+
+
+async def test_what_a_variable_brought_in_is_not_told_to_clients(workbench: Workbench) -> None:
+    entry = {"url": "http://${HOST_AND_TOKEN}/mcp"}
+    environment = {**os.environ, "HOST_AND_TOKEN": "host:hunter2hunter2"}
+    async with workbench.serving({"box": {"bad": entry}}, env=environment) as client:
+        text = error_text(await open_toolbox(client, "box"))
+        assert "found an address with the port" in text and "hunter2" not in text

@@ -13,6 +13,7 @@ from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import KINDS, Offer
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.problems import in_one_line
+from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.protocol.handshake import ServerProfile
 
@@ -32,7 +33,9 @@ class Catalog:
         }
         for entry in self.entries():
             if problems := entry.config.unresolved:
-                entry.failure = DownstreamError(in_one_line(problems), hint=problems[0].hint)
+                # Clients are told, so a value that a variable brought in must not be in it.
+                reason = Redactor(config.secrets).text(in_one_line(problems))
+                entry.failure = DownstreamError(reason, hint=problems[0].hint)
         # Counts changes of anything that a face may show; what faces compute is kept until it moves on.
         self.revision = 0
         self._listeners: list[Listener] = []

@@ -116,7 +116,7 @@ def run(parsed: Parsed) -> int:
         remark("warning", text)
     lacking = unresolved(config)
     if not parsed.has("connect"):
-        return _say_valid(parsed, config) if lacking is None else _say_unresolved(parsed, lacking)
+        return _say_valid(parsed, config) if lacking is None else _say_unresolved(parsed, config, lacking)
     findings = connect(config, remember=not parsed.has("no-cache"))
     failed = sum(finding.state == "failed" for finding in findings)
     screen = stdout()
@@ -130,7 +130,7 @@ def run(parsed: Parsed) -> int:
         for text in _about_offers(config):
             remark("warning", text)
         if lacking is not None:
-            complain(lacking.message)
+            complain(Redactor(config.secrets).text(lacking.message))
         if failed:
             status = FAILED if lacking is None else USAGE
             return complain(f"{failed} of {len(findings)} servers failed", status=status)
@@ -286,12 +286,14 @@ def _say_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
     return 0
 
 
-def _say_unresolved(parsed: Parsed, lacking: ConfigProblems) -> int:
+def _say_unresolved(parsed: Parsed, config: WorkbenchConfig, lacking: ConfigProblems) -> int:
     """The file is right, but some servers cannot be started from here: variables are not set."""
     if parsed.has("json"):
         stdout().json(_problems_json(lacking))
         return USAGE
-    return complain(lacking.message, "only these servers are unavailable; the others can be used")
+    return complain(
+        Redactor(config.secrets).text(lacking.message), "only these servers are unavailable; the others can be used"
+    )
 
 
 def _problems_json(error: ConfigError) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def _show(screen: Screen, config: WorkbenchConfig, engine: Engine, redactor: Red
             if server.tool_filters is not None:
                 rows[-1][-1] = f"{rows[-1][-1]}  (only: {', '.join(server.tool_filters) or 'none'})"
             if server.unresolved:
-                rows[-1][-1] = f"{rows[-1][-1]}  (unavailable: {in_one_line(server.unresolved)})"
+                rows[-1][-1] = f"{rows[-1][-1]}  (unavailable: {redactor.text(in_one_line(server.unresolved))})"
         screen.table(["", "", "", ""], rows, indent=2)
     if config.disabled:
         screen.blank()
@@ -153,7 +153,7 @@ def _server_json(entry: ServerEntry, redactor: Redactor) -> dict[str, Any]:
     if server.tool_filters is not None:
         described["toolFilters"] = list(server.tool_filters)
     if server.unresolved:
-        described["unavailable"] = in_one_line(server.unresolved)
+        described["unavailable"] = redactor.text(in_one_line(server.unresolved))
     known = _tools_known(entry)
     described["tools"] = None if known is None else known[0]
     return described

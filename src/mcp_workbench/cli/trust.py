@@ -38,7 +38,7 @@ def run(parsed: Parsed) -> int:
     path = parsed.positional(0) or FILE_NAME
     if parsed.has("remove"):
         was_trusted = trust.forget(path)
-        shown = os.path.realpath(path)
+        shown = trust.real_path(path)
         remark("note", f"`{shown}` is trusted no more" if was_trusted else f"`{shown}` was not trusted")
         return 0
     content = read(path)
@@ -46,7 +46,7 @@ def run(parsed: Parsed) -> int:
     trust.trust(path, content)
     redactor = Redactor(config.secrets)
     screen = stdout()
-    screen.line((os.path.realpath(path), "strong"), ": ", ("trusted", "good"), " as it is now; it starts")
+    screen.line((trust.real_path(path), "strong"), ": ", ("trusted", "good"), " as it is now; it starts")
     rows: list[list[Part]] = [
         [(f"{toolbox.name}/{server.name}", "name"), address(server, redactor)]
         for toolbox in config.toolboxes.values()

@@ -6,7 +6,7 @@ Refuses to know which key has which kind (`keys`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 import msgspec
@@ -92,7 +92,8 @@ class Url(Kind[str]):
         if text is None:
             return None
         text = text.strip()
-        fault = _url_fault(text)
+        # What a variable brought in may be a secret, and a part of it would not be recognised as one.
+        fault = _url_fault(text, quote if "${" not in str(value) else _unquoted)
         if fault is not None:
             reader.problem(path, fault, "an address such as `https://example.com/mcp`")
             return None
@@ -106,7 +107,11 @@ class Url(Kind[str]):
         return {"type": "string", "pattern": r"^\s*([hH][tT][tT][pP][sS]?://[^\s/?#:]|.*\$\{.+\})"}
 
 
-def _url_fault(url: str) -> str | None:
+def _unquoted(part: str) -> str:
+    return "`…`"
+
+
+def _url_fault(url: str, quote: Callable[[str], str]) -> str | None:
     """What is wrong with an address, told without its password or query."""
     scheme, separator, rest = url.partition("://")
     if not separator:

@@ -144,7 +144,11 @@ class Renames(Pairs):
         for old, new in (pairs or {}).items():
             other = taken.setdefault(new, old)
             if other != old:
-                reader.problem((*path, old), f"found {quote(new)}, which {quote(other)} is renamed to", "another name")
+                # As written: what a variable brought in is not repeated.
+                shown = str(value.get(old)) if isinstance(value, dict) else ""
+                reader.problem(
+                    (*path, old), f"found {quote(shown)}, which {quote(other)} is renamed to", "another name"
+                )
                 pairs = None
         return pairs
 

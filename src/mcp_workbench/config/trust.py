@@ -32,7 +32,7 @@ class Verdict(Enum):
 
 
 class Record(Struct, frozen=True):
-    """A file that the user trusts: its path without links, and the hash of what was in it."""
+    """A file that the user trusts: where it lies, and the hash of what was in it."""
 
     path: str
     sha256: str
@@ -41,7 +41,7 @@ class Record(Struct, frozen=True):
 def verdict(path: str, content: bytes) -> Verdict:
     """Whether the user trusts this very content at this path."""
     record = _read(_place_of(path))
-    if record is None or record.path != os.path.realpath(path):
+    if record is None or record.path != real_path(path):
         return Verdict.UNKNOWN
     return Verdict.TRUSTED if record.sha256 == _hash(content) else Verdict.CHANGED
 
@@ -51,7 +51,7 @@ def trust(path: str, content: bytes) -> None:
     place = _place_of(path)
     if place is None:
         raise ConfigError("there is no folder to remember trust in", hint="set `HOME`")
-    record = Record(os.path.realpath(path), _hash(content))
+    record = Record(real_path(path), _hash(content))
     draft = f"{place}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
         os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
@@ -89,6 +89,16 @@ def records() -> list[Record]:
     return sorted((record for record in found if record is not None), key=lambda record: record.path)
 
 
+def real_path(path: str) -> str:
+    """Where a file lies: its folder without links, and its own name.
+
+    A file that is a link lies where the link is. Relative paths in it start there, so a link to a trusted file is not
+    the trusted file: it would run what lies beside the link.
+    """
+    where, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(where), name)
+
+
 def folder() -> str | None:
     """Where the records lie; None where the user has no home."""
     from platformdirs import user_state_dir
@@ -102,7 +112,7 @@ def folder() -> str | None:
 
 def _place_of(path: str) -> str | None:
     where = folder()
-    return None if where is None else os.path.join(where, f"{_hash(os.fsencode(os.path.realpath(path)))}.json")
+    return None if where is None else os.path.join(where, f"{_hash(os.fsencode(real_path(path)))}.json")
 
 
 def _read(place: str | None) -> Record | None:
