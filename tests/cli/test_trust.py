@@ -86,3 +86,14 @@ async def test_serve_in_a_cloned_folder_starts_nothing_of_it(project: Path, tmp_
         assert "mine" in index and "Toolbox box" not in index
     assert not (project / "starts").exists()
     assert "is not trusted yet" in log.read_text()
+
+
+def test_what_one_does_not_see_in_the_file_is_told_when_it_is_trusted(tmp_path: Path) -> None:
+    toolbox = {"description": "Notes.\u200b\u200b", "mcpServers": {"s": {"command": "x", "args": ["a\u202eb"]}}}
+    write_config(tmp_path, {"box": toolbox})
+    done = run("trust", cwd=tmp_path)
+    assert done.status == 0 and "\u202e" not in done.stdout
+    assert done.stderr.splitlines() == [
+        "warning: hidden characters in the toolbox `box`: 2 zero-width (U+200B)",
+        "warning: hidden characters in `box/s`: 1 bidirectional (U+202E)",
+    ]

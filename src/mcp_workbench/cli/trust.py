@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
+from mcp_workbench.catalog.hidden_text import described, hidden_in
 from mcp_workbench.cli.complain import remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.list import address
@@ -12,7 +14,8 @@ from mcp_workbench.cli.settings import JSON
 from mcp_workbench.config import trust
 from mcp_workbench.config.load import parse, read
 from mcp_workbench.config.locate import FILE_NAME
-from mcp_workbench.config.problems import ConfigProblems
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
 
 ABOUT = """
@@ -53,7 +56,25 @@ def run(parsed: Parsed) -> int:
         for server in toolbox.servers.values()
     ]
     screen.table(["", ""], rows, indent=2)
+    for where, letters in _hidden_in(config):
+        remark("warning", f"hidden characters in {where}: {described(letters)}")
     return 0
+
+
+def _hidden_in(config: WorkbenchConfig) -> list[tuple[str, Counter[str]]]:
+    """What the file says to agents and to the system that a person who looks at it does not see."""
+    texts = [
+        (place, text)
+        for toolbox in config.toolboxes.values()
+        for place, text in (
+            (f"the toolbox {quote(toolbox.name)}", toolbox.name + toolbox.description),
+            *(
+                (quote(f"{toolbox.name}/{server.name}"), " ".join((name, server.command or "", *server.args)))
+                for name, server in toolbox.servers.items()
+            ),
+        )
+    ]
+    return [(place, letters) for place, text in texts if (letters := hidden_in(text))]
 
 
 def _list(parsed: Parsed) -> int:
