@@ -24,9 +24,10 @@ DOORS: dict[str, tuple[set[str], str]] = {
     "errors": (set(), "everybody raises them, so they know nobody"),
     "nearest": (set(), "a function of words"),
     "printable": (set(), "a function of text"),
+    "slices": (set(), "a function of bytes"),
     "run": (set(), "chooses the event loop; what runs on it is the caller's"),
     "economy": (
-        {"errors", "nearest"},
+        {"errors", "nearest", "slices"},
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
     ),
     "config": ({"errors", "nearest"}, "what the user wrote, and nothing that runs"),
@@ -45,11 +46,11 @@ DOORS: dict[str, tuple[set[str], str]] = {
         "what is offered and under which name; no connections, so what is remembered works without them",
     ),
     "downstream": (
-        {"errors", "config", "jsonrpc", "transport", "protocol", "catalog", "observe"},
+        {"errors", "config", "jsonrpc", "transport", "protocol", "catalog", "observe", "slices"},
         "one connection and its life; does not know who is calling, so neither face nor session",
     ),
     "face": (
-        {"errors", "nearest", "config", "jsonrpc", "protocol", "catalog", "economy"},
+        {"errors", "nearest", "config", "jsonrpc", "protocol", "catalog", "economy", "slices"},
         "turns a request into a decision; does no I/O, so no sockets, processes or connections",
     ),
     "lists": (
@@ -93,7 +94,7 @@ DOORS: dict[str, tuple[set[str], str]] = {
 }
 
 # Rooms that decide, or that hold what was said, and leave doing to others.
-WITHOUT_IO = ("config", "catalog", "economy", "face", "errors", "nearest", "printable")
+WITHOUT_IO = ("config", "catalog", "economy", "face", "errors", "nearest", "printable", "slices")
 IO_MODULES = {"asyncio", "httptools", "multiprocessing", "select", "selectors", "socket", "ssl", "subprocess", "uvloop"}
 
 # Names that say nothing about what a module owns.

@@ -13,6 +13,7 @@ import pytest
 
 from mcp_workbench.face import results as kept
 from mcp_workbench.face.view import View
+from mcp_workbench.session.call import LARGE_RESULT
 from tests.economy.shelf import Answer, Server, Shelf, shelf, text_of, tool
 from tests.faces.harness import Bench
 from tests.faces.memory import MemoryClient
@@ -371,3 +372,37 @@ async def test_results_are_kept_for_a_time(tmp_path: Path, monkeypatch: pytest.M
     now[0] += 2
     assert results.resource(view, uri) is None
     assert (len(results), results.kept_bytes) == (0, 0)
+
+
+async def test_a_large_result_is_shortened_where_nobody_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    work = kept.Shortening.work
+
+    def watched(self: kept.Shortening) -> None:
+        threads.append(threading.current_thread())
+        work(self)
+
+    monkeypatch.setattr(kept.Shortening, "work", watched)
+    here = threading.current_thread()
+    for size, is_here in ((10_000, True), (LARGE_RESULT, False)):
+        threads.clear()
+        async with shelf(tmp_path, boxes(text("x\n" * size), resultBudget=300)) as seen:
+            uri = uri_in(await seen.use("dev/get"))
+            assert [thread is here for thread in threads] == [is_here]
+            assert "1: x" in await read_on(seen, uri, lines="1-3")
+
+
+def test_the_links_of_a_result_with_very_many_blocks_are_those_of_the_first() -> None:
+    many = b'{"content":[' + b'{"type":"text","text":""},' * 200_000 + json.dumps(IMAGE).encode() + b"]}"
+    few = many.replace(b'{"type":"text","text":""},' * 190_000, b"")
+    for stored, links in ((many, 1), (few, 2)):
+        head = json.loads(bytes(kept.Results().shorten(View(""), stored, 300)))
+        assert [each["type"] for each in head["content"]] == ["text", *["resource_link"] * links]
+
+
+def test_a_value_that_is_too_large_for_select_is_said_to_be() -> None:
+    stored = b'{"content":[],"structuredContent":[' + b"[]," * 500_000 + b"1]}"
+    with pytest.raises(ValueError, match="this large"):
+        kept._piece(stored, kept.ReadOn(select="0"), 300)

@@ -20,8 +20,8 @@ from mcp_workbench.config.model import DEFAULT_MAX_DEFINITION_BYTES
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, decode_object, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.jsonrpc.slices import SLICE_BYTES, sliced
 from mcp_workbench.protocol.handshake import ServerProfile
+from mcp_workbench.slices import SLICE_BYTES, sliced
 
 log = logging.getLogger(__name__)
 

@@ -10,17 +10,27 @@ interrupted. It finds plain text, with `*` for anything on the line and `|` betw
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
 import msgspec
 
 from mcp_workbench.economy.prose import ELLIPSIS, clip, cut
 from mcp_workbench.economy.shape import shape
+from mcp_workbench.slices import sliced
 
 _LONGEST_LINE = 400
 _LONGEST_PATTERN = 400
 _MOST_ALTERNATIVES = 16
+# Values in a result that is decoded as a whole: a tenth of a second, in which nobody else is served.
+MOST_VALUES = 1_000_000
+# JSON on one line that is laid out, in bytes: the same.
+LARGEST_LAID_OUT = 16 * 1024 * 1024
+# Blocks of a result that are looked at. Real ones have a few.
+MOST_BLOCKS = 100_000
+# Blocks without text that are told of.
+MOST_OTHERS = 20
+_LONGEST_TYPE = 40
 
 
 class Reading(NamedTuple):
@@ -30,6 +40,8 @@ class Reading(NamedTuple):
     value: object
     is_json: bool
     others: tuple[str, ...] = ()
+    # There is a value, and it is too large to be looked into.
+    is_too_large: bool = False
 
 
 class Part(NamedTuple):
@@ -57,32 +69,62 @@ class _Block(msgspec.Struct):
 
 
 class _Result(msgspec.Struct):
-    content: list[_Block] = []
+    content: msgspec.Raw = msgspec.Raw(b"[]")
     structured: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="structuredContent")
+
+
+_decode_result = msgspec.json.Decoder(_Result).decode
+_decode_blocks = msgspec.json.Decoder(list[_Block]).decode
 
 
 def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
     """Open a stored result. `structuredContent` is the value; else text that is JSON from end to end.
 
-    A value larger than `largest_value` bytes is left alone, where only the text is of interest."""
+    A value larger than `largest_value` bytes is left alone, where only the text is of interest; and always one of more
+    than `MOST_VALUES` values: it would take all others' time to decode, and many times its size in memory."""
     try:
-        opened = msgspec.json.decode(result, type=_Result)
+        opened = _decode_result(result)
+        text, others = _blocks(opened.content)
     except (msgspec.DecodeError, RecursionError):
         return Reading(result.decode(errors="replace"), None, False)
-    text = "\n".join(found for block in opened.content if (found := block.readable()) is not None)
-    others = tuple(block.type for block in opened.content if block.readable() is None)
     structured = bytes(opened.structured)
     raw = structured or text.strip().encode()
     value: object = None
     is_json = raw[:1] in (b"{", b"[")
-    if is_json and (largest_value is None or len(raw) <= largest_value):
+    is_too_large = is_json and not _can_be_decoded(raw)
+    if is_json and not is_too_large and (largest_value is None or len(raw) <= largest_value):
         value, is_json = _decoded(raw)
     else:
         is_json = False
     if len(text.encode()) < len(structured) and not (is_json and _says(text, value)):
         # Text that is only a word about the value, so the value is what there is to read.
         text = f"{text}\n\n{structured.decode()}" if text else structured.decode()
-    return Reading(text, value, is_json, others)
+    return Reading(text, value, is_json, others, is_too_large)
+
+
+def _blocks(content: msgspec.Raw) -> tuple[str, tuple[str, ...]]:
+    """The text of all blocks, and the types of those that have none: the first of them, and how many more."""
+    texts: list[str] = []
+    others: list[str] = []
+    count = 0
+    for block in islice(chain.from_iterable(sliced(content, _decode_blocks)), MOST_BLOCKS):
+        readable = block.readable()
+        if readable is not None:
+            texts.append(readable)
+        else:
+            count += 1
+            if count <= MOST_OTHERS:
+                others.append(block.type[:_LONGEST_TYPE])
+    if count > MOST_OTHERS:
+        others.append(f"{count - MOST_OTHERS:,} more")
+    if len(texts) + count == MOST_BLOCKS:
+        others.append(f"what follows the first {MOST_BLOCKS:,} blocks")
+    return "\n".join(texts), tuple(others)
+
+
+def _can_be_decoded(raw: bytes) -> bool:
+    """Whether there are not too many values in it, as far as that shows without decoding it."""
+    return len(raw) <= MOST_VALUES or raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= MOST_VALUES
 
 
 def _decoded(raw: bytes) -> tuple[object, bool]:
@@ -94,7 +136,10 @@ def _decoded(raw: bytes) -> tuple[object, bool]:
 
 def _says(text: str, value: object) -> bool:
     """Whether a text is that value: written with fewer spaces, it may be shorter than the value was."""
-    return text.lstrip()[:1] in ("{", "[") and _decoded(text.encode()) == (value, True)
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    written = text.encode()
+    return _can_be_decoded(written) and _decoded(written) == (value, True)
 
 
 def by_line(text: str) -> str:
@@ -103,7 +148,7 @@ def by_line(text: str) -> str:
 
 
 def _laid_out(line: str) -> str:
-    if len(line) <= _LONGEST_LINE or line.lstrip()[:1] not in ("{", "["):
+    if not _LONGEST_LINE < len(line) <= LARGEST_LAID_OUT or line.lstrip()[:1] not in ("{", "["):
         return line
     try:
         return msgspec.json.format(line.encode(), indent=1).decode()
@@ -111,13 +156,18 @@ def _laid_out(line: str) -> str:
         return line
 
 
-def overview(read: Reading, room: int) -> str:
-    """The head of a result and a summary of its shape, in at most `room` bytes."""
+def facts(read: Reading) -> str:
+    """How large a result is."""
     lines = read.text.count("\n") + 1
-    facts = [f"{len(read.text.encode()):,} bytes, {lines:,} line{'s' * (lines != 1)}"]
+    said = [f"{len(read.text.encode()):,} bytes, {lines:,} line{'s' * (lines != 1)}"]
     if read.others:
-        facts.append("and " + ", ".join(read.others))
-    summary = cut("Whole result: " + " ".join(facts) + ".", room)
+        said.append("and " + ", ".join(read.others))
+    return "Whole result: " + " ".join(said) + "."
+
+
+def overview(read: Reading, room: int, said: str | None = None) -> str:
+    """The head of a result and a summary of its shape, in at most `room` bytes. `said` are its `facts`, if known."""
+    summary = cut(facts(read) if said is None else said, room)
     if read.is_json:
         summary = cut(summary + "\nShape: " + shape(read.value, room // 3), room)
     left = room - len(summary.encode()) - len("\n\n")

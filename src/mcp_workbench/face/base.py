@@ -22,6 +22,7 @@ from mcp_workbench.face.links import Links
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.request import OpenRequest
+from mcp_workbench.face.results import Shortening
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such, rivals_for_address, shared_text, takes_all_text
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, encode
@@ -107,6 +108,10 @@ class Face:
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
         """A result on its way to the client, within its budget where it has one."""
         return result
+
+    def shortening(self, view: View, decision: Forward, result: Raw) -> Shortening | None:
+        """The same for a large one, to be done where nobody has to wait for it; None where it passes as it is."""
+        return None
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
         """The contents of a resource of ours (`workbench://…`), None where there is none."""

@@ -24,7 +24,7 @@ from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find,
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.request import DETAILS, BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.results import SCHEME as RESULTS
-from mcp_workbench.face.results import Results
+from mcp_workbench.face.results import Results, Shortening
 from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
@@ -224,6 +224,10 @@ class ProxyFace(Face):
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
         """Large results are kept, and answered with their head."""
         return self.results.shorten(view, result, decision.result_budget) if decision.result_budget else result
+
+    def shortening(self, view: View, decision: Forward, result: Raw) -> Shortening | None:
+        """The same in steps."""
+        return self.results.shortening(view, result, decision.result_budget)
 
     def resource_owner(self, view: View, params: Params, from_modern: bool) -> tuple[ServerEntry, str] | Reject:
         """Results that are not kept any more are nobody else's either."""

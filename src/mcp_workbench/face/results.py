@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -18,6 +21,7 @@ from mcp_workbench.face.identifier import UseTool
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result
 from mcp_workbench.jsonrpc.messages import decode_object, encode
+from mcp_workbench.slices import sliced
 
 SCHEME: Final = "workbench://results/"
 BYTES_PER_TOKEN: Final = 4
@@ -59,6 +63,15 @@ HOW: Final = '`select` (JSON Pointer or JMESPath), `lines` ("10-40"), `grep` (wo
 _decode_read_on: Final = Decoder(ReadOn).decode
 
 
+class _Typed(Struct, gc=False):
+    type: str | None = None
+
+
+NO_BLOCKS: Final = Raw(b"[]")
+_decode_blocks: Final = Decoder(list[Raw]).decode
+_decode_type: Final = Decoder(_Typed).decode
+
+
 class Results:
     """What is kept."""
 
@@ -78,37 +91,20 @@ class Results:
 
     def shorten(self, view: View, result: Raw | bytes, budget: int) -> Raw | bytes:
         """The same result, or its head with a word on how to read on."""
-        data = bytes(result)
-        room = max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN
-        if not budget or len(data) <= room:
+        shortening = self.shortening(view, result, budget)
+        if shortening is None:
             return result
-        from mcp_workbench.economy.results import overview, reading
+        shortening.work()
+        return shortening.finish()
 
-        members, content = _opened(data)
-        # Servers often say the same as text and as structured content; clients show one of the two.
-        if members and max(len(bytes(members.get(name, b""))) for name in ("content", "structuredContent")) <= room:
-            return result
-        others = {
-            key: value
-            for key, value in members.items()
-            if key not in ("content", "structuredContent") and len(bytes(value)) <= room // 4
-        }
-        id = self._keep(view.principal, data)
-        uri = f"{SCHEME}{id}"
-        links = [] if id is None else _links(uri, content, room // 4)
-        how = (
-            f'\n\nKept whole for {KEPT_SECONDS / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
-            f"{{…}}}} with {HOW}."
-            if id is not None
-            else "\n\nThe result is too large to be kept."
-        )
-        left = room - len(encode({"content": links, **others})) - len(encode(how)) - 40
-        read = reading(data, largest_value=LARGEST_SHAPED)
-        text = overview(read, max(left, 100))
-        while left > 100 and len(encode(text)) > left:
-            # Quotes and line breaks take two bytes in JSON.
-            text = overview(read, len(text.encode()) - max(len(encode(text)) - left, 10))
-        return encode({"content": [{"type": "text", "text": text + how}, *links], **others})
+    def shortening(self, view: View, result: Raw | bytes, budget: int) -> Shortening | None:
+        """The same in steps, for a result that takes a while; None where it fits."""
+        room = max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN
+        if not budget or memoryview(result).nbytes <= room:
+            return None
+        import secrets
+
+        return Shortening(result, room, secrets.token_urlsafe(9), partial(self._keep, view.principal))
 
     # ── reading on ──
 
@@ -134,23 +130,17 @@ class Results:
         if not block:
             text = kept.result.decode(errors="replace")
             return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
-        content = _opened(kept.result)[1]
-        if not (block.isascii() and block.isdecimal()) or int(block[:9]) >= len(content):
+        if not (block.isascii() and block.isdecimal()):
             return None
-        return encode({"contents": [_contents(uri, content[int(block[:9])])]})
+        found = next(islice(_blocks(_opened(kept.result)[1]), int(block[:9]), None), None)
+        return None if found is None else encode({"contents": [_contents(uri, _block(found))]})
 
     # ── what is kept ──
 
-    def _keep(self, principal: str, data: bytes) -> str | None:
-        if len(data) > MOST_BYTES:
-            return None
-        import secrets
-
-        id = secrets.token_urlsafe(9)
+    def _keep(self, principal: str, id: str, data: bytes) -> None:
         self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS)
         self._bytes += len(data)
         self._forget()
-        return id
 
     def _forget(self) -> None:
         """Let go of what is over: too old, too many, too large together. The oldest go first."""
@@ -167,20 +157,91 @@ class Results:
         return kept if kept is not None and kept.principal == principal else None
 
 
-def _opened(data: bytes) -> tuple[dict[str, Raw], list[Any]]:
-    """The members of a result, and its blocks. What is no result has neither."""
+class Shortening:
+    """A result on its way to its head. `work` may be done in any thread, `finish` belongs where results are kept."""
+
+    def __init__(self, result: Raw | bytes, room: int, id: str, keep: Callable[[str, bytes], None]) -> None:
+        self._result = result
+        self._room = room
+        self._id = id
+        self._keep = keep
+        self._head: bytes | None = None
+        self._kept: bytes | None = None
+
+    def work(self) -> None:
+        """Make the head."""
+        from mcp_workbench.economy.results import facts, overview, reading
+
+        data, room = bytes(self._result), self._room
+        members, content = _opened(data)
+        # Servers often say the same as text and as structured content; clients show one of the two.
+        if members and max(len(bytes(members.get(name, b""))) for name in ("content", "structuredContent")) <= room:
+            return
+        others = {
+            key: value
+            for key, value in members.items()
+            if key not in ("content", "structuredContent") and len(bytes(value)) <= room // 4
+        }
+        uri = f"{SCHEME}{self._id}"
+        can_be_kept = len(data) <= MOST_BYTES
+        links = _links(uri, content, room // 4) if can_be_kept else []
+        how = (
+            f'\n\nKept whole for {KEPT_SECONDS / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
+            f"{{…}}}} with {HOW}."
+            if can_be_kept
+            else "\n\nThe result is too large to be kept."
+        )
+        left = room - len(encode({"content": links, **others})) - len(encode(how)) - 40
+        read = reading(data, largest_value=LARGEST_SHAPED)
+        said = facts(read)
+        text = overview(read, max(left, 100), said)
+        while left > 100 and len(encode(text)) > left:
+            # Quotes and line breaks take two bytes in JSON.
+            text = overview(read, len(text.encode()) - max(len(encode(text)) - left, 10), said)
+        self._head = encode({"content": [{"type": "text", "text": text + how}, *links], **others})
+        self._kept = data if can_be_kept else None
+
+    def finish(self) -> Raw | bytes:
+        """What the client gets."""
+        if self._kept is not None:
+            self._keep(self._id, self._kept)
+        return self._result if self._head is None else self._head
+
+
+def _opened(data: bytes) -> tuple[dict[str, Raw], Raw]:
+    """The members of a result, and its blocks, as they are written. What is no result has neither."""
     try:
         members = decode_object(data)
-        content = decode(members.get("content", b"[]"))
     except (DecodeError, ValidationError, RecursionError):
-        return {}, []
-    return members, content if isinstance(content, list) else []
+        return {}, NO_BLOCKS
+    return members, members.get("content", NO_BLOCKS)
 
 
-def _links(uri: str, content: list[Any], room: int) -> list[object]:
+def _blocks(content: Raw) -> Iterator[Raw]:
+    """The blocks one by one, as far as they can be read."""
+    try:
+        for blocks in sliced(content, _decode_blocks):
+            yield from blocks
+    except (DecodeError, ValidationError, RecursionError):
+        return
+
+
+def _block(raw: Raw) -> Any:
+    try:
+        return decode(raw)
+    except (DecodeError, ValidationError, RecursionError):
+        return None
+
+
+def _links(uri: str, content: Raw, room: int) -> list[object]:
     """A link to the whole, and to each block that is not text. Links that the server sent stay what they are."""
+    from mcp_workbench.economy.results import MOST_BLOCKS
+
     links: list[object] = [_link(uri, "whole result", "application/json")]
-    for number, block in enumerate(content):
+    for number, raw in enumerate(islice(_blocks(content), MOST_BLOCKS)):
+        if _is_text(raw):
+            continue
+        block = _block(raw)
         if not isinstance(block, dict) or block.get("type") in ("text", None):
             continue
         if block["type"] == "resource_link":
@@ -195,6 +256,14 @@ def _links(uri: str, content: list[Any], room: int) -> list[object]:
             break
         links.append(link)
     return links
+
+
+def _is_text(raw: Raw) -> bool:
+    """Whether a block is text, or nothing at all: most are, and are not worth more than a look."""
+    try:
+        return _decode_type(raw).type in ("text", None)
+    except (DecodeError, ValidationError, RecursionError):
+        return False
 
 
 def _link(uri: str, name: str, kind: str) -> dict[str, object]:
@@ -242,6 +311,8 @@ def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
     if wanted.select is not None:
         from mcp_workbench.economy.select import BadExpression, select
 
+        if read.is_too_large:
+            raise ValueError("`select` cannot look into a value this large: use `lines` or `grep`")
         if not read.is_json:
             raise ValueError("`select` needs a result that is JSON; this one is text: use `lines` or `grep`")
         try:

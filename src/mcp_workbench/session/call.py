@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, UnsetType, ValidationError
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.tasks import METHODS as TASK_METHODS
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
@@ -39,6 +41,8 @@ from mcp_workbench.transport.link import SESSION_FORGOTTEN
 if TYPE_CHECKING:
     from mcp_workbench.session.session import Session
 
+# A result that has to be shortened and is larger than this is not shortened where others would wait for it.
+LARGE_RESULT: Final = 256 * 1024
 HEADER_MISMATCH: Final = -32020
 # Codes that a client acts upon by itself: URL elicitation required, header mismatch, missing client capability,
 # unsupported protocol version. Shown to a model instead, they would be of no use to anybody.
@@ -129,8 +133,25 @@ class ClientCall(RoutedCall):
             return
         if self.entry is not None:
             self.session.router.face.links.note(self.view.principal, self.entry, result)
-        if self.decision is not None and self.decision.result_budget and result_type(result) in (None, "complete"):
-            result = Raw(bytes(self.session.router.face.shorten(self.view, self.decision, result)))
+        if self.decision is not None and self.decision.result_budget:
+            if memoryview(result).nbytes > LARGE_RESULT:
+                self.task = self.session.router.start_for(self, self._shorten_aside(self.decision, result))
+                return
+            if result_type(result) in (None, "complete"):
+                result = Raw(bytes(self.session.router.face.shorten(self.view, self.decision, result)))
+        self._pass_on(result)
+
+    async def _shorten_aside(self, decision: Forward, result: Raw) -> None:
+        """In a thread: a large result takes a while, and other calls must not wait for it."""
+        if await asyncio.to_thread(result_type, result) in (None, "complete"):
+            shortening = self.session.router.face.shortening(self.view, decision, result)
+            if shortening is not None:
+                await asyncio.to_thread(shortening.work)
+                result = Raw(bytes(shortening.finish()))
+        self.task = None
+        self._pass_on(result)
+
+    def _pass_on(self, result: Raw) -> None:
         changed = self.view.changed
         if changed and self.decision is not None and self.decision.shows_errors and result_type(result) != ASKING:
             result = Raw(with_notice(bytes(result), list(changed)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.jsonrpc.slices import MOST_TRIES, sliced
+from mcp_workbench.slices import MOST_TRIES, sliced
 
 decode_raws = Decoder(list[Raw]).decode
 values = st.recursive(
