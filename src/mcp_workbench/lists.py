@@ -32,12 +32,27 @@ ASK_AGAIN_AFTER: Final = 30.0
 # answer at once; one that hangs must not hold up the lists of all others.
 REFRESH_PATIENCE: Final = 3.0
 
+# Definitions of tools, in bytes, beyond which they are shown from a thread: shortening a megabyte of them takes about a
+# tenth of a second.
+LARGE_OFFER: Final = 512 * 1024
+
 Reach = Callable[[ServerEntry], Connection]
 
 
 def is_rested(connection: Connection) -> bool:
     """Whether a server that failed may be tried again for a list."""
     return asyncio.get_running_loop().time() - connection.failed_at > ASK_AGAIN_AFTER
+
+
+def is_large(entries: Iterable[ServerEntry]) -> bool:
+    """Whether there is so much to say of these servers' tools that others would notice it."""
+    total = 0
+    for entry in entries:
+        for definition in entry.tools.values():
+            total += memoryview(definition).nbytes
+            if total > LARGE_OFFER:
+                return True
+    return False
 
 
 class Lists:

@@ -28,7 +28,7 @@ from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
-from mcp_workbench.lists import STARTS_AT_ONCE, Lists, is_rested
+from mcp_workbench.lists import STARTS_AT_ONCE, Lists, is_large, is_rested
 
 log = logging.getLogger(__name__)
 
@@ -371,7 +371,10 @@ class Router:
                 break
             # In a thread: thousands of tools take a moment, and other calls must not wait for it.
             await asyncio.to_thread(preparation)
-        call.finish_result(self.face.opened(call.view, request, failures))
+        if self.face.opens_in_thread and is_large(decision.entries):
+            call.finish_result(await asyncio.to_thread(self.face.opened, call.view, request, failures))
+        else:
+            call.finish_result(self.face.opened(call.view, request, failures))
         if first_time and toolbox is not None:
             for listener in self.on_opened:
                 listener(call.view, toolbox)

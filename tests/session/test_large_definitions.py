@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
 from mcp_workbench.cli.check import Finding, _learnt
 from mcp_workbench.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName
+from mcp_workbench.face.proxy import ProxyFace
+from mcp_workbench.lists import LARGE_OFFER
 from tests.bridge.stage import Client, Json, Stage, staged, until
 
 HUGE = {"name": "huge", "description": "x" * DEFAULT_MAX_DEFINITION_BYTES}
@@ -53,3 +58,29 @@ async def test_check_names_it() -> None:
         finding = Finding("box", "server")
         _learnt(finding, stage.gateway.catalog.toolboxes["box"]["server"])
         assert [remark for remark in finding.remarks if "`huge` (262," in remark]
+
+
+@pytest.mark.requirement("lists.bounded")
+@pytest.mark.parametrize(("size", "is_here"), [(1_000, True), (LARGE_OFFER // 4, False)])
+@pytest.mark.parametrize("asked", [{"toolbox_name": "box"}, {"query": "many words"}, {"tools": ["box/server/many0"]}])
+async def test_many_definitions_are_shown_where_nobody_waits_for_it(
+    size: int, is_here: bool, asked: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    opened_by = ProxyFace.opened
+
+    def watched(self: ProxyFace, *given: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return opened_by(self, *given)
+
+    monkeypatch.setattr(ProxyFace, "opened", watched)
+    async with staged("legacy", face="proxy") as stage:
+        client = stage.client("legacy")
+        opening = client.send_request("tools/call", {"name": "open_toolbox", "arguments": asked})
+        await until(lambda: bool(stage.gateway.played))
+        stage.gateway.played[0].offers["tools/list"]["tools"] += [
+            {"name": f"many{number}", "description": "many words " * (size // 11)} for number in range(5)
+        ]
+        await until(lambda: opening.answer is not None)
+        assert "many0" in str(opening.result)
+    assert [thread is threading.current_thread() for thread in threads] == [is_here]

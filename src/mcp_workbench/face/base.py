@@ -44,6 +44,8 @@ class Face:
     tools_change = True
     # Whether clients hear of every `list_changed` of a server, also where the list is equal again.
     relays_announcements = True
+    # Whether `opened` may be called in a thread: it changes nothing but its view.
+    opens_in_thread = False
     # Whether lists need every server to have spoken, as far as that is possible in time.
     lists_everything = False
 

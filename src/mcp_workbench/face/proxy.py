@@ -40,6 +40,7 @@ class ProxyFace(Face):
     name = "proxy"
     tools_change = False
     relays_announcements = False
+    opens_in_thread = True
 
     def __init__(self, catalog: Catalog, shelves: Shelves) -> None:
         super().__init__(catalog)
