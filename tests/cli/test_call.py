@@ -282,3 +282,19 @@ def test_a_warning_about_an_argument_is_a_sentence(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"box": {"one": scripted_entry()}})
     remarks = call(config, "box", "one", "echo", "completely=x").stderr
     assert remarks == "warning: the tool has no argument `completely`; there are `node`. It is sent all the same.\n"
+
+
+def test_a_known_tool_is_found_by_its_name_alone(config: Path) -> None:
+    unknown = call(config, "evaluate", "expression=6 * 7")
+    assert unknown.status == 2
+    assert unknown.stderr.startswith("error: no known tool is called `evaluate`\n\nhint: 7 servers have not been asked")
+    run("list", "--connect", config)
+    assert call(config, "evaluate", "expression=6 * 7") == Done(0, "6 * 7 = 42\n", "")
+    assert call(config, "evaluate", "--json", '{"expression": "6 * 7"}').stdout == "6 * 7 = 42\n"
+    ambiguous = call(config, "list_notes")
+    assert ambiguous.status == 2
+    assert "`list_notes` can be `desk/notes/list_notes` or `lab/notes/list_notes`; write the whole" in ambiguous.stderr
+    assert "error: no known tool is called `evaluat`; did you mean `evaluate`?" in call(config, "evaluat").stderr
+    # Toolboxes and servers come first: what follows is missing.
+    assert "SERVER and TOOL missing" in call(config, "lab").stderr
+    assert "TOOL missing" in call(config, "lab", "calculator").stderr

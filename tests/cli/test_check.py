@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.cli.engine import MOST_AT_ONCE, StartingPlaces
+from mcp_workbench.config.model import ServerConfig
 from tests.cli.shell import Done, on_terminal, run
 from tests.support.workbench import logged, scripted_entry, write_config
 
@@ -215,3 +220,23 @@ def test_keys_without_effect_are_warned_about_and_change_nothing_else(tmp_path: 
     done = run("check", config)
     assert (done.status, done.stdout) == (0, f"{config}: valid, 1 toolbox with 1 server\n")
     assert done.stderr.startswith("warning: `trust` of `default/s` has no effect: ") and "icon" not in done.stderr
+
+
+def test_noise_that_is_written_at_the_end_is_seen(tmp_path: Path) -> None:
+    entry = scripted_entry()
+    command = shlex.join([entry["command"], *entry["args"]])
+    config = write_config(tmp_path, {"one": {"late": {"command": "sh", "args": ["-c", f"{command}; echo goodbye"]}}})
+    status, shown, _ = run("check", "--connect", config)
+    assert status == 0
+    assert "one/late: wrote a line to stdout that is no message; it was skipped" in shown
+
+
+async def test_servers_at_an_address_do_not_queue_behind_programs() -> None:
+    store = ManifestStore(lambda: None)
+    program = ServerEntry("box", ServerConfig(name="program", command="npx"), store)
+    remote = ServerEntry("box", ServerConfig(name="remote", url="https://a.b", transport="auto"), store)
+    places = StartingPlaces()
+    for _ in range(MOST_AT_ONCE):
+        await places.of(program).acquire()
+    assert places.of(program).locked()
+    assert not places.of(remote).locked()

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
+from msgspec import Raw
+
+from mcp_workbench.catalog.manifests import ManifestStore, default_folder, manifest_key
+from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.downstream.listing import offered_over_http
+from mcp_workbench.protocol.handshake import ServerProfile
 from tests.cli.shell import Done, run
 from tests.support.workbench import scripted_entry, write_config
 
@@ -124,3 +132,29 @@ def test_names_are_shown_as_clients_see_them_of_servers_that_are_known(tmp_path:
         "unknown": ["b/three"],
     }
     assert run("list", "--face", "round", path).status == 2
+
+
+def test_one_tool_is_one_and_the_transport_is_the_one_that_was_found(tmp_path: Path) -> None:
+    boxes = {"box": {"one": scripted_entry("--tool-names", "x"), "old": {"url": "http://127.0.0.1:9/sse"}}}
+    path = write_config(tmp_path, boxes)
+    run("list", "--connect", path)
+    shown = run("list", path).stdout
+    assert "  one  stdio  1 tool   " in shown
+    assert "  old  auto   ? tools  " in shown
+
+    old = ServerConfig(name="old", url="http://127.0.0.1:9/sse", transport="auto")
+    offer = asyncio.run(offered_over_http("box/old", Offer(ServerProfile("legacy", "2024-11-05")), _OldLink()))
+    ManifestStore(default_folder).save(manifest_key(old), offer)
+    assert "  old  sse    0 tools  " in run("list", path).stdout
+    servers = json.loads(run("list", "--json", path).stdout)["toolboxes"][0]["servers"]
+    assert [server["transport"] for server in servers] == ["stdio", "sse"]
+
+
+class _OldLink:
+    """A link to a server that speaks the older transport."""
+
+    unsent_bytes = 0
+    is_old = True
+
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+        raise AssertionError("nothing is sent")

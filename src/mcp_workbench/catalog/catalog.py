@@ -61,6 +61,7 @@ class Catalog:
         changed = entry.learn(offer)
         if entry.failure is not None:
             entry.failure = None
+            entry.tools_differ = True
             changed = frozenset(KINDS)
         if changed or first_time:
             self._tell(entry, changed)
@@ -73,6 +74,7 @@ class Catalog:
         """A connection has given its server up: what it offered is no longer shown."""
         if entry.failure is None:
             entry.failure = failure
+            entry.tools_differ = True
             self._tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
         entry.failure = failure
 
@@ -85,6 +87,7 @@ class Catalog:
         entry.last_error = None
         if entry.failure is not None:
             entry.failure = None
+            entry.tools_differ = True
             self._tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
 
     def recalled(self, entry: ServerEntry) -> None:

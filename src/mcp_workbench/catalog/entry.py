@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Raw
 from msgspec.structs import replace
 
+from mcp_workbench.catalog.differences import tools_differ
 from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.manifests import ManifestStore, manifest_key
 from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
@@ -34,6 +35,7 @@ class ServerEntry:
         "offer",
         "toolbox",
         "tools",
+        "tools_differ",
     )
 
     def __init__(self, toolbox: str, config: ServerConfig, store: ManifestStore) -> None:
@@ -47,6 +49,8 @@ class ServerEntry:
         # What filters leave of the tools, and the names they take away.
         self.tools: Definitions = NOTHING
         self.hidden: frozenset[str] = frozenset()
+        # Whether the last news of the tools matters to whoever calls them.
+        self.tools_differ = False
         # Why the server was given up, or never can be started; None while it can be used or started.
         self.failure: DownstreamError | None = None
         # What went wrong last when it was started or listed, for those who ask why it is missing.
@@ -117,7 +121,9 @@ class ServerEntry:
         self.is_live = True
         self.last_error = None
         self._store.save(self.key, offer)
-        return frozenset(kind for kind in KINDS if not _same(before[kind], self.definitions(kind)))
+        changed = frozenset(kind for kind in KINDS if not _same(before[kind], self.definitions(kind)))
+        self.tools_differ = "tools" in changed and tools_differ(before["tools"], self.tools)
+        return changed
 
     def _widest_profile(self, profile: ServerProfile) -> ServerProfile:
         """How a server of both eras introduced itself in the modern one: extensions are declared only there."""

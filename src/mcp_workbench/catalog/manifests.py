@@ -45,6 +45,7 @@ class _Manifest(Struct):
     profile: ServerProfile
     lists: dict[str, list[Raw]]
     oversized: dict[str, dict[str, int]] = field(default_factory=dict)
+    transport: str | None = None
 
 
 _decode: Final = Decoder(_Manifest).decode
@@ -110,14 +111,14 @@ class ManifestStore:
         if found.format != FORMAT or found.key != key:
             return None
         lists = {kind: by_identity(kind, found.lists[kind])[0] for kind in KINDS if kind in found.lists}
-        return Offer(found.profile, lists, oversized=found.oversized)
+        return Offer(found.profile, lists, oversized=found.oversized, transport=found.transport)
 
     def save(self, key: str, offer: Offer) -> None:
         """Remember an offer. Best effort."""
         if self._folder is None:
             return
         lists = {kind: list(definitions.values()) for kind, definitions in offer.lists.items()}
-        data = encode(_Manifest(FORMAT, key, offer.profile, lists, offer.oversized))
+        data = encode(_Manifest(FORMAT, key, offer.profile, lists, offer.oversized, offer.transport))
         if len(data) <= LARGEST_MANIFEST:
             self._replace(self._path(key), data)
 

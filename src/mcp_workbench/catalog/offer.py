@@ -44,6 +44,8 @@ class Offer(Struct, frozen=True):
     left_out: tuple[str, ...] = ()
     # What was left out of each list for its size, with that size.
     oversized: dict[str, dict[str, int]] = field(default_factory=dict)
+    # Of a server at an address: `http`, or `sse` for the older transport.
+    transport: str | None = None
 
     @property
     def tools(self) -> Definitions:

@@ -38,8 +38,11 @@ key:=json gives a value as JSON, whatever the schema says. A key that takes a li
 
     mcp-workbench call desk/clock/now zone=Europe/Vienna
     mcp-workbench call desk clock now zone=Europe/Vienna
+    mcp-workbench call now zone=Europe/Vienna
     mcp-workbench call desk notes add_note title=Train text='leaves at nine' tags=travel tags=today
     mcp-workbench call desk notes add_note --json '{"title": "Train", "text": "leaves at nine"}'
+
+The name of the tool alone will do where only one known tool has it.
 
 A tool that wants to ask its user something (elicitation), or use the client's model (sampling), cannot do so here.
 
@@ -57,9 +60,6 @@ _LOUD_LEVELS: Final = ("warning", "error", "critical", "alert", "emergency")
 
 def run(parsed: Parsed) -> int:
     """Call a tool; the exit status."""
-    if len(parsed.positionals) == 1 and "/" not in parsed.positionals[0]:
-        # Before the configuration is looked for: what was typed last is looked at first.
-        _refuse_too_few(parsed.positionals)
     config = configuration(parsed)
     log_for(parsed, config)
     engine = Engine(config, use_cache=not parsed.has("no-cache"))
@@ -109,7 +109,7 @@ COMMAND = Command(
 
 
 def _named(positionals: list[str], engine: Engine) -> tuple[str, str, str, list[str]]:
-    """The tool that is meant, in three words or as one path, and the words after it."""
+    """The tool that is meant, in three words, as one path or by its name alone, and the words after it."""
     first, *rest = positionals
     if first not in engine.toolboxes:
         if "/" in first and not (len(rest) > 1 and rest[0] and "=" not in rest[0] + rest[1]):
@@ -117,6 +117,11 @@ def _named(positionals: list[str], engine: Engine) -> tuple[str, str, str, list[
         only = engine.toolbox_of(first)
         if only is not None and rest and "=" not in rest[0]:
             return only, first, rest[0], rest[1:]
+        if only is None and not (rest and "=" not in rest[0]):
+            meant = engine.bare(first)
+            if meant is None:
+                raise engine.refuse_bare(first)
+            return *meant, rest
     _refuse_too_few(positionals)
     toolbox, server, tool, *words = positionals
     return toolbox, server, tool, words

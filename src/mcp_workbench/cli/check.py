@@ -18,7 +18,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.offer import KINDS, SINGULAR, about_oversized
 from mcp_workbench.cli.complain import FAILED, USAGE, complain, remark
-from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.engine import Engine, StartingPlaces
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.list import counted
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
@@ -30,8 +30,6 @@ from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import ConfigError, WorkbenchError
 
-# Servers that start at the same time. More would make each of them slow, and those with a short limit fail for it.
-MOST_AT_ONCE: Final = 8
 HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
 # Times are aligned to the right.
 RIGHT: Final = (len(HEADER) - 1,)
@@ -161,10 +159,10 @@ def connect(config: WorkbenchConfig, *, remember: bool) -> list[Finding]:
     redactor = Redactor(config.secrets)
     entries = [entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values()]
     findings = [Finding(entry.toolbox, entry.name) for entry in entries]
-    places = asyncio.Semaphore(MOST_AT_ONCE)
+    places = StartingPlaces()
 
     async def meet(entry: ServerEntry, finding: Finding) -> None:
-        async with places:
+        async with places.of(entry):
             finding.state = "starting"
             began = time.monotonic()
             try:
@@ -172,13 +170,15 @@ def connect(config: WorkbenchConfig, *, remember: bool) -> list[Finding]:
             except WorkbenchError as error:
                 finding.error, finding.hint = redactor.text(error.message), redactor.text(error.hint or "")
                 finding.state = "failed"
-            else:
-                finding.seconds = time.monotonic() - began
-                _learnt(finding, entry)
-                finding.remarks += _about_noise(connection.traffic.noise)
-                connection.request_stop()
-                if remember:
-                    engine.remember(entry)
+                return
+            finding.seconds = time.monotonic() - began
+            _learnt(finding, entry)
+            connection.request_stop()
+            if remember:
+                engine.remember(entry)
+        # Others start meanwhile. What a program has in its buffers is written when it ends.
+        await connection.wait_stopped()
+        finding.remarks += _about_noise(connection.counts()[2])
 
     async def meet_all() -> None:
         await asyncio.gather(*(meet(entry, finding) for entry, finding in zip(entries, findings, strict=True)))

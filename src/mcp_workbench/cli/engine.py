@@ -29,6 +29,7 @@ from mcp_workbench.face.wording import no_such
 from mcp_workbench.gateway import Gateway, Options, make_face
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.nearest import nearest
 from mcp_workbench.protocol.meta import PROGRESS_TOKEN
 from mcp_workbench.protocol.versions import LATEST_LEGACY, Era
 from mcp_workbench.run import run
@@ -40,8 +41,22 @@ T = TypeVar("T")
 NO_CAPABILITIES: Final = b"{}"
 
 
-# Servers that start at the same time.
+# Programs that start at the same time. More would make each of them slow, and those with a short limit fail for it.
 MOST_AT_ONCE: Final = 8
+# Servers at an address cost this machine a connection each; they need not queue behind the others.
+MOST_ADDRESSES_AT_ONCE: Final = 32
+
+
+class StartingPlaces:
+    """How many servers are started side by side; `async with places.of(entry):`."""
+
+    def __init__(self) -> None:
+        self._programs = asyncio.Semaphore(MOST_AT_ONCE)
+        self._addresses = asyncio.Semaphore(MOST_ADDRESSES_AT_ONCE)
+
+    def of(self, entry: ServerEntry) -> asyncio.Semaphore:
+        """Where this one waits for its turn."""
+        return self._addresses if entry.config.command is None else self._programs
 
 
 class Progress(Struct):
@@ -129,6 +144,32 @@ class Engine:
         # Several servers that have not spoken yet: nobody is started only to find out which of them is meant.
         return places[0] if len(places) == 1 else None
 
+    def bare(self, name: str) -> tuple[str, str, str] | None:
+        """The only known tool of this name, as toolbox, server and tool; None when there is none.
+
+        Raises `UsageError` where several have it. Nobody is started to find out.
+        """
+        entries = list(self._gateway.catalog.entries())
+        found = [entry for entry in entries if entry.recall() is not None and name in entry.tools]
+        if len(found) > 1:
+            meant = " or ".join(f"`{entry.toolbox}/{entry.name}/{name}`" for entry in found)
+            raise UsageError(f"`{name}` can be {meant}; write the whole path")
+        return (found[0].toolbox, found[0].name, name) if found else None
+
+    def refuse_bare(self, name: str) -> UsageError:
+        """No known tool has this name: what is near, and who has not been asked."""
+        entries = list(self._gateway.catalog.entries())
+        known = {tool for entry in entries for tool in entry.tools}
+        unasked = sum(entry.offer is None for entry in entries)
+        hint = "write toolbox/server/tool; mcp-workbench list shows toolboxes and servers"
+        if unasked:
+            servers = "1 server has" if unasked == 1 else f"{unasked} servers have"
+            ask = "write toolbox/server/tool, or run mcp-workbench list --connect"
+            hint = f"{servers} not been asked for tools yet: {ask}"
+        near = nearest(name, known, 3)
+        meant = f"; did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
+        return UsageError(f"no known tool is called `{name}`{meant}", hint=hint)
+
     def toolbox_of(self, server: str) -> str | None:
         """The toolbox of the only server with this name; None when there is none, or another one."""
         found = [entry.toolbox for entry in self._gateway.catalog.entries() if entry.name == server]
@@ -196,11 +237,11 @@ class Engine:
 def connect(engine: Engine) -> dict[str, WorkbenchError]:
     """Have every server that nobody knows yet say what it offers; what failed, by `toolbox/server`."""
     unknown = [entry for entry in engine.face.catalog.entries() if entry.recall() is None]
-    places = asyncio.Semaphore(MOST_AT_ONCE)
+    places = StartingPlaces()
     failures: dict[str, WorkbenchError] = {}
 
     async def meet(entry: ServerEntry) -> None:
-        async with places:
+        async with places.of(entry):
             try:
                 connection = await engine.listed(entry)
             except WorkbenchError as error:

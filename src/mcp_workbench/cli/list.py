@@ -102,6 +102,13 @@ def address(server: ServerConfig, redactor: Redactor) -> str:
     return " ".join(shlex.quote(redactor.text(word)) for word in (server.command, *server.args))
 
 
+def transport_of(entry: ServerEntry) -> str:
+    """How the server is spoken to; `auto` where that is still to be found out."""
+    offer = entry.recall()
+    found = None if offer is None else offer.transport
+    return found if entry.config.transport == "auto" and found else entry.config.transport
+
+
 def _tools_known(entry: ServerEntry) -> tuple[int, int] | None:
     """How many tools are shown, of how many; None when the server has never been met."""
     offer = entry.recall()
@@ -122,8 +129,8 @@ def _show(screen: Screen, config: WorkbenchConfig, engine: Engine, redactor: Red
         for name, entry in engine.toolbox(toolbox.name).items():
             server = entry.config
             known = _tools_known(entry)
-            tools = "? tools" if known is None else f"{counted(*known)} tools"
-            rows.append([(name, "strong"), server.transport, (tools, "dim"), address(server, redactor)])
+            tools = "? tools" if known is None else f"{counted(*known)} {'tool' if known == (1, 1) else 'tools'}"
+            rows.append([(name, "strong"), transport_of(entry), (tools, "dim"), address(server, redactor)])
             if server.tool_filters is not None:
                 rows[-1][-1] = f"{rows[-1][-1]}  (only: {', '.join(server.tool_filters) or 'none'})"
             if server.unresolved:
@@ -144,7 +151,7 @@ def _as_json(config: WorkbenchConfig, engine: Engine, redactor: Redactor) -> dic
 
 def _server_json(entry: ServerEntry, redactor: Redactor) -> dict[str, Any]:
     server = entry.config
-    described: dict[str, Any] = {"name": server.name, "transport": server.transport}
+    described: dict[str, Any] = {"name": server.name, "transport": transport_of(entry)}
     if server.command is not None:
         described["command"] = redactor.text(server.command)
         described["args"] = [redactor.text(argument) for argument in server.args]

@@ -17,7 +17,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.freshness import Freshness
 from mcp_workbench.downstream.last_words import QUOTED_STDERR, READ_STDERR, with_last_words
 from mcp_workbench.downstream.lifecycle import Event, RestartPolicy, State, next_state, unexpected
-from mcp_workbench.downstream.listing import list_offer, usable_over_http
+from mcp_workbench.downstream.listing import list_offer, offered_over_http
 from mcp_workbench.downstream.relisting import Relisting
 from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
 from mcp_workbench.downstream.sharing import Caller, expected_era
@@ -370,7 +370,7 @@ class Connection:
                 largest = self._catalog.config.max_definition_bytes
                 offer = await list_offer(self.label, self.traffic, self.traffic.profile, self.entry.offer, largest)
                 if self.config.url is not None:
-                    offer = await usable_over_http(self.label, offer)
+                    offer = await offered_over_http(self.label, offer, self._link)
         except (WorkbenchError, TimeoutError) as error:
             self.freshness.on_failed()
             self._relisting.announced |= announced

@@ -22,6 +22,7 @@ from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, decode_object, enco
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.handshake import ServerProfile
 from mcp_workbench.slices import SLICE_BYTES, sliced
+from mcp_workbench.transport.link import AddressLink, Link
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,12 @@ async def list_offer(
     if profile.instructions is not None and len(profile.instructions) > MOST_INSTRUCTIONS:
         profile = replace(profile, instructions=profile.instructions[:MOST_INSTRUCTIONS])
     return Offer(profile, lists, dropped, ttls, tuple(left_out), oversized)
+
+
+async def offered_over_http(label: str, offer: Offer, link: Link | None) -> Offer:
+    """What a server at an address offers: what can be used over HTTP, and how it was found to be spoken to."""
+    is_old = isinstance(link, AddressLink) and link.is_old
+    return replace(await usable_over_http(label, offer), transport="sse" if is_old else "http")
 
 
 async def usable_over_http(label: str, offer: Offer) -> Offer:

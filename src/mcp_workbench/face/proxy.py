@@ -97,7 +97,7 @@ class ProxyFace(Face):
 
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """The list of tools never changes. A changed toolbox is told with the next result instead."""
-        if "tools" in kinds and entry.toolbox in view.opened:
+        if "tools" in kinds and entry.tools_differ and entry.toolbox in view.opened:
             view.changed[entry.toolbox] = None
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:

@@ -56,6 +56,15 @@ class Link(Protocol):
 
 
 @runtime_checkable
+class AddressLink(Protocol):
+    """A link to a server at an address."""
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the server turned out to speak the older HTTP+SSE transport."""
+
+
+@runtime_checkable
 class CallLink(Protocol):
     """A link that does more with a tool call than to carry it, and is told what it would have to read out of it."""
 

@@ -1,0 +1,71 @@
+"""Whether a server's tools are other tools than before, to whoever calls them. Pure.
+
+Servers describe the same tools in other bytes from one start to the next: in another order, or with the time of the
+start as a default. Owns what counts as a difference: a tool that came or went, or that takes other arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder, encode
+
+from mcp_workbench.catalog.offer import Definitions
+
+# Definitions that are written differently are looked into up to this size together, which takes some 50 ms; more count
+# as changed, so that no server can hold everybody up.
+MOST_COMPARED_BYTES: Final = 512 * 1024
+
+# What a schema says for people only.
+_REMARKS: Final = frozenset({"title", "description", "default", "examples", "$comment", "deprecated"})
+# Members whose own members are names, not keywords.
+_NAMING: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+# Lists in which the order means nothing.
+_UNORDERED: Final = frozenset({"required", "type", "enum", "anyOf", "oneOf", "allOf"})
+
+
+class _Tool(Struct):
+    inputSchema: Any = None
+
+
+_decode: Final = Decoder(_Tool).decode
+
+
+def tools_differ(before: Definitions, after: Definitions) -> bool:
+    """Whether tools were added or removed, or take other arguments."""
+    if before.keys() != after.keys():
+        return True
+    written = [(before[name], tool) for name, tool in after.items() if before[name] != tool]
+    if sum(len(memoryview(old)) + len(memoryview(new)) for old, new in written) > MOST_COMPARED_BYTES:
+        return True
+    return any(_takes_other_arguments(old, new) for old, new in written)
+
+
+def _takes_other_arguments(before: Raw, after: Raw) -> bool:
+    try:
+        return bool(_meaning(_decode(before).inputSchema) != _meaning(_decode(after).inputSchema))
+    except (DecodeError, ValidationError, RecursionError):
+        return True
+
+
+def _meaning(schema: Any) -> Any:
+    """A schema without what it says for people, in an order that does not depend on how it was written."""
+    if not isinstance(schema, dict):
+        return schema
+    meaning: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _REMARKS:
+            continue
+        if key in _NAMING and isinstance(value, dict):
+            meaning[key] = {name: _meaning(below) for name, below in value.items()}
+        elif isinstance(value, list):
+            items = [_meaning(item) for item in value]
+            meaning[key] = sorted(items, key=_written) if key in _UNORDERED else items
+        else:
+            meaning[key] = _meaning(value)
+    return meaning
+
+
+def _written(value: object) -> bytes:
+    return encode(value, order="deterministic")
