@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -22,7 +23,7 @@ import pytest
 from mcp_workbench.cli.main import FEWEST_FREE_FILES
 from tests.faults.bad_client import PATIENCE
 from tests.faults.stage import Faults, bad_entry
-from tests.faults.vitals import descriptors_by_kind
+from tests.faults.vitals import descriptors_by_kind, processor_seconds
 from tests.support.client import RawClient
 from tests.support.processes import descendants, eventually
 from tests.support.workbench import workbench_command
@@ -157,6 +158,26 @@ def test_too_little_memory_to_start_is_one_clear_line(faults: Faults, kibibytes:
     assert done.stderr == (
         "error: mcp-workbench cannot run: there is not enough memory\n\nhint: raise the limit on memory\n"
     )
+
+
+async def test_an_answer_that_there_is_no_memory_for_ends_that_server_alone_and_costs_next_to_nothing(
+    faults: Faults,
+) -> None:
+    """The pipe stays readable: whoever tries again in each turn of the loop takes a whole processor."""
+    async with faults.serving({"bad": bad_entry()}, large=True) as stage:
+        await stage.value("bad", "count")
+        _, hard = resource.prlimit(stage.pid, resource.RLIMIT_DATA)
+        data = int(re.findall(r"VmData:\s+(\d+) kB", Path(f"/proc/{stage.pid}/status").read_text())[0]) * 1024
+        resource.prlimit(stage.pid, resource.RLIMIT_DATA, (data + 16 * 2**20, hard))
+        text = await stage.failure("bad", "large", {"bytes": 100 * 2**20})
+        assert "there is not enough memory" in text
+        await stage.others_work()
+        resource.prlimit(stage.pid, resource.RLIMIT_DATA, (hard, hard))
+        began = processor_seconds(stage.pid)
+        assert await stage.value("bad", "count") == {"count": 1}
+        await stage.others_work()
+        assert processor_seconds(stage.pid) - began < 1.0
+        assert stage.process.stderr.count("Traceback") == 0, stage.process.stderr
 
 
 # Disks

@@ -144,6 +144,9 @@ class PipeReader:
             return
         self.pause()
         self._closed = True
+        if self._size != SMALL_READ:
+            # In the middle of a large message, which nobody will want any more.
+            give_back_soon(self._loop)
         os.close(self._fd)
 
     def _ready_again(self) -> None:
