@@ -131,6 +131,20 @@ class StdioRig:
     def deaf(self) -> Connected:
         return self._connected(_ignore, LIMIT)
 
+    def reading(self, into: bytearray) -> Connected:
+        """The peer reads everything and says nothing."""
+
+        async def read(read_end: int, write_end: int) -> None:
+            os.set_blocking(read_end, False)
+            loop = asyncio.get_running_loop()
+            loop.add_reader(read_end, lambda: into.extend(os.read(read_end, 65536)))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                loop.remove_reader(read_end)
+
+        return self._connected(read, LIMIT)
+
     def speaking(self, data: bytes, limit: int = LIMIT) -> Connected:
         async def speak(read_end: int, write_end: int) -> None:
             await asyncio.to_thread(_write_all, write_end, data)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.transport import backlog, child
+from mcp_workbench.transport import backlog, child, stdio
 from tests.transport.rigs import ChildRig, StdioRig
 
 MEBIBYTE = 1024 * 1024
@@ -109,12 +109,39 @@ async def test_a_server_that_reads_is_not_given_up_however_long_it_takes(
         assert recorder.closed == []
 
 
-async def test_a_client_that_never_reads_is_given_up_at_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.transport.stdio.PAUSE_ABOVE", 2 * MEBIBYTE)
-    monkeypatch.setattr("mcp_workbench.transport.stdio.DROP_ABOVE", 4 * MEBIBYTE)
+@pytest.fixture
+def _little_room_for_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdio, "PAUSE_ABOVE", 2 * MEBIBYTE)
+    monkeypatch.setattr(stdio, "DROP_ABOVE", 4 * MEBIBYTE)
+    monkeypatch.setattr(stdio, "UNREAD_SECONDS", 0.05)
+
+
+def _answer(id: int) -> tuple[bytes, ...]:
+    return b'{"jsonrpc":"2.0","id":%d,"result":' % id, b'{"id":99,"x":"%b"}' % (b"x" * MEBIBYTE), b"}"
+
+
+@pytest.mark.usefixtures("_little_room_for_answers")
+async def test_a_client_that_never_reads_is_given_up_at_a_bound() -> None:
     async with StdioRig().deaf() as (link, recorder):
-        for _ in range(8):
-            link.send(b"x" * MEBIBYTE)
+        for number in range(8):
+            link.send(*_answer(number))
             await asyncio.sleep(0)
+        assert link.unsent_bytes < 5 * MEBIBYTE
         assert "has not read" in await recorder.wait_closed()
         assert len(recorder.closed) == 1
+
+
+@pytest.mark.usefixtures("_little_room_for_answers")
+async def test_a_client_that_reads_gets_an_answer_to_everything_and_an_error_for_what_does_not_fit() -> None:
+    received = bytearray()
+    async with StdioRig().reading(received) as (link, recorder):
+        for number in range(8):
+            link.send(*_answer(number))
+        await recorder.wait(lambda: received.count(b"\n") == 8)
+        answers = [json.loads(message) for message in received.splitlines()]
+        assert [each["id"] for each in answers] == list(range(8))
+        assert ["result" in each for each in answers] == [True] * 3 + [False] * 5
+        assert "does not fit" in answers[-1]["error"]["message"]
+        link.send(*_answer(8))
+        await recorder.wait(lambda: received.count(b"\n") == 9)
+        assert recorder.closed == []

@@ -5,19 +5,25 @@ Owns the two descriptors while we serve. Refuses to know what the messages mean.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+from typing import Final
 
 from msgspec import Raw
 
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, error_response, find_id
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
 from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, why, widen
 
 # A client that does not read makes its answers pile up here. Beyond the first bound we stop reading its requests;
-# beyond the second it is taken for dead.
+# beyond the second an answer becomes an error, and a client that reads nothing at all is taken for dead.
 PAUSE_ABOVE = 8 * 1024 * 1024
 DROP_ABOVE = 512 * 1024 * 1024
+# Whoever reads takes something within milliseconds, or is stopped in a debugger.
+UNREAD_SECONDS: Final = 10.0
+_LONGEST_HEAD: Final = 300
 
 
 class StdioLink:
@@ -33,6 +39,7 @@ class StdioLink:
         self._batch = batch
         self._receiver: Receiver | None = None
         self._closed = False
+        self._judgement: asyncio.TimerHandle | None = None
         # The receiver knows that the client is gone.
         self._told = False
         self._read_fd = os.dup(0)
@@ -54,7 +61,9 @@ class StdioLink:
         writer = self._writer
         writer.write(*parts, b"\n")
         if writer.unsent_bytes > PAUSE_ABOVE and not self._closed:
-            self._hold_back()
+            self._reader.pause()
+            if writer.unsent_bytes > DROP_ABOVE:
+                self._make_it_fit(parts)
 
     @property
     def unsent_bytes(self) -> int:
@@ -70,6 +79,8 @@ class StdioLink:
         if self._closed:
             return
         self._closed = True
+        if self._judgement is not None:
+            self._judgement.cancel()
         self._reader.close()
         # The last answers may have been written in this very turn of the loop.
         self._writer.flush()
@@ -78,11 +89,22 @@ class StdioLink:
             os.set_blocking(1, self._was_blocking)
         self._writer.close()
 
-    def _hold_back(self) -> None:
-        if self._writer.unsent_bytes > DROP_ABOVE:
+    def _make_it_fit(self, parts: tuple[bytes | Raw | memoryview, ...]) -> None:
+        """More waits for the client than may: the newest answer is replaced by one that says so."""
+        self._writer.take_back(len(parts) + 1)
+        id = find_id(b"".join(parts)[:_LONGEST_HEAD])
+        if id is not None:
+            text = f"the client has {self._writer.unsent_bytes} bytes of answers to read first; this one does not fit"
+            self._writer.write(error_response(id, INTERNAL_ERROR, text), b"\n")
+        if self._judgement is None:
+            self._judgement = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._judge)
+
+    def _judge(self) -> None:
+        self._judgement = None
+        if not self._closed and self._writer.stalled_seconds() >= UNREAD_SECONDS:
             self._fail(f"the client has not read {self._writer.unsent_bytes} bytes of answers")
-        else:
-            self._reader.pause()
+        elif not self._closed and self._writer.unsent_bytes > PAUSE_ABOVE:
+            self._judgement = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._judge)
 
     def _ended(self, error: Exception | None) -> None:
         assert self._receiver is not None and self._lines is not None
