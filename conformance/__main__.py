@@ -11,6 +11,7 @@ from pathlib import Path
 
 from conformance.runs import (
     COMBINATIONS,
+    ERAS,
     Combination,
     client_scenarios,
     run_client_scenario,
@@ -89,10 +90,10 @@ def table(scores: dict[Combination, Score]) -> list[str]:
         "|---|---|---|",
     ]
     for transport in ("stdio", "http"):
-        for era in ("legacy", "modern"):
+        for era in ERAS:
             found = [scores.get(Combination(revision, transport, era)) for revision in REVISIONS]
             shown = " | ".join("not run" if score is None else str(score) for score in found)
-            lines.append(f"| {transport}, {era} | {shown} |")
+            lines.append(f"| {transport}, {era}{' eras' if era == 'both' else ''} | {shown} |")
     return lines
 
 

@@ -1,8 +1,11 @@
 """What the suite starts as the client under test: a small legacy client in front of the workbench.
 
-`python -m conformance.client_driver URL`. The suite plays the server at `URL`; the workbench is the client that is
+`python -m conformance.client_driver ERA URL`. The suite plays the server at `URL`; the workbench is the client that is
 looked at. The driver speaks the handshake era over stdio, so that everything that a modern server wants of its clients
 (`_meta`, headers, retries with `requestState`) has to come from the workbench. It uses all that is listed, once.
+
+The era of the suite's server is pinned: by itself the workbench would try first whether the server speaks the era of
+its client, and the suite counts that one `initialize` as a modern request that lacks its headers.
 """
 
 from __future__ import annotations
@@ -126,12 +129,12 @@ async def use_everything(client: Client, context: Mapping[str, Any]) -> None:
         print(f"{method} {json.dumps(params)}: {shown}")
 
 
-async def drive(url: str) -> None:
+async def drive(era: str, url: str) -> None:
     """The whole scenario."""
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "plain.json"
-        config.write_text(json.dumps({"mcpServers": {"suite": {"url": url}}}))
+        config.write_text(json.dumps({"mcpServers": {"suite": {"url": url, "protocol": era}}}))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config)),
             *("--face", "flat", "--no-prefix", "--no-cache"),
@@ -156,4 +159,4 @@ async def drive(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(drive(sys.argv[1]))
+    asyncio.run(drive(*sys.argv[1:]))

@@ -1,8 +1,10 @@
 """The everything-server of the conformance runs, over stdio or HTTP, in both eras or pinned to one.
 
-`python -m conformance.everything_server [--http PORT] [--era legacy|modern|both]`. Written with the official SDK, so
-that what the suite finds behind the workbench is what people run. Pinned, it is a server of that era and no other: the
-SDK's answers to the other one are replaced by those of a server that has never heard of it.
+`python -m conformance.everything_server [--http PORT] [--era legacy|modern|both] [--ordinary]`. Written with the
+official SDK, so that what the suite finds behind the workbench is what people run. Pinned, it is a server of that era
+and no other: the SDK's answers to the other one are replaced by those of a server that has never heard of it.
+`--ordinary` has its interactive tools written as people write them: each in the way of one era, and of no use in the
+other.
 """
 
 from __future__ import annotations
@@ -66,11 +68,11 @@ class EverythingServer(Server[dict[str, Any]]):
         return super().create_initialization_options(changing, experimental_capabilities, extensions)
 
 
-def build_server() -> EverythingServer:
+def build_server(*, is_ordinary: bool = False) -> EverythingServer:
     """The whole of it."""
     bus = InMemorySubscriptionBus()
-    prompts = Prompts()
-    tools = Tools(prompts, bus)
+    prompts = Prompts(is_ordinary=is_ordinary)
+    tools = Tools(prompts, bus, is_ordinary=is_ordinary)
     with warnings.catch_warnings():
         # `logging/setLevel` is deprecated since the modern era; legacy clients still send it.
         warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -171,9 +173,10 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="everything_server")
     parser.add_argument("--http", type=int, metavar="PORT", help="serve HTTP at this port (0: any) instead of stdio")
     parser.add_argument("--era", choices=("legacy", "modern", "both"), default="both", help="which clients are served")
+    parser.add_argument("--ordinary", action="store_true", help="each tool that asks does so in the way of one era")
     parsed = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING)
-    server = build_server()
+    server = build_server(is_ordinary=parsed.ordinary)
     if parsed.http is None:
         anyio.run(serve_stdio, server, parsed.era)
     else:

@@ -1,4 +1,4 @@
-"""Every run that is shown: the everything-server alone, the eight combinations through the workbench, the client half.
+"""Every run that is shown: the everything-server alone, every combination through the workbench, the client half.
 
 Decides what is run and side by side with what. How processes are started is `stage`'s business, how they are tested
 the suite's.
@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conformance.stage import Era, Transport, Trouble, check_alive, everything_over_http, server_entry, workbench
+from conformance.stage import (
+    MODERN,
+    Era,
+    Transport,
+    Trouble,
+    check_alive,
+    everything_over_http,
+    server_entry,
+    workbench,
+)
 from conformance.suite import REVISIONS, Outcome, Score, Suite
 
 # Runs wait most of their time; more than this many at once, and calls that the suite times would be late.
@@ -32,11 +41,9 @@ class Combination:
         return f"{self.revision}-{self.transport}-{self.era}"
 
 
+ERAS: Final[tuple[Era, ...]] = ("legacy", "modern", "both")
 COMBINATIONS: Final = tuple(
-    Combination(revision, transport, era)
-    for revision in REVISIONS
-    for transport in ("stdio", "http")
-    for era in ("legacy", "modern")
+    Combination(revision, transport, era) for revision in REVISIONS for transport in ("stdio", "http") for era in ERAS
 )
 
 
@@ -47,7 +54,7 @@ def run_direct(suite: Suite, revision: str, folder: Path) -> Score:
 
 
 def run_combination(suite: Suite, combination: Combination, folder: Path) -> Score:
-    """One of the eight. Logs and results are left in `folder`."""
+    """One of them. Logs and results are left in `folder`."""
     if combination.transport == "stdio":
         return _run_through(suite, combination, "", folder)
     with everything_over_http(combination.era, folder) as server_url:
@@ -67,7 +74,7 @@ def _test(suite: Suite, url: str, revision: str, folder: Path) -> Score:
 
 
 def run_combinations(suite: Suite, combinations: Sequence[Combination], folder: Path) -> dict[Combination, Score]:
-    """Some of the eight, side by side."""
+    """Some of them, side by side."""
 
     def run(combination: Combination) -> Score:
         place = folder / str(combination)
@@ -95,4 +102,5 @@ def client_scenarios(suite: Suite) -> list[tuple[str, str]]:
 
 def run_client_scenario(suite: Suite, revision: str, scenario: str, folder: Path) -> Outcome:
     """The workbench's client half against a server that the suite plays."""
-    return suite.test_client((sys.executable, "-m", "conformance.client_driver"), scenario, revision, folder)
+    era = "modern" if revision == MODERN else "legacy"
+    return suite.test_client((sys.executable, "-m", "conformance.client_driver", era), scenario, revision, folder)

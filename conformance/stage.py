@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 Transport = Literal["stdio", "http"]
-Era = Literal["legacy", "modern"]
+# `both`: tools that ask are then written in the way of one era each, as people write them.
+Era = Literal["legacy", "modern", "both"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 # The SDK takes a second to import, several of them at once on a busy machine much longer.
@@ -42,13 +43,17 @@ def everything_command(*flags: str) -> list[str]:
     return [sys.executable, "-m", "conformance.everything_server", *flags]
 
 
+def _flags(era: Era) -> tuple[str, ...]:
+    return ("--era", era, "--ordinary") if era == "both" else ("--era", era)
+
+
 @contextmanager
-def everything_over_http(era: Era | Literal["both"], folder: Path) -> Iterator[str]:
+def everything_over_http(era: Era, folder: Path) -> Iterator[str]:
     """The everything-server at an address of its own."""
     log = folder / "everything.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            everything_command("--http", "0", "--era", era), cwd=ROOT, stdout=subprocess.PIPE, stderr=errors
+            everything_command("--http", "0", *_flags(era)), cwd=ROOT, stdout=subprocess.PIPE, stderr=errors
         )
         try:
             assert process.stdout is not None
@@ -66,7 +71,7 @@ def server_entry(transport: Transport, era: Era, url: str = "") -> dict[str, Any
     """The everything-server as an entry of `mcpServers`."""
     if transport == "http":
         return {"url": url}
-    command, *arguments = everything_command("--era", era)
+    command, *arguments = everything_command(*_flags(era))
     return {"command": command, "args": arguments, "cwd": str(ROOT)}
 
 

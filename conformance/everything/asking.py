@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 from mcp.server.context import ServerRequestContext
@@ -20,6 +20,7 @@ from mcp.types import (
     CreateMessageRequest,
     CreateMessageResult,
     ElicitRequest,
+    ElicitRequestFormParams,
     ElicitResult,
     InputRequest,
     InputRequiredResult,
@@ -44,6 +45,10 @@ _CAPABILITIES: Final[dict[type[InputRequest], str]] = {
     CreateMessageRequest: "sampling",
     ListRootsRequest: "roots",
 }
+
+
+# The way of one era, whichever the client speaks: how tools are ordinarily written with the SDK.
+Way = Literal["legacy", "modern"]
 
 
 class NeedsInput(Exception):
@@ -74,9 +79,12 @@ def roots() -> ListRootsRequest:
 class Conversation:
     """What one request asks of its client."""
 
-    def __init__(self, context: ServerRequestContext[Any, Any], params: InputResponseRequestParams) -> None:
+    def __init__(
+        self, context: ServerRequestContext[Any, Any], params: InputResponseRequestParams, way: Way | None = None
+    ) -> None:
         self._context = context
-        self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self._is_ordinary = way is not None
+        self._is_modern = way == "modern" if way else context.protocol_version in MODERN_PROTOCOL_VERSIONS
         self._given = params.input_responses or {}
         self._has_state = params.request_state is not None
         # The SDK seals the state on its way out and refuses one that was changed.
@@ -98,6 +106,8 @@ class Conversation:
         """Have all of these answered. `with_state`: hand out a `requestState` even in the first round."""
         for request in questions.values():
             self.require(request)
+        if not self._is_modern and self._is_ordinary:
+            return {key: await self._ask_ordinarily(request) for key, request in questions.items()}
         if not self._is_modern:
             return await self._ask_directly(questions)
         unanswered = {key: request for key, request in questions.items() if self._answer(key, request) is None}
@@ -117,6 +127,19 @@ class Conversation:
         if not isinstance(given, _RESULTS[type(request)]):
             return None
         return given.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    async def _ask_ordinarily(self, request: InputRequest) -> Answer:
+        session, related = self._context.session, self._context.request_id
+        answer: ElicitResult | CreateMessageResult | ListRootsResult
+        if isinstance(request, ElicitRequest):
+            assert isinstance(request.params, ElicitRequestFormParams)
+            answer = await session.elicit_form(request.params.message, request.params.requested_schema, related)
+        elif isinstance(request, CreateMessageRequest):
+            most = request.params.max_tokens
+            answer = await session.create_message(request.params.messages, max_tokens=most, related_request_id=related)
+        else:
+            answer = await session.list_roots()
+        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     async def _ask_directly(self, questions: Mapping[str, InputRequest]) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}

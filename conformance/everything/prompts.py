@@ -23,7 +23,7 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from conformance.everything.asking import Conversation, NeedsInput, elicitation
+from conformance.everything.asking import Conversation, NeedsInput, Way, elicitation
 from conformance.everything.media import PNG
 
 Context = ServerRequestContext[Any, Any]
@@ -47,7 +47,8 @@ PASSING: Final = _prompt("test_passing_prompt", "A prompt that comes and goes.")
 class Prompts:
     """What is offered at the moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_ordinary: bool = False) -> None:
+        self._way: Way | None = "modern" if is_ordinary else None
         self._has_passing = False
 
     def change(self) -> None:
@@ -61,7 +62,7 @@ class Prompts:
     async def get(self, context: Context, params: GetPromptRequestParams) -> GetPromptResult | InputRequiredResult:
         """`prompts/get`."""
         try:
-            blocks = await _blocks(params.name, params.arguments or {}, Conversation(context, params))
+            blocks = await _blocks(params.name, params.arguments or {}, Conversation(context, params, self._way))
         except NeedsInput as needed:
             return needed.result
         return GetPromptResult(messages=[PromptMessage(role="user", content=block) for block in blocks])

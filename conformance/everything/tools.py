@@ -21,7 +21,7 @@ from mcp.types import (
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from conformance.everything.asking import Conversation, NeedsInput
+from conformance.everything.asking import Conversation, NeedsInput, Way
 from conformance.everything.asking_tools import ASKING_TOOLS
 from conformance.everything.plain_tools import PLAIN_TOOLS
 from conformance.everything.prompts import Prompts
@@ -34,13 +34,16 @@ async def _passing(call: Call) -> str:
     return "Still here."
 
 
+# The tools that only modern clients of the suite call.
+MODERN_WAY: Final = ("test_input_required_result_", "test_streaming_elicitation")
 PASSING: Final = EverythingTool("test_passing_tool", "A tool that comes and goes.", _passing)
 
 
 class Tools:
     """What is offered at the moment, and the tools that change it."""
 
-    def __init__(self, prompts: Prompts, bus: SubscriptionBus) -> None:
+    def __init__(self, prompts: Prompts, bus: SubscriptionBus, *, is_ordinary: bool = False) -> None:
+        self._is_ordinary = is_ordinary
         self._prompts = prompts
         self._bus = bus
         changing = (
@@ -63,8 +66,11 @@ class Tools:
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"unknown tool: {params.name}")
+        way: Way | None = None
+        if self._is_ordinary:
+            way = "modern" if tool.name.startswith(MODERN_WAY) else "legacy"
         try:
-            result = await tool.run(Call(context, params.arguments or {}, Conversation(context, params)))
+            result = await tool.run(Call(context, params.arguments or {}, Conversation(context, params, way)))
         except NeedsInput as needed:
             return needed.result
         except ToolFailed as failure:
