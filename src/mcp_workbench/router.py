@@ -389,6 +389,12 @@ class Router:
         else:
             call.task = self.start_for(call, self._answer_after(call, waiting, answer))
 
+    async def hear_servers(self, call: RoutedCall, kind: str) -> None:
+        """Wait for the servers that have to be heard before one can say what is in this list."""
+        waiting = self.lists.prepare(call.view, kind, lambda entry: self.connection(entry, call))
+        if waiting is not None:
+            await waiting
+
     async def _answer_after(
         self, call: RoutedCall, waiting: Coroutine[Any, Any, None], answer: Callable[[], None]
     ) -> None:

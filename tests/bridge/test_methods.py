@@ -7,6 +7,7 @@ import pytest
 from tests.bridge.stage import ERAS, META, Json, staged, until
 
 TASKS = "io.modelcontextprotocol/tasks"
+RELATED = "io.modelcontextprotocol/related-task"
 
 
 @pytest.mark.bridge("one-era-only")
@@ -120,6 +121,46 @@ async def test_the_tasks_of_2025_are_passed_on_within_their_era_only() -> None:
         assert [each["params"] for each in server.requests("tasks/result")] == [{"taskId": "t-1"}]
         assert modern.send_request("tasks/get", {"taskId": "t-1"}).error["code"] == -32602
         assert server.requests("tasks/get") == []
+
+
+@pytest.mark.bridge("tasks")
+async def test_the_tasks_of_2025_are_found_again_where_there_are_several_servers() -> None:
+    async with staged("legacy", servers={"server": "legacy", "other": "legacy"}) as stage:
+        client = stage.client("legacy")
+        server, other = await stage.connect(client), await stage.connect(client, "other")
+        handles = []
+        for owner, name in ((server, "server"), (other, "other")):
+            params = {"name": f"box:{name}:work", "arguments": {}, "task": {"ttl": 1000}}
+            request = client.send_request("tools/call", params)
+            owner.reply(owner.call, {"task": {"taskId": "1", "status": "working", "ttl": 1000}, "kept": True})
+            assert request.result["kept"] is True
+            handles.append(request.result["task"]["taskId"])
+        assert handles[0] == "1" and handles[1].startswith("1~")
+        for handle, owner, stranger in ((handles[0], server, other), (handles[1], other, server)):
+            for method in ("tasks/get", "tasks/cancel", "tasks/result"):
+                before = len(stranger.requests(method))
+                asked = client.send_request(method, {"taskId": handle})
+                call = owner.requests(method)[-1]
+                assert call["params"]["taskId"] == "1", "each server hears its own"
+                assert len(stranger.requests(method)) == before
+                if method == "tasks/result":
+                    owner.reply(call, {"content": [], "_meta": {RELATED: {"taskId": "1"}, "other": 1}})
+                    assert asked.result["_meta"] == {RELATED: {"taskId": handle}, "other": 1}
+                else:
+                    owner.reply(call, {"taskId": "1", "status": "working"})
+                    assert asked.result == {"taskId": handle, "status": "working"}
+        assert client.send_request("tasks/get", {"taskId": "unknown"}).error["code"] == -32602
+        assert client.send_request("tasks/update", {"taskId": "1"}).error["code"] == -32601
+
+
+@pytest.mark.bridge("tasks")
+async def test_a_result_that_is_no_task_passes_though_one_was_asked_for() -> None:
+    async with staged("legacy", servers={"server": "legacy", "other": "legacy"}) as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        request = client.call(task={"ttl": 1000})
+        server.reply(server.call, {"content": [], "task": "none"})
+        assert request.result == {"content": [], "task": "none"}
 
 
 @pytest.mark.bridge("handshake")

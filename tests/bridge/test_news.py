@@ -239,3 +239,19 @@ async def test_changed_roots_are_told_to_servers_that_would_remember_them(server
         other = await stage.connect(modern)
         client.tell("notifications/roots/list_changed")
         assert other.told("notifications/roots/list_changed") == [], "they are not its client's"
+
+
+@pytest.mark.bridge("resource-subscriptions", "list-changes")
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_a_first_request_that_listens_waits_for_the_servers_that_have_the_resources(server_era: str) -> None:
+    async with staged(server_era) as stage:
+        client = stage.client("modern")
+        wanted = {"resourceSubscriptions": ["test:///one"], "resourcesListChanged": True}
+        client.send_request("subscriptions/listen", {"notifications": wanted})
+        await until(lambda: bool(client.received))
+        acknowledged = client.received[0]
+        assert acknowledged["method"] == "notifications/subscriptions/acknowledged", "nothing comes before it"
+        assert acknowledged["params"]["notifications"] == wanted
+        (server,) = stage.gateway.played
+        server.tell("notifications/resources/updated", {"uri": "test:///one"})
+        assert [each["uri"] for each in client.told("notifications/resources/updated")] == ["test:///one"]

@@ -43,7 +43,7 @@ def handle_of(tasks: Tasks, entry: ServerEntry, own: str, view: View = VIEW) -> 
 
 def asked(tasks: Tasks, handle: str, view: View = VIEW) -> tuple[str, object] | None:
     """Which server is asked about a handle, and what it is asked about."""
-    decision = tasks.resolve(view, "tasks/get", {"taskId": Raw(json.dumps(handle).encode())})
+    decision = tasks.resolve(view, "tasks/get", {"taskId": Raw(json.dumps(handle).encode())}, from_modern=True)
     if isinstance(decision, Reject):
         return None
     assert isinstance(decision, Forward)

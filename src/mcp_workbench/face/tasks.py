@@ -1,4 +1,4 @@
-"""Tasks (the extension `io.modelcontextprotocol/tasks`): which server a task lives on.
+"""Tasks (the extension `io.modelcontextprotocol/tasks`, and those of 2025-11-25): which server a task lives on.
 
 A server answers a call with a handle instead of a result; the client comes back with that handle. We remember who
 gave it out. Servers choose their handles alone, and two may choose the same: the first keeps it, and the client is
@@ -23,6 +23,9 @@ from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_object, encode
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+# Of revision 2025-11-25. Its `tasks/list` names no task, so that with several servers nobody in particular is meant.
+LEGACY_METHODS: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
+RELATED: Final = "io.modelcontextprotocol/related-task"
 # Handles remembered, whoever they were given to; beyond, the oldest are forgotten.
 MOST_TASKS: Final = 10_000
 # How long a server is kept running for a task that does not say how long it lives.
@@ -35,7 +38,19 @@ class _Task(Struct):
     ttlMs: float | None = None
 
 
+class _LegacyTask(Struct):
+    taskId: str
+    ttl: float | None = None
+
+
+class _Created(Struct):
+    """How a server of 2025-11-25 answers a call that is to become a task."""
+
+    task: _LegacyTask
+
+
 _decode_task: Final = Decoder(_Task).decode
+_decode_created: Final = Decoder(_Created).decode
 
 
 class _Given(Struct, frozen=True):
@@ -50,10 +65,10 @@ class Tasks:
 
     def __init__(self, face: Face) -> None:
         self._face = face
-        # By principal and handle.
-        self._given: OrderedDict[tuple[str, str], _Given] = OrderedDict()
-        # By principal, server and what it calls a task: the handles that are not the server's own.
-        self._others: dict[tuple[str, str, str, str], str] = {}
+        # By principal, whether it is modern, and handle: the tasks of the two eras are different things.
+        self._given: OrderedDict[tuple[str, bool, str], _Given] = OrderedDict()
+        # By principal, era, server and what it calls a task: the handles that are not the server's own.
+        self._others: dict[tuple[str, bool, str, str, str], str] = {}
 
     def remember(self, view: View, entry: ServerEntry, result: bytes) -> tuple[float, bytes]:
         """Take note of a handle: for how many seconds its server has to stay up, and what the client gets."""
@@ -61,49 +76,81 @@ class Tasks:
             task = _decode_task(result)
         except (DecodeError, ValidationError):
             return 0.0, result
-        self._note(view.principal, entry, task.taskId)
-        life = DEFAULT_LIFE if task.ttlMs is None else min(max(task.ttlMs / 1000, 0.0), LONGEST_LIFE)
-        return life, self.shown(view, entry, result)
+        self._note(view.principal, True, entry, task.taskId)
+        return _life(task.ttlMs), self.shown(view, entry, result)
 
-    def _note(self, principal: str, entry: ServerEntry, own: str) -> None:
-        name = (principal, entry.toolbox, entry.name, own)
+    def remember_legacy(self, view: View, entry: ServerEntry, result: bytes) -> tuple[float, bytes]:
+        """The same in the way of 2025-11-25, where the result is a task at all."""
+        try:
+            task = _decode_created(result).task
+            self._note(view.principal, False, entry, task.taskId)
+            if not self._others:
+                return _life(task.ttl), result
+            members = decode_object(result)
+            members["task"] = Raw(self.shown(view, entry, bytes(members["task"]), from_modern=False))
+        except (DecodeError, ValidationError):
+            return 0.0, result
+        return _life(task.ttl), encode(members)
+
+    def shown_legacy(self, view: View, entry: ServerEntry, result: bytes) -> bytes:
+        """What a server says about a task, where the result of its call says in `_meta` which task it is of."""
+        if not self._others or RELATED.encode() not in result:
+            return self.shown(view, entry, result, from_modern=False)
+        try:
+            members = decode_object(result)
+            meta = decode_object(members["_meta"])
+            meta[RELATED] = Raw(self.shown(view, entry, bytes(meta[RELATED]), from_modern=False))
+        except (DecodeError, ValidationError, KeyError):
+            return result
+        return encode({**members, "_meta": Raw(encode(meta))})
+
+    def _note(self, principal: str, is_modern: bool, entry: ServerEntry, own: str) -> None:
+        name = (principal, is_modern, entry.toolbox, entry.name, own)
         handle = self._others.get(name, own)
-        taken = self._given.pop((principal, handle), None)
+        taken = self._given.pop((principal, is_modern, handle), None)
         if taken is not None and taken.entry is not entry:
-            self._given[principal, handle] = taken
+            self._given[principal, is_modern, handle] = taken
             # Not to be guessed, or it could be taken too.
             handle = self._others[name] = f"{own}~{os.urandom(8).hex()}"
-        self._given[principal, handle] = _Given(entry, own)
+        self._given[principal, is_modern, handle] = _Given(entry, own)
         while len(self._given) > MOST_TASKS:
-            (whose, _), gone = self._given.popitem(last=False)
-            self._others.pop((whose, gone.entry.toolbox, gone.entry.name, gone.own), None)
+            (whose, era, _), gone = self._given.popitem(last=False)
+            self._others.pop((whose, era, gone.entry.toolbox, gone.entry.name, gone.own), None)
 
-    def shown(self, view: View, entry: ServerEntry, members: bytes) -> bytes:
+    def shown(self, view: View, entry: ServerEntry, members: bytes, *, from_modern: bool = True) -> bytes:
         """What a server says about a task, under the handle that the client has."""
         if not self._others:
             return members
         try:
             own = _decode_task(members).taskId
-            handle = self._others.get((view.principal, entry.toolbox, entry.name, own))
+            handle = self._others.get((view.principal, from_modern, entry.toolbox, entry.name, own))
             return members if handle is None else encode({**decode_object(members), "taskId": handle})
         except (DecodeError, ValidationError):
             return members
 
-    def resolve(self, view: View, method: str, params: Params) -> Decision:
+    def resolve(self, view: View, method: str, params: Params, from_modern: bool) -> Decision:
         """What to do with a request about a task."""
         try:
             handle = Decoder(str).decode(params["taskId"])
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`taskId` must be a string")
-        given = self._given.get((view.principal, handle))
+        given = self._given.get((view.principal, from_modern, handle))
         if given is None:
-            having = [entry for entry in self._face.entries(view) if EXTENSION in extensions(entry)]
+            having = [entry for entry in self._face.entries(view) if _has_tasks(entry, from_modern)]
             given = _Given(having[0], handle) if len(having) == 1 else None
         if given is None:
             return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")
         if given.own != handle:
             params = {**params, "taskId": Raw(encode(given.own))}
         return Forward(given.entry, given.own, encode(method), open_body(params))
+
+
+def _life(milliseconds: float | None) -> float:
+    return DEFAULT_LIFE if milliseconds is None else min(max(milliseconds / 1000, 0.0), LONGEST_LIFE)
+
+
+def _has_tasks(entry: ServerEntry, is_modern: bool) -> bool:
+    return EXTENSION in extensions(entry) if is_modern else "tasks" in entry.capabilities
 
 
 def extensions(entry: ServerEntry) -> dict[str, Raw]:

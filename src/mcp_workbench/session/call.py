@@ -13,6 +13,7 @@ from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.face.decisions import Forward
+from mcp_workbench.face.tasks import LEGACY_METHODS as LEGACY_TASK_METHODS
 from mcp_workbench.face.tasks import METHODS as TASK_METHODS
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
@@ -252,7 +253,8 @@ class ClientCall(RoutedCall):
         if self.from_modern and method in LEGACY_NOTIFICATIONS:
             return
         if method.startswith("notifications/tasks") and params is not None and self.entry is not None:
-            params = Raw(self.session.router.tasks.shown(self.view, self.entry, bytes(params)))
+            tasks = self.session.router.tasks
+            params = Raw(tasks.shown(self.view, self.entry, bytes(params), from_modern=self.from_modern))
             try:
                 params = Raw(bytes(self.session.attribution(self.entry.label).input_required(params)))
             except BadQuestion:
@@ -284,6 +286,10 @@ class ClientCall(RoutedCall):
             elif self.method in TASK_METHODS and self.entry is not None:
                 result = self.session.router.tasks.shown(self.view, self.entry, bytes(result))
             self.emit(b"result", *modern_parts(result, kind, self.method, server_info or self.session.welcome.info))
+        elif "task" in self.params and self.traffic is not None:
+            self.emit(b"result", self.session.remember_task(self, bytes(result)))
+        elif self.method in LEGACY_TASK_METHODS and self.entry is not None:
+            self.emit(b"result", self.session.router.tasks.shown_legacy(self.view, self.entry, bytes(result)))
         else:
             self.emit(b"result", result)
 

@@ -12,6 +12,8 @@ from msgspec.json import Decoder
 from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.decisions import Decision, Reject
+from mcp_workbench.face.tasks import LEGACY_METHODS as LEGACY_TASK_METHODS
+from mcp_workbench.face.tasks import METHODS as TASK_METHODS
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.logging_levels import LEVELS
@@ -106,10 +108,11 @@ def _resolve(session: Session, call: ClientCall, kind: str, decide: Callable[[],
 
 
 def _task(session: Session, call: ClientCall, params: Params) -> None:
-    if not call.from_modern:
+    methods = TASK_METHODS if call.from_modern else LEGACY_TASK_METHODS
+    if call.method not in methods or (not call.from_modern and session.router.face.sole_entry() is not None):
         unknown(session, call, params)
         return
-    session.router.act(call, session.router.tasks.resolve(call.view, call.method, params))
+    session.router.act(call, session.router.tasks.resolve(call.view, call.method, params, call.from_modern))
 
 
 def _set_level(session: Session, call: ClientCall, params: Params) -> None:
@@ -206,8 +209,15 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
 async def _watch_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:
     """Subscribe to the resources that the filter names; what cannot be watched is left out of the acknowledgement."""
     watched: list[tuple[str, Watch]] = []
+    has_heard_all = False
     for uri in stream.wanted.resourceSubscriptions:
-        found = session.router.face.resource_owner(call.view, {"uri": Raw(encode(uri))}, True)
+        params = {"uri": Raw(encode(uri))}
+        found = session.router.face.resource_owner(call.view, params, True)
+        if isinstance(found, Reject) and not has_heard_all:
+            # It may be the client's first request, and whoever has this resource may not have been heard yet.
+            has_heard_all = True
+            await session.router.hear_servers(call, "resources")
+            found = session.router.face.resource_owner(call.view, params, True)
         if isinstance(found, Reject):
             continue
         try:
@@ -266,6 +276,7 @@ TABLE: Final[dict[str, Method]] = {
     "server/discover": _discover,
     "ping": _ping,
     "tasks/get": _task,
+    "tasks/result": _task,
     "tasks/update": _task,
     "tasks/cancel": _task,
 }

@@ -53,19 +53,27 @@ class ListenStream:
         self.id = id
         self.wanted = wanted
         self.on_end: Callable[[], None] | None = None
+        # Lists that have changed before the stream was acknowledged, which has to come first; None from then on.
+        self._early: set[str] | None = set()
         self._send = send
         self._stamp = {SUBSCRIPTION_ID: Raw(id)}
 
     def acknowledge(self, granted: dict[str, object]) -> None:
         """The first message on the stream: what will be told."""
         self._tell("notifications/subscriptions/acknowledged", {"notifications": granted})
+        early, self._early = self._early, None
+        for kind in sorted(early or ()):
+            self.on_list_changed(kind)
 
     def on_list_changed(self, kind: str) -> bool:
-        """One of the lists changed. Returns whether that was told."""
-        if self.wanted.wants(kind):
+        """One of the lists changed. Returns whether the client wants to know."""
+        if not self.wanted.wants(kind):
+            return False
+        if self._early is None:
             self._tell(f"notifications/{kind}/list_changed", {})
-            return True
-        return False
+        else:
+            self._early.add(kind)
+        return True
 
     def on_resource_updated(self, params: Raw) -> None:
         """A resource changed (`Subscriber`)."""

@@ -423,7 +423,9 @@ class Session:
     def remember_task(self, call: ClientCall, result: bytes) -> bytes:
         """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""
         assert call.entry is not None
-        seconds, result = self.router.tasks.remember(self.view, call.entry, result)
+        tasks = self.router.tasks
+        remember = tasks.remember if call.from_modern else tasks.remember_legacy
+        seconds, result = remember(self.view, call.entry, result)
         connection = self.router.connection(call.entry, call)
         connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
         return result
