@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.downstream.audience import Audience
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.pool import Pool
-from mcp_workbench.downstream.sharing import Caller
+from mcp_workbench.downstream.sharing import SHARED, Caller
 from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
 from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
@@ -121,6 +122,12 @@ class Router:
             view = self._views[principal] = View(principal)
         return view
 
+    def forget_client(self, client: Correspondent) -> None:
+        """A client with a session is gone: no server asks it anything any more."""
+        for connection in self._pool.connections():
+            connection.traffic.audience.leave(client)
+        self._pool.end_client(client.caller.client)
+
     def end_session_view(self, view: View) -> None:
         """Its client is gone."""
         self._session_views.discard(view)
@@ -150,12 +157,17 @@ class Router:
         """Do what was decided."""
         match decision:
             case Forward():
+                if decision.entry.asks and not call.caller.client:
+                    call.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
                 connection = self.connection(decision.entry, call)
                 if connection.state is State.READY:
                     self._send(call, decision, connection)
                 else:
                     call.entry, call.decision = decision.entry, decision
                     call.task = self.start_for(call, self._forward_when_ready(call, decision))
+                    if decision.entry.asks and call.caller.client <= SHARED:
+                        connection.traffic.audience.reserved_for = call.client
+                        call.task.add_done_callback(lambda _: _release(connection.traffic.audience))
             case Answer():
                 call.finish_result(decision.result)
             case Work():
@@ -258,8 +270,8 @@ class Router:
 
     def _connection(self, entry: ServerEntry, caller: Caller, client: Correspondent | None) -> Connection:
         connection = self._pool.connection(entry, caller)
-        if connection.traffic.audience is None:
-            connection.traffic.audience = client
+        if client is not None:
+            connection.traffic.audience.join(client, has_session=caller.client > SHARED)
         return connection
 
     async def ready_connection(self, entry: ServerEntry, call: RoutedCall) -> Connection:
@@ -424,3 +436,7 @@ class Router:
         for connection in self._pool.used_by(caller):
             if connection.state is State.READY and connection.era == "legacy":
                 connection.traffic.tell(method, params)
+
+
+def _release(audience: Audience) -> None:
+    audience.reserved_for = None

@@ -162,6 +162,14 @@ class PlayedServer:
         self.say({"id": id, "method": method, **({} if params is None else {"params": params})})
         return id
 
+    def ask_about(self, request: Json, method: str, params: Json) -> str:
+        """The same on the stream of a request, as a server over HTTP does."""
+        self._asked += 1
+        id = f"ask-{self._asked}"
+        message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        self.traffic.on_related_message(json.dumps(message).encode(), str(request["id"]).encode())
+        return id
+
     def answer_to(self, id: str) -> Json | None:
         """What came back for a question, None while nothing did. Two answers are never right."""
         found = [message for message in self.received if message.get("id") == id and "method" not in message]
@@ -188,6 +196,8 @@ class PlayedServer:
         """Let time pass on this link, and deadlines with it."""
         loop = self.traffic.loop
         self.traffic.loop = Clock(loop, seconds)  # type: ignore[assignment]
+        # It passes as it does for somebody who is awake: nobody was stopped meanwhile.
+        self.traffic._looked_at = self.traffic.loop.time()
         self.traffic._sweep()
 
     def crash(self) -> None:

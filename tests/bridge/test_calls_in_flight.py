@@ -17,7 +17,7 @@ TIMEOUT = 60.0
 
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("client_era", ERAS)
-async def test_a_question_belongs_to_the_youngest_call(client_era: str) -> None:
+async def test_of_one_clients_calls_a_question_is_put_to_the_youngest(client_era: str) -> None:
     async with staged("legacy") as stage:
         client = stage.client(client_era)
         server = await stage.connect(client)
@@ -86,23 +86,6 @@ async def test_a_question_never_reaches_another_principal() -> None:
         await until(lambda: my_call.answer is not None)
         assert their_call.answer is None
         assert theirs.received == []
-
-
-@pytest.mark.bridge("calls-in-flight")
-async def test_clients_of_both_eras_may_share_a_server() -> None:
-    async with staged("legacy") as stage:
-        legacy, modern = stage.client("legacy"), stage.client("modern")
-        server = await stage.connect(legacy)
-        assert await stage.connect(modern) is server
-        one = legacy.call()
-        two = modern.call()
-        server.ask("elicitation/create", FORM)
-        await until(lambda: two.answer is not None)
-        assert legacy.questions() == []
-        server.reply(server.open_calls()[1], DONE)
-        server.ask("elicitation/create", FORM)
-        assert len(legacy.questions()) == 1
-        assert one.answer is None
 
 
 # Outside of any call

@@ -49,6 +49,25 @@ def remembered(store: ManifestStore) -> dict[str, Any] | None:
     return None if offer is None else {kind: dict(items) for kind, items in offer.lists.items()}
 
 
+def test_that_a_server_asks_is_remembered_whatever_it_offers(store: ManifestStore, folder: Path) -> None:
+    entry = ServerEntry("box", SERVER, store)
+    entry.learn(OFFER)
+    assert not entry.asks
+    entry.note_asking()
+    # Somebody who has not heard of it says what the server offers now.
+    store.save(KEY, OFFER)
+    for first in ("recall", "learn"):
+        again = ServerEntry("box", SERVER, ManifestStore(lambda: str(folder)))
+        assert again.recall() if first == "recall" else again.learn(OFFER)
+        assert again.asks
+    other = ServerEntry("box", replace(SERVER, args=("another",)), store)
+    other.learn(OFFER)
+    assert not other.asks
+    forgetful = ServerEntry("box", SERVER, ManifestStore(lambda: None))
+    forgetful.note_asking()
+    assert forgetful.asks and forgetful.recall() is None
+
+
 def test_an_offer_comes_back_byte_for_byte(store: ManifestStore) -> None:
     assert store.load(KEY) is None
     store.save(KEY, OFFER)

@@ -52,7 +52,15 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "_complain": (3, "message", "{}"),
 }
 # Functions that return a text.
-MAKERS = ("describe_exit", "_unknown", "_thorough", "missing", "rivals_for_address", "describe_collision")
+MAKERS = (
+    "describe_exit",
+    "_unknown",
+    "_thorough",
+    "missing",
+    "rivals_for_address",
+    "describe_collision",
+    "_candidates",
+)
 
 # Texts that are put together from parts; a test of its own brings each of them out.
 COMPOSED = (

@@ -117,9 +117,11 @@ async def test_an_error_that_a_client_acts_upon_stays_an_error(bench: Bench, fac
         await seen.open()
         # A modern client knows nothing of -32042: what becomes of that is the bridge's business.
         for code in (-32020, -32021, -32022, *((-32042,) if era == "legacy" else ())):
-            error = {"code": code, "message": "act", "data": {"elicitations": [{"url": "https://example.test"}]}}
+            page = {"url": "https://example.test", "message": "[box/server] Sign in."}
+            error = {"code": code, "message": "act", "data": {"elicitations": [page]}}
+            own = {**page, "message": "Sign in."} if code == -32042 else page
             with pytest.raises(RpcError) as caught:
-                await seen.call("fail", error)
+                await seen.call("fail", {**error, "data": {"elicitations": [own]}})
             assert caught.value.error == error
 
 

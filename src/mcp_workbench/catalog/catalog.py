@@ -39,6 +39,8 @@ class Catalog:
         # Counts changes of anything that a face may show; what faces compute is kept until it moves on.
         self.revision = 0
         self._listeners: list[Listener] = []
+        # Told of a server that has asked a client something, for the first time.
+        self.on_asking: list[Callable[[ServerEntry], None]] = []
         # Told of lists that a server announced as changed and that are equal all the same.
         self.on_announced: list[Listener] = []
 
@@ -77,6 +79,14 @@ class Catalog:
             entry.tools_differ = True
             self._tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
         entry.failure = failure
+
+    def asks(self, entry: ServerEntry) -> None:
+        """A connection reports that its server has asked a client something."""
+        if not entry.asks:
+            entry.note_asking()
+            log.info("[%s] asks its clients: each that can be asked has its own connection from now on", entry.label)
+            for listener in self.on_asking:
+                listener(entry)
 
     def missed(self, entry: ServerEntry, error: WorkbenchError) -> None:
         """A server could not be started or listed; what it offered before is still shown. For those who ask why."""

@@ -26,6 +26,7 @@ class ServerEntry:
     __slots__ = (
         "_looked_up",
         "_store",
+        "asks",
         "config",
         "eras",
         "failure",
@@ -46,6 +47,8 @@ class ServerEntry:
         self.offer: Offer | None = None
         # In which eras it can be spoken to, as far as that was tried.
         self.eras = SpokenEras()
+        # It has asked clients things, now or in an earlier life.
+        self.asks = False
         # What filters leave of the tools, and the names they take away.
         self.tools: Definitions = NOTHING
         self.hidden: frozenset[str] = frozenset()
@@ -99,7 +102,7 @@ class ServerEntry:
         """The offer, from the manifest if the server itself has not spoken yet. Disk is asked once."""
         # A server of which something is missing is not known to be the one that is remembered.
         if self.offer is None and not self._looked_up and not self.config.unresolved:
-            self._looked_up = True
+            self._look_up_asking()
             remembered = self._store.load(self.key)
             if remembered is not None:
                 self.eras = remembered.profile.eras
@@ -117,6 +120,8 @@ class ServerEntry:
         """The server said what it offers. Returns the kinds of lists that differ from what was shown before."""
         offer = replace(offer, profile=replace(self._widest_profile(offer.profile), eras=self.eras))
         before = {kind: self.definitions(kind) for kind in KINDS}
+        if not self._looked_up:
+            self._look_up_asking()
         self._show(offer)
         self.is_live = True
         self.last_error = None
@@ -130,6 +135,16 @@ class ServerEntry:
         before = None if self.offer is None else self.offer.profile
         keeps = before is not None and before.era == "modern" and self.eras.modern is True and profile.era == "legacy"
         return before if before is not None and keeps else profile
+
+    def note_asking(self) -> None:
+        """The server asks clients things: remembered, so that it is known before it asks again."""
+        if not self.asks:
+            self.asks = True
+            self._store.save_asks(self.key)
+
+    def _look_up_asking(self) -> None:
+        self._looked_up = True
+        self.asks = self.asks or self._store.load_asks(self.key)
 
     def _show(self, offer: Offer) -> None:
         filters = self.config.tool_filters

@@ -36,6 +36,7 @@ USE_NOTED_AFTER: Final = 86400.0
 LOOKED_AFTER: Final = 86400.0
 MOST_LOOKED_AT: Final = 256
 MOST_DROPPED: Final = 32
+_ASKS: Final = "-asks"
 _ENDINGS: Final = (".json", ".bin", ".new")
 
 
@@ -121,6 +122,14 @@ class ManifestStore:
         data = encode(_Manifest(FORMAT, key, offer.profile, lists, offer.oversized, offer.transport))
         if len(data) <= LARGEST_MANIFEST:
             self._replace(self._path(key), data)
+
+    def load_asks(self, key: str) -> bool:
+        """Whether the server is remembered as one that asks its clients things."""
+        return self.load_blob(f"{key}{_ASKS}") is not None
+
+    def save_asks(self, key: str) -> None:
+        """Remember it. In a file of its own: an offer is replaced as a whole, also by those who do not know this."""
+        self.save_blob(f"{key}{_ASKS}", b"")
 
     def load_blob(self, name: str) -> bytes | None:
         """Something else that was worked out from offers. Whoever made it must be able to tell that it is whole."""

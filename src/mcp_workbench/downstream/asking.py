@@ -1,7 +1,8 @@
 """What a server asks: whose call its question belongs to, how long that call may then take, and the way back.
 
-Nothing on the wire of a legacy server says which call a question belongs to. Owns the open questions of one link and
-the rule for that. Refuses to know how a client is asked (`Correspondent`).
+Over HTTP the stream says which call a question belongs to. On the one line of a stdio server nothing does: then it is
+asked only where all calls under way are one client's. Owns the open questions of one link and the rule for that.
+Refuses to know how a client is asked (`Correspondent`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,16 @@ MOST_CANDIDATES: Final = 100
 # Many servers ask for roots as soon as the handshake is done, moments before the call that they were started for. A
 # client that can be asked only in a call is asked with that one, if it comes this soon.
 HELD_SECONDS: Final = 10.0
+# What every client answers about itself, and many servers ask as soon as they are started.
+ROOTS: Final = "roots/list"
+IN_CALLS_OF_SEVERAL: Final = (
+    "calls of more than one client are under way on this connection, and nothing says whose question this is; from now "
+    "on each client that can be asked has a connection of its own"
+)
+OF_SEVERAL: Final = (
+    "no call is under way that this question could belong to, and more than one client uses this connection; ask in "
+    "the middle of a call"
+)
 SERVER_GONE: Final = Raw(b'{"reason":"the server is gone"}')
 
 
@@ -66,11 +77,17 @@ class Asking:
     def __len__(self) -> int:
         return len(self._open) + len(self.held)
 
-    def on_request(self, id: bytes, method: str, params: Raw | None) -> None:
-        """The server asks something."""
+    def on_request(self, id: bytes, method: str, params: Raw | None, related: ForwardedExchange | None = None) -> None:
+        """The server asks something. `related` is the call on whose stream it did, where there is such a stream."""
         if len(self) >= MOST_QUESTIONS:
             self._traffic.send(error_response(id, INTERNAL_ERROR, f"{MOST_QUESTIONS} requests wait for an answer"))
-        elif self._ask(id, method, params):
+            return
+        if related is None and method != ROOTS:
+            self._traffic.on_asked()
+        candidates = self._candidates(method, related)
+        if isinstance(candidates, str):
+            self._traffic.send(error_response(id, INTERNAL_ERROR, candidates))
+        elif self._ask(id, method, params, candidates):
             return
         elif self._may_be_asked_later(method):
             timer = self._traffic.loop.call_later(self.held_seconds, self._refuse_held, id)
@@ -81,10 +98,13 @@ class Asking:
     def on_call(self, exchange: ForwardedExchange) -> None:
         """A call has been sent: what could not be asked without one may belong to it."""
         for id, held in list(self.held.items()):
-            if exchange.can_be_asked(held.method):
-                self.held.pop(id).timer.cancel()
-                if not self._ask(id, held.method, held.params):
-                    self._traffic.send(_refusal(id, held.method))
+            if not exchange.can_be_asked(held.method):
+                continue
+            self.held.pop(id).timer.cancel()
+            if held.method != ROOTS and self._traffic.audience.only() is not exchange.client:
+                self._traffic.send(error_response(id, INTERNAL_ERROR, OF_SEVERAL))
+            elif not self._ask(id, held.method, held.params, [exchange]):
+                self._traffic.send(_refusal(id, held.method))
 
     def take(self, id: bytes) -> bool:
         """A question is over: answered, or given up by the server. False when it was over before."""
@@ -115,30 +135,37 @@ class Asking:
         for id, question in questions.items():
             question.correspondent.relay_cancel(self._traffic, id, SERVER_GONE)
 
-    def _ask(self, id: bytes, method: str, params: Raw | None) -> bool:
-        exchanges = self._calls_that_may_ask(method)
-        correspondent = exchanges[0] if exchanges else self._traffic.audience
+    def _ask(self, id: bytes, method: str, params: Raw | None, candidates: list[ForwardedExchange]) -> bool:
+        audience = self._traffic.audience
+        outside = audience.last() if method == ROOTS else audience.only()
+        correspondent = candidates[0] if candidates else outside
         if correspondent is None:
             return False
         now = self._traffic.loop.time()
         # Entered first: the answer may come before this returns.
-        self._open[id] = _Question(correspondent, exchanges, now)
+        self._open[id] = _Question(correspondent, candidates, now)
         if not correspondent.relay_request(self._traffic, id, method, params):
             self._open.pop(id, None)
             return False
-        for exchange in exchanges if id in self._open else ():
+        for exchange in candidates if id in self._open else ():
             exchange.deadline = now + QUESTION_TIMEOUT
         return True
 
-    def _calls_that_may_ask(self, method: str) -> list[ForwardedExchange]:
-        """Which calls a question may belong to, the one that it is taken to belong to first.
+    def _candidates(self, method: str, related: ForwardedExchange | None) -> list[ForwardedExchange] | str:
+        """The calls of one client that a question may belong to, the youngest first; or why nobody is asked.
 
-        Of the calls under way whose client can answer such a question, it is the youngest one: servers ask early in a
-        call, and an older call has had its chance to. Should that be wrong, the answer still reaches the server's
-        question; and none of these calls runs out of time over it.
+        Which of one client's calls it is does not matter: the same user is asked, the answer reaches the server's
+        question by its id, and none of these calls runs out of time over it. Whose it is does: where calls of several
+        clients are under way, nothing says it, and it is never guessed.
         """
-        fitting = (call for call in self._traffic.calls_youngest_first() if call.can_be_asked(method))
-        return list(islice(fitting, MOST_CANDIDATES))
+        if related is not None:
+            return [related] if related.can_be_asked(method) else []
+        calls = list(self._traffic.calls_youngest_first())
+        if any(call.client is not calls[0].client for call in calls):
+            return IN_CALLS_OF_SEVERAL
+        if not calls and method != ROOTS and len(self._traffic.audience) > 1:
+            return OF_SEVERAL
+        return list(islice((call for call in calls if call.can_be_asked(method)), MOST_CANDIDATES))
 
     def _may_be_asked_later(self, method: str) -> bool:
         """Whether a call is missing, and nothing else: one that is under way would be held up by waiting for another.

@@ -46,6 +46,7 @@ class Connection:
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
     ) -> None:
         self.entry = entry
+        self.label = entry.label
         self.config = entry.config
         # The first of its callers. All of them have the same principal; a legacy server is told his capabilities.
         self.caller = caller
@@ -92,11 +93,6 @@ class Connection:
     def __repr__(self) -> str:
         under_way = len(self.traffic.pending)
         return f"<Connection {self.label} {self.state.value}, {under_way} under way, started {self.starts}x>"
-
-    @property
-    def label(self) -> str:
-        """`toolbox/server`, as errors and logs name it."""
-        return f"{self.entry.toolbox}/{self.config.name}"
 
     @property
     def era(self) -> Era | None:
@@ -467,6 +463,10 @@ class Connection:
     def on_resource_updated(self, params: Raw) -> None:
         """Somebody watches this."""
         self.watch.on_updated(params)
+
+    def on_asked(self) -> None:
+        """From now on, clients that can be asked do not share this server."""
+        self._catalog.asks(self.entry)
 
     def on_acknowledged(self) -> None:
         """A subscription was accepted."""

@@ -10,16 +10,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.server_link import LinkOpener
-from mcp_workbench.downstream.sharing import Caller, ConnectionKey, connection_key
+from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key
+from mcp_workbench.downstream.traffic import Correspondent
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.meta import usable
 
 # Connections to one server that one principal may have at once, for different capabilities of its clients.
 MOST_VARIANTS: Final = 16
+# Connections of one principal to one server that asks, beyond the shared ones: one for each client, or for each call of
+# clients that keep no session. With more, clients share, and then a question is refused where it could be anybody's.
+MOST_OWN: Final = 32
 # Log levels that are remembered for servers to come, of clients that differ in what they can do.
 MOST_LOG_LEVELS: Final = 256
 # Pairs of server and caller whose connection is looked up without working out its key. Modern clients may declare
@@ -27,6 +33,7 @@ MOST_LOG_LEVELS: Final = 256
 MOST_FOUND: Final = 4096
 CLOSING: Final = "the workbench is shutting down"
 NO_ROOM: Final = f"{MOST_VARIANTS} kinds of clients, which declare different capabilities, use this server already"
+CLIENT_GONE: Final = "the client whose connection this was is gone"
 GIVEN_UP: Final = "this connection was given up to make room for another kind of client"
 SURPLUS: Final = "another connection of the same kind serves its callers"
 
@@ -52,6 +59,7 @@ class Pool:
         self._retired: list[Connection] = []
         self._log_levels: dict[tuple[str, bytes], str] = {}
         self.is_closing = False
+        catalog.on_asking.append(self._on_asking)
 
     def connection(self, entry: ServerEntry, caller: Caller) -> Connection:
         """The connection for this caller; made, but not started, if there is none yet."""
@@ -59,9 +67,11 @@ class Pool:
 
     def _find(self, entry: ServerEntry, caller: Caller) -> Connection:
         key = connection_key(entry, caller)
+        if key.client and key not in self._connections and not self._has_room_for_own(key):
+            key = key._replace(client=SHARED)
         connection = self._connections.get(key)
         if connection is None:
-            connection = self._make(entry, caller)
+            connection = self._make(entry, caller, key.client)
             if self.is_closing:
                 connection.retire(DownstreamError(CLOSING))
             elif entry.config.unresolved:
@@ -77,8 +87,8 @@ class Pool:
         self._found[entry, caller] = connection
         return connection
 
-    def _make(self, entry: ServerEntry, caller: Caller) -> Connection:
-        first = Caller(caller.principal, caller.era, usable(caller.capabilities))
+    def _make(self, entry: ServerEntry, caller: Caller, client: int) -> Connection:
+        first = Caller(caller.principal, caller.era, usable(caller.capabilities), client)
         connection = Connection(entry, self._catalog, first, self._own_info, self._open_link, self._start_task)
         connection.on_met = lambda: self._on_met(entry)
         connection.watch.log_level = self._log_levels.get((first.principal, first.capabilities))
@@ -108,7 +118,10 @@ class Pool:
 
     def _make_room(self, key: ConnectionKey) -> bool:
         """A client that declares other capabilities with each request must not start a server for each of them."""
-        shared = [(other, each) for other, each in self._connections.items() if other.variants_of == key.variants_of]
+        if key.client:
+            return True
+        alike = [(other, each) for other, each in self._connections.items() if other.variants_of == key.variants_of]
+        shared = [(other, each) for other, each in alike if not other.client]
         if len(shared) < MOST_VARIANTS:
             return True
         self._retired = [each for each in self._retired if each.is_running]
@@ -121,6 +134,45 @@ class Pool:
         self._found.clear()
         self._retired.append(connection)
         return True
+
+    # ── servers that ask ──
+
+    def caller_alone(self, entry: ServerEntry, caller: Caller, client: Correspondent) -> Caller:
+        """For a call of a client without a session: whom it has to come from, so that no call of another client is
+        under way where it goes. Such clients are strangers to each other."""
+        if connection_key(entry, caller).era == "modern" or _is_free(self.connection(entry, caller), client):
+            return caller
+        for number in range(-1, -MOST_OWN - 1, -1):
+            alone = replace(caller, client=number)
+            if _is_free(self.connection(entry, alone), client):
+                return alone
+        return caller
+
+    def _has_room_for_own(self, key: ConnectionKey) -> bool:
+        own = [each for each in self._connections if each.client and each.variants_of == key.variants_of]
+        return len(own) < MOST_OWN
+
+    def _on_asking(self, entry: ServerEntry) -> None:
+        """A server has asked for the first time: the connection that clients shared is now the first one's own."""
+        self._found.clear()
+        for key, connection in list(self._connections.items()):
+            first = connection.traffic.audience.first()
+            if connection.entry is not entry or first is None:
+                continue
+            own = connection_key(entry, replace(connection.caller, client=first.caller.client), connection.era)
+            if own != key and own not in self._connections:
+                connection.caller = replace(connection.caller, client=first.caller.client)
+                self._connections[own] = self._connections.pop(key)
+
+    def end_client(self, client: int) -> None:
+        """A client is gone, and what was its own goes with it."""
+        self._retired = [each for each in self._retired if each.is_running]
+        for key, connection in list(self._connections.items()):
+            if key.client == client != SHARED:
+                connection.retire(DownstreamError(CLIENT_GONE))
+                del self._connections[key]
+                self._retired.append(connection)
+                self._found.clear()
 
     def used_by(self, caller: Caller) -> list[Connection]:
         """The connections on which a legacy server was told of clients like this one."""
@@ -152,3 +204,10 @@ class Pool:
         for connection in (*self.connections(), *self._retired):
             connection.retire(DownstreamError(CLOSING))
         await asyncio.gather(*(each.wait_stopped() for each in (*self.connections(), *self._retired)))
+
+
+def _is_free(connection: Connection, client: Correspondent) -> bool:
+    """Whether nobody else's call is under way on it, or waits for it."""
+    traffic = connection.traffic
+    is_reserved = traffic.audience.reserved_for not in (None, client)
+    return not is_reserved and all(call.client is client for call in traffic.calls_youngest_first())

@@ -5,7 +5,8 @@ which the server is spoken to:
 
 - **modern**: capabilities travel with each request, so one connection serves clients of every kind.
 - **legacy**: the handshake declares once what the client can do, so clients share that can do the same, as far as a
-  server can tell (`protocol.meta.usable`).
+  server can tell (`protocol.meta.usable`). Unless the server asks: on one line nothing says whose question it is, so
+  each client that can be asked has a connection of its own to such a server.
 
 A server is spoken to in its client's era where it speaks that. Before it was met, that is a guess; the pool corrects
 the key of a connection once the server has been met.
@@ -23,6 +24,10 @@ from mcp_workbench.protocol.versions import LEGACY_VERSIONS, MODERN_VERSIONS, Er
 
 # Where capabilities do not count.
 ANY_CAPABILITIES: Final = b""
+# Of a connection that is nobody's own.
+SHARED: Final = 0
+# What a client must have declared for a server to ask it anything that a user or a model answers.
+ASKABLE: Final = (b'"elicitation"', b'"sampling"')
 
 
 class Caller(Struct, frozen=True, cache_hash=True):
@@ -33,6 +38,8 @@ class Caller(Struct, frozen=True, cache_hash=True):
     era: Era
     # What it declared, in one spelling.
     capabilities: bytes = NO_CAPABILITIES
+    # Which of the clients that keep a session; a negative number stands for one that keeps none, for a single call.
+    client: int = SHARED
 
 
 class ConnectionKey(NamedTuple):
@@ -43,6 +50,8 @@ class ConnectionKey(NamedTuple):
     principal: str
     era: Era
     capabilities: bytes
+    # Whose own it is.
+    client: int = SHARED
 
     @property
     def variants_of(self) -> tuple[str, str, str]:
@@ -57,7 +66,10 @@ def connection_key(entry: ServerEntry, caller: Caller, met: Era | None = None) -
     """
     era = met or expected_era(entry, caller.era)
     capabilities = ANY_CAPABILITIES if era == "modern" else usable(caller.capabilities)
-    return ConnectionKey(entry.toolbox, entry.name, caller.principal, era, capabilities)
+    is_own = entry.asks and era == "legacy" and any(word in capabilities for word in ASKABLE)
+    return ConnectionKey(
+        entry.toolbox, entry.name, caller.principal, era, capabilities, caller.client if is_own else SHARED
+    )
 
 
 def expected_era(entry: ServerEntry, client: Era) -> Era:

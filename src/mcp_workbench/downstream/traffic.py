@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from msgspec import UNSET, Raw
 
 from mcp_workbench.downstream.asking import Asking
+from mcp_workbench.downstream.audience import Audience
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 from mcp_workbench.jsonrpc import messages
@@ -55,6 +56,8 @@ LIST_CHANGED: Final = {f"notifications/{kind}/list_changed": kind for kind in ("
 
 class Correspondent(Protocol):
     """Somebody in front of us whom a server can ask and tell things: a call under way, or a client as such."""
+
+    caller: Caller
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """A request from the server, answered through `traffic.answer`. False when it cannot be answered here."""
@@ -117,6 +120,9 @@ class Owner(Protocol):
     def on_acknowledged(self) -> None:
         """The server has accepted a subscription."""
 
+    def on_asked(self) -> None:
+        """The server has asked something, and nothing but our bookkeeping says whose question that is."""
+
 
 class Traffic:
     """One link's messages in both directions."""
@@ -140,8 +146,8 @@ class Traffic:
         # Why the link is gone, for those who come too late.
         self.ended: DownstreamError | None = None
         self.last_used = 0.0
-        # Which client used this link last: asked when the server asks outside of any call.
-        self.audience: Correspondent | None = None
+        # The clients that use this connection, as far as one can be asked outside of its calls.
+        self.audience = Audience()
         self.profile: ServerProfile | None = None
         self._link: Link | None = None
         self._call_link: CallLink | None = None
@@ -206,7 +212,6 @@ class Traffic:
         assert self.profile is not None
         era, agreed = self.profile.era, self.profile.version
         self.last_used = now = self.loop.time()
-        self.audience = exchange.client
         id = self.pending.add(exchange, now, timeout, timeout * PROGRESS_STRETCH)
         if meta is not None or era == "modern":
             sent_meta = meta_for_server(
@@ -325,8 +330,12 @@ class Traffic:
 
     # ── messages from the server ──
 
-    def on_message(self, line: bytes) -> None:
-        """One line from the server."""
+    def on_related_message(self, line: bytes, about: bytes) -> None:
+        """A message on the stream of one of our requests."""
+        self.on_message(line, about)
+
+    def on_message(self, line: bytes, about: bytes | None = None) -> None:
+        """One line from the server; `about` is the id of the request on whose stream it came."""
         try:
             message = messages.read(line)
         except Malformed as error:
@@ -340,9 +349,9 @@ class Traffic:
         self.bytes_received += len(line)
         params = None if message.params is UNSET else message.params
         if id is UNSET:
-            self._on_notification(method, params)
+            self._on_notification(method, params, about)
         else:
-            self._on_request(bytes(id), method, params)
+            self._on_request(bytes(id), method, params, about)
 
     def on_oversized(self, remains: Oversized) -> None:
         """A line was longer than the limit."""
@@ -403,7 +412,7 @@ class Traffic:
                 log.warning("[%s] skipped noise on stdout (%s): %.120r", self.label, error, line[:200])
                 self.noise_lines.append(self.conceal(readable(line[:LONGEST_NOISE])))
 
-    def _on_notification(self, method: str, params: Raw | None) -> None:
+    def _on_notification(self, method: str, params: Raw | None, about: bytes | None) -> None:
         if method == "notifications/progress" and params is not None:
             self._on_progress(params)
         elif method == "notifications/cancelled" and params is not None:
@@ -415,7 +424,7 @@ class Traffic:
         elif method == "notifications/subscriptions/acknowledged":
             self._owner.on_acknowledged()
         else:
-            correspondent = self._youngest_call() or self.audience
+            correspondent = self._addressee(about)
             if correspondent is not None:
                 correspondent.relay_notification(self, method, params)
 
@@ -439,7 +448,7 @@ class Traffic:
             return
         self.asking.on_cancelled(id, params)
 
-    def _on_request(self, id: bytes, method: str, params: Raw | None) -> None:
+    def _on_request(self, id: bytes, method: str, params: Raw | None, about: bytes | None) -> None:
         if self._link is None:
             return
         if self.profile is None and method in ONLY_CLIENTS_SEND:
@@ -447,7 +456,11 @@ class Traffic:
         elif method == "ping":
             self.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
         else:
-            self.asking.on_request(id, method, params)
+            self.asking.on_request(id, method, params, self.call_about(about))
+
+    def on_asked(self) -> None:
+        """The server is one that asks."""
+        self._owner.on_asked()
 
     def _on_echo(self) -> None:
         """Answering its questions would go on for ever, and end in an error that makes no sense."""
@@ -462,8 +475,20 @@ class Traffic:
         """The requests of clients that are under way."""
         return (each for each in reversed(self.pending.values()) if isinstance(each, ForwardedExchange))
 
-    def _youngest_call(self) -> ForwardedExchange | None:
-        return next(self.calls_youngest_first(), None)
+    def call_about(self, about: bytes | None) -> ForwardedExchange | None:
+        """The client's request with this id, where it is still under way."""
+        exchange = None if about is None else self.pending.find(int(about))
+        return exchange if isinstance(exchange, ForwardedExchange) else None
+
+    def _addressee(self, about: bytes | None) -> Correspondent | None:
+        """Who is told what belongs to no call by itself: nobody, where that could be more than one client."""
+        related = self.call_about(about)
+        if related is not None:
+            return related
+        calls = list(self.calls_youngest_first())
+        if not calls:
+            return self.audience.only()
+        return calls[0] if len({id(call.client) for call in calls}) == 1 else None
 
 
 def _too_late(seconds: float) -> DownstreamTimeout:

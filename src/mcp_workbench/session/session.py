@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import count
 from typing import Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
@@ -60,6 +61,8 @@ class _Initialize(Struct):
 
 _decode_initialize: Final = Decoder(_Initialize).decode
 NO_STAMP: Final = Stamp()
+# Tells clients with a session apart.
+_numbers: Final = count(1)
 
 
 class Session:
@@ -180,6 +183,7 @@ class Session:
             self._hub.discard(self)
         if self.version is not None:
             self.router.end_session_view(self.view)
+            self.router.forget_client(self)
         if self._news is not None:
             self._news.close()
         if self.calls:
@@ -317,7 +321,8 @@ class Session:
         if self.version is None:
             self.view = self.router.session_view(self.view.principal)
         self.version = negotiate_legacy(params.protocolVersion)
-        self.caller = Caller(self.view.principal, "legacy", capabilities)
+        number = self.caller.client or next(_numbers)
+        self.caller = Caller(self.view.principal, "legacy", capabilities, number)
         self.wants_news()
         result = self.welcome.initialize_result(self.version, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))

@@ -34,6 +34,9 @@ class Receiver(Protocol):
 class AnswerReceiver(Receiver, Protocol):
     """A receiver that takes answers which the link has read already: none is read twice."""
 
+    def on_related_message(self, line: bytes, about: bytes) -> None:
+        """A message that is no answer arrived on the stream of our request with the id `about`."""
+
     def on_answer(self, line: bytes, message: Envelope) -> None:
         """An answer arrived; `line` is how it was written."""
 

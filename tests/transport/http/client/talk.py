@@ -33,6 +33,8 @@ class Talk:
     def __init__(self) -> None:
         self.messages: list[Json] = []
         self.lines: list[bytes] = []
+        # The requests on whose streams something came that is no answer.
+        self.related: list[bytes] = []
         self.failures: dict[str, DownstreamError] = {}
         self.closed: list[str] = []
         self.on_request: Callable[[Json], Json | None] = lambda message: None
@@ -51,6 +53,10 @@ class Talk:
             if result is not None:
                 self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
         self._changed.set()
+
+    def on_related_message(self, line: bytes, about: bytes) -> None:
+        self.related.append(about)
+        self.on_message(line)
 
     def on_answer(self, line: bytes, message: Envelope) -> None:
         assert messages.read(line) == message, "handed on as it was read"

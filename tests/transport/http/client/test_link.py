@@ -272,6 +272,28 @@ async def test_a_server_may_ask_on_its_stream_and_the_answer_is_posted() -> None
         assert http.requests[-1].headers["mcp-session-id"] == "s-1"
 
 
+async def test_what_comes_on_the_stream_of_a_request_is_told_with_it() -> None:
+    class Asking(LegacyServer):
+        async def get(self, request: Request, reply: Reply) -> None:
+            await reply.begin_events()
+            await reply.chunk(event({"jsonrpc": "2.0", "method": "notifications/x"}))
+            await reply.wait_gone()
+
+        async def call(self, request: Request, reply: Reply) -> None:
+            await reply.begin_events()
+            await reply.chunk(event({"jsonrpc": "2.0", "id": 99, "method": "roots/list"}))
+            await reply.chunk(event({"jsonrpc": "2.0", "method": "notifications/message", "params": {}}))
+            await reply.chunk(event(json.loads(answer(request, {"content": []}))))
+
+    async with scripted_http(Asking()) as http, talking(http.url) as talk:
+        await talk.initialize()
+        await talk.until(lambda: bool(talk.notifications("notifications/x")))
+        assert talk.related == [], "what comes on the stream of nobody's request is nobody's"
+        await talk.ask("tools/call", {"name": "x", "arguments": {}})
+        (called,) = [json.loads(each.body) for each in http.requests if b"tools/call" in each.body]
+        assert talk.related == [str(called["id"]).encode()] * 2
+
+
 async def test_a_server_without_such_a_stream_is_asked_once() -> None:
     server = LegacyServer()
     async with scripted_http(server) as http, talking(http.url) as talk:

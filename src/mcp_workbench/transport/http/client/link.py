@@ -162,13 +162,14 @@ class HttpLink:
             headers[words.SESSION_ID] = self.session_id
         return headers
 
-    def deliver(self, message: bytes) -> bytes | None:
-        """Something arrived. Returns the id that it answers, if it is an answer."""
+    def deliver(self, message: bytes, about: Post | None = None) -> bytes | None:
+        """Something arrived, on the stream of the request `about` where it is one's. Returns the id that it answers, if
+        it is an answer."""
         message = single_line(message)
         try:
             if is_batch(message):
                 for each in split_batch(message):
-                    self.deliver(each)
+                    self.deliver(each, about)
                 return None
             kind, id = heading(message)
         except Malformed:
@@ -180,6 +181,9 @@ class HttpLink:
             post.is_answered = True
             if post.method == "initialize":
                 self._learn_version(message)
+        if about is not None and kind in ("request", "notification"):
+            self._receiver.on_related_message(message, about.id)
+            return None
         self._receiver.on_message(message)
         return None if kind in ("request", "notification") else id
 

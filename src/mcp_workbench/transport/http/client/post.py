@@ -230,7 +230,7 @@ class Post:
     def _on_event(self, event: Event) -> bool:
         if event.type == "message" and event.data:
             self._delivered += 1
-            self._link.deliver(event.data)
+            self._link.deliver(event.data, self)
         return self.is_answered
 
     async def _resume(self, parser: SseParser) -> None:

@@ -1,0 +1,162 @@
+"""Several clients of one user on one legacy server: nobody is ever asked what may be another's question."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.downstream import pool
+from tests.bridge.conversation import FORM, SAMPLE
+from tests.bridge.scene import DONE, YES, answered, scene
+from tests.bridge.stage import ERAS, settled, staged, until
+
+
+@pytest.mark.bridge("calls-in-flight")
+@pytest.mark.parametrize("eras", [("legacy", "legacy"), ("modern", "modern"), ("legacy", "modern")])
+@pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage", "roots/list", "custom/question"])
+async def test_a_question_in_calls_of_several_clients_is_nobodys(eras: tuple[str, str], method: str) -> None:
+    """Two clients of one user: neither is asked what may be the other's, and the server is told why."""
+    async with staged("legacy") as stage:
+        one, other = stage.client(eras[0]), stage.client(eras[1])
+        server = await stage.connect(one)
+        assert await stage.connect(other) is server, "a server that never asks is shared"
+        calls = one.call(), other.call()
+        refusal = (server.answer_to(server.ask(method, {**FORM, **SAMPLE})) or {})["error"]
+        assert refusal["code"] == -32603 and "calls of more than one client" in refusal["message"]
+        await settled()
+        assert [call.answer for call in calls] == [None, None]
+        assert one.questions() == other.questions() == []
+        for call in server.open_calls():
+            server.reply(call, DONE)
+        assert all(call.result["content"] == DONE["content"] for call in calls)
+        assert stage.is_clean()
+
+
+@pytest.mark.bridge("calls-in-flight")
+async def test_where_the_stream_says_whose_question_it_is_that_client_is_asked() -> None:
+    """As servers over HTTP do: each call has a stream of its own."""
+    async with staged("legacy") as stage:
+        one, other = stage.client("legacy"), stage.client("modern")
+        server = await stage.connect(one)
+        assert await stage.connect(other) is server
+        one.call()
+        theirs = other.call()
+        first, second = server.open_calls()
+        server.ask_about(first, "elicitation/create", FORM)
+        assert len(one.questions()) == 1
+        await settled()
+        assert theirs.answer is None
+        server.ask_about(second, "elicitation/create", FORM)
+        await until(lambda: theirs.answer is not None)
+        assert theirs.result["resultType"] == "input_required" and len(one.questions()) == 1
+        assert not server.connection.entry.asks, "it can go on being shared"
+
+
+@pytest.mark.bridge("calls-in-flight")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_that_has_asked_has_a_connection_for_each_client(era: str) -> None:
+    async with staged("legacy") as stage:
+        one, other = stage.client(era), stage.client(era)
+        server = await stage.connect(one)
+        assert await stage.connect(other) is server
+        first = one.call()
+        server.ask("elicitation/create", FORM)
+        await settled()
+        second = other.call()
+        await until(lambda: len(stage.gateway.played) == 2 and bool(stage.gateway.played[1].open_calls()))
+        new = stage.gateway.played[1]
+        assert server.call["params"] == new.call["params"], "one call each"
+        question = new.ask("elicitation/create", FORM)
+        if era == "modern":
+            await until(lambda: second.answer is not None)
+            other.retry(second, answered(second))
+        else:
+            assert (len(one.questions()), len(other.questions())) == (1, 1)
+            other.answer(other.questions()[-1], YES)
+        assert (new.answer_to(question) or {})["result"] == YES
+        if era == "modern":
+            await until(lambda: first.answer is not None)
+        else:
+            # Its own process stays the first one's, with all that it holds.
+            one.answer(one.questions()[-1], YES)
+            server.reply(server.call, DONE)
+            assert first.result["content"] == DONE["content"]
+            assert await stage.connect(one) is server
+            assert await stage.connect(other) is new or new.open_calls()
+
+
+@pytest.mark.bridge("calls-in-flight")
+async def test_calls_of_one_client_share_a_server_that_asks_and_so_do_clients_that_cannot_be_asked() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("modern")
+        server = await stage.connect(client)
+        server.ask("elicitation/create", FORM)
+        assert server.connection.entry.asks
+        client.call()
+        client.call()
+        await settled()
+        assert len(server.open_calls()) == 2
+        mute = [stage.client("legacy", {"roots": {}}) for _ in range(3)]
+        assert len({id(await stage.connect(each)) for each in mute}) == 1
+
+
+@pytest.mark.bridge("calls-in-flight")
+async def test_what_was_a_clients_own_goes_with_it() -> None:
+    async with staged("legacy") as stage:
+        one, other = stage.client("legacy"), stage.client("legacy")
+        server = await stage.connect(one)
+        one.call()
+        server.ask("elicitation/create", FORM)
+        own = await stage.connect(other)
+        assert own is not server
+        other.session.leave()
+        await until(lambda: own.is_stopped)
+        assert own.connection not in stage.gateway.pool.connections()
+        assert not server.is_stopped
+        one.session.leave()
+        await until(lambda: server.is_stopped)
+
+
+@pytest.mark.bridge("calls-in-flight")
+async def test_how_many_connections_of_their_own_clients_have_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "MOST_OWN", 2)
+    for era in ERAS:
+        async with staged("legacy") as stage:
+            clients = [stage.client(era) for _ in range(5)]
+            server = await stage.connect(clients[0])
+            clients[0].call()
+            server.ask("elicitation/create", FORM)
+            for client in clients[1:]:
+                client.call()
+            await settled()
+            await until(lambda: len(stage.unanswered()) == 5)
+            assert len(stage.gateway.played) == 3, "two of their own, and the shared one"
+
+
+# Outside of any call
+
+
+@pytest.mark.bridge("question")
+@pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage"])
+async def test_outside_of_any_call_nobody_is_asked_where_it_could_be_several(method: str) -> None:
+    async with staged("legacy") as stage:
+        one, other = stage.client("legacy"), stage.client("legacy")
+        server = await stage.connect(one)
+        assert await stage.connect(other) is server
+        refusal = (server.answer_to(server.ask(method, {**FORM, **SAMPLE})) or {})["error"]
+        assert refusal["code"] == -32603 and "more than one client uses this connection" in refusal["message"]
+        server.ask("roots/list", {})
+        assert (len(one.questions()), len(other.questions())) == (0, 1), "roots are asked of the one that came last"
+        other.session.leave()
+        server.ask(method, {**FORM, **SAMPLE})
+        assert [question["method"] for question in one.questions()] == [method], "the only one that is left"
+
+
+@pytest.mark.bridge("question", "parking")
+async def test_what_waits_for_a_call_is_not_asked_in_a_strangers() -> None:
+    async with scene() as on:
+        ids = [on.server.ask("elicitation/create", FORM), on.server.ask("roots/list", {})]
+        stranger = on.stage.client("modern")
+        request = stranger.call()
+        await until(lambda: request.answer is not None)
+        assert [each["method"] for each in request.result["inputRequests"].values()] == ["roots/list"]
+        assert "more than one client" in (on.server.answer_to(ids[0]) or {})["error"]["message"]
