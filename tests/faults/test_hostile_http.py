@@ -18,6 +18,7 @@ import pytest
 from tests.faults.http_wire import HttpConversation, Wire, written
 from tests.faults.impatient_workbench import LIMITS
 from tests.faults.stage import Faults, Stage, bad_entry, use
+from tests.faults.vitals import resident_bytes
 from tests.support.client import MODERN_VERSION, Json, RpcError
 
 PING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
@@ -285,3 +286,57 @@ async def test_a_client_that_does_not_read_is_dropped_and_no_other_is_held_up(fa
             wire.reader._transport.resume_reading()  # type: ignore[attr-defined]
             assert len(await wire.closed()) < 10_000_000, "it got everything, late, instead of being dropped"
             wire.abort()
+
+
+MIB = 1024 * 1024
+# What the kernel hands over at once, and what reading it takes, for each of a few connections.
+READING = 16 * MIB
+HEAD = b"Host: localhost\r\nContent-Type: application/json\r\nAccept: */*\r\n"
+FLOODS = {
+    "a body for a page": b"GET /healthz HTTP/1.1\r\n" + HEAD + b"Content-Length: 99999999\r\n\r\n",
+    "a body for a preflight": b"OPTIONS /mcp HTTP/1.1\r\nAccess-Control-Request-Method: POST\r\n"
+    + HEAD
+    + b"Transfer-Encoding: chunked\r\n\r\nfffffff\r\n",
+    "a trailer": b"POST /mcp HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ",
+    "an extension of a chunk": b"POST /mcp HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n2;x=",
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_what_nobody_asked_for_is_not_held(faults: Faults, flood: str) -> None:
+    async with faults.serving_http({"bad": bad_entry()}) as stage:
+        before = resident_bytes(stage.pid)
+        wires = [await Wire.open(stage.port) for _ in range(6)]
+        peaks = [await _flood(stage, wire, FLOODS[flood], 64) for wire in wires]
+        assert max(peaks) - before < READING
+        await stage.others_work()
+        for wire in wires:
+            wire.abort()
+
+
+async def test_uploads_that_never_end_stay_within_their_budget_and_hold_up_no_small_call(faults: Faults) -> None:
+    budget = 32 * MIB
+    settings: Json = {"maxMessageBytes": 16 * MIB, "maxPendingBodyBytes": budget}
+    async with faults.serving_http({"bad": bad_entry()}, large=True, **settings) as stage:
+        before = resident_bytes(stage.pid)
+        head = b"POST /mcp HTTP/1.1\r\n" + HEAD + b"Content-Length: %d\r\n\r\n" % (16 * MIB)
+        wires = [await Wire.open(stage.port) for _ in range(10)]
+        peaks = [await _flood(stage, wire, head, 15) for wire in wires[:2]]
+        # Refused ones are read on for a little, so that they get to see why.
+        peaks += [await _flood(stage, wire, head, 4) for wire in wires[2:]]
+        assert max(peaks) - before < budget + READING
+        assert [await wire.head() for wire in wires[2:]] == [503] * 8
+        await stage.others_work()
+        for wire in wires:
+            wire.abort()
+
+
+async def _flood(stage: Stage, wire: Wire, head: bytes, mebibytes: int) -> int:
+    """Send until it is refused; the most that the workbench took meanwhile."""
+    peak = 0
+    with suppress(ConnectionError):
+        await wire.send(head)
+        for _ in range(mebibytes):
+            await wire.send(b"x" * MIB)
+            peak = max(peak, resident_bytes(stage.pid))
+    return peak

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from mcp_workbench.serving import DRAIN_SECONDS
+from tests.faults.http_wire import HttpConversation, Wire
 from tests.faults.stage import Faults, bad_entry, error_text
 from tests.support.client import RawClient
 from tests.support.processes import alive, descendants, eventually
@@ -88,3 +89,26 @@ async def test_a_hangup_that_is_ignored_stays_so(faults: Faults) -> None:
         assert (await client.use_tool("box", "good", "echo", {"n": 1}))["structuredContent"] == {"n": 1}
         client.close_stdin()
         assert await client.wait_exit() == 0
+
+
+async def test_a_balancer_hears_that_we_leave_before_anybody_is_refused(faults: Faults) -> None:
+    check = b"GET /readyz HTTP/1.0\r\n\r\n"
+    async with faults.serving_http({"bad": bad_entry()}) as stage:
+        assert (await _asked(stage.port, check)).startswith(b"HTTP/1.1 200 ")
+        os.kill(stage.pid, signal.SIGTERM)
+        await stage.process.wait_for(lambda: "shutting down" in stage.process.stderr, "the begin of the end")
+        # Nobody has heard of it yet, so calls come in as before, also on new connections.
+        assert isinstance(stage.client, HttpConversation)
+        stage.client.rest()
+        await stage.others_work()
+        assert (await _asked(stage.port, check)).startswith(b"HTTP/1.1 503 ")
+        stage.is_over = True
+        assert await stage.process.wait_exit() == 0
+
+
+async def _asked(port: int, data: bytes) -> bytes:
+    wire = await Wire.open(port)
+    await wire.send(data)
+    answer = await wire.closed()
+    wire.close()
+    return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.transport.http.server.connection import Connection
 from mcp_workbench.transport.http.server.limits import MOST_HEAD_BYTES, MOST_PIPELINED, Limits
 from tests.transport.http.listening import PATIENCE, wait_until
 from tests.transport.http.server.echoing import House, echoing
@@ -211,6 +213,25 @@ async def test_head_has_no_body() -> None:
         head = await connection.head()
         assert (head.status, head.headers["content-length"]) == (200, "3")
         assert (await connection.request("GET", "/healthz")).body == b"ok\n"
+
+
+def connections_in_memory() -> int:
+    return sum(type(each) is Connection for each in gc.get_objects())
+
+
+async def test_a_connection_that_is_gone_leaves_nothing_to_the_collector_of_cycles() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        async with echoing() as house:
+            connection = await house.client.connect()
+            assert (await connection.request("GET", "/healthz")).status == 200
+            assert connections_in_memory() == 1
+            connection.close()
+            await wait_until(lambda: house.server.connection_count == 0)
+            await wait_until(lambda: connections_in_memory() == 0)
+    finally:
+        gc.enable()
 
 
 async def test_there_are_no_more_connections_than_we_hold() -> None:

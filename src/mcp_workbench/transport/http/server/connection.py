@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
         if unsent is not None:
             with contextlib.suppress(OSError):
                 unsent.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
-        if self.unsent_bytes > self._limits.unread_bytes:
+        if self.unsent_bytes > self._limits.pause_bytes:
             give_back_soon(self._loop)
         self._transport.abort()
 

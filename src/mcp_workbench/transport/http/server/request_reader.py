@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import httptools  # noqa: TID253 (loaded only where HTTP is served)
 from msgspec import Struct
@@ -67,6 +67,7 @@ class RequestReader:
         "_body_since",
         "_budget",
         "_bytes_since_body",
+        "_declared",
         "_head_bytes",
         "_head_since",
         "_is_declining",
@@ -96,6 +97,8 @@ class RequestReader:
         # None between two requests.
         self._arrival: Arrival | None = None
         self._url = b""
+        # The size of its body; None when it comes in chunks.
+        self._declared: int | None = 0
         self._head_bytes = 0
         self._head_since: float | None = None
         self._body: list[bytes] = []
@@ -107,7 +110,7 @@ class RequestReader:
         self._reserved = 0
         # Chunk sizes and trailers since the last piece of the body.
         self._bytes_since_body = 0
-        # The end of what was fed last: an empty line may arrive in two reads.
+        # The end of what was read last, where no empty line was found: one may arrive in two reads.
         self._tail = b""
 
     @property
@@ -132,8 +135,9 @@ class RequestReader:
     def close(self) -> None:
         """The connection is gone."""
         self.stop()
-        # It refers back to us.
+        # The one refers back to us, we to the other: nothing is left to the collector of cycles.
         self._parser = None
+        self._receiver = cast(Receiver, None)
 
     def is_late(self, now: float) -> bool:
         """Whether the client makes us wait for too long. Of a body the last seconds count: what came before them earns
@@ -150,53 +154,52 @@ class RequestReader:
 
     def feed(self, data: bytes) -> int | None:
         """Take in what was read. The status of a refusal where it cannot be made sense of."""
-        view = memoryview(data)
-        start = 0
-        while start < len(data) and not self.is_over:
-            end = self._end_of_next(data, start)
-            status = self._feed_piece(view[start:end])
+        start, size = 0, len(data)
+        while start < size and not self.is_over:
+            if self._body_since is not None and self._declared is not None:
+                end = min(size, start + max(self._declared - self._body_bytes, 1))
+            else:
+                end = self._end_of_lines(data, start)
+            status = self._feed_piece(data if end - start == size else memoryview(data)[start:end])
             if status is not None:
                 return status
             start = end
         return None
 
-    def _end_of_next(self, data: bytes, start: int) -> int:
-        """How far the head or body that is arriving goes at most."""
-        arrival = self._arrival
-        if self._body_since is not None and arrival is not None and arrival.declared_bytes is not None:
-            return min(len(data), start + max(arrival.declared_bytes - self._body_bytes, 1))
-        straddling = (self._tail + data[start : start + 3]).find(_EMPTY_LINE) if self._tail else -1
+    def _end_of_lines(self, data: bytes, start: int) -> int:
+        """How far a head, or a body in chunks, goes at most: to the next empty line."""
+        tail, self._tail = self._tail, b""
+        straddling = (tail + data[start : start + 3]).find(_EMPTY_LINE) if tail else -1
         if straddling >= 0:
-            return start + straddling + len(_EMPTY_LINE) - len(self._tail)
+            return start + straddling + len(_EMPTY_LINE) - len(tail)
         end = data.find(_EMPTY_LINE, start)
-        return len(data) if end < 0 else end + len(_EMPTY_LINE)
+        if end >= 0:
+            return end + len(_EMPTY_LINE)
+        self._tail = (tail + data[max(start, len(data) - 3) :])[-3:]
+        return len(data)
 
-    def _feed_piece(self, piece: memoryview) -> int | None:
+    def _feed_piece(self, piece: bytes | memoryview) -> int | None:
         body_before = self._body_bytes
         was_in_body = self._body_since is not None
-        self._tail = (self._tail + bytes(piece[-3:]))[-3:]
         if not was_in_body:
             self._head_bytes += len(piece)
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
-            return self._decline_upgrade(piece[upgrade.args[0] :])
+            return self._decline_upgrade(bytes(piece[upgrade.args[0] :]))
         except httptools.HttpParserError as error:
-            if self.is_over:
-                return None
-            cause = error.__context__
-            if cause is not None and not isinstance(cause, httptools.HttpParserError):
-                log.error("a defect of ours; please report it", exc_info=cause)
-                return 500
-            return 400
-        if was_in_body and self._body_since is not None:
-            self._bytes_since_body = self._bytes_since_body + len(piece) if self._body_bytes == body_before else 0
-        is_head_too_large = self._head_bytes > MOST_HEAD_BYTES and self._head_since is not None
-        if is_head_too_large or self._bytes_since_body > MOST_HEAD_BYTES:
-            return None if self.is_over else 431
+            return None if self.is_over else _status_of_failure(error)
+        if self._body_since is not None:
+            if was_in_body:
+                is_body = self._body_bytes != body_before
+                self._bytes_since_body = 0 if is_body else self._bytes_since_body + len(piece)
+                if self._bytes_since_body > MOST_HEAD_BYTES and not self.is_over:
+                    return 431
+        elif self._head_bytes > MOST_HEAD_BYTES and self._head_since is not None and not self.is_over:
+            return 431
         return None
 
-    def _decline_upgrade(self, rest: memoryview) -> int | None:
+    def _decline_upgrade(self, rest: bytes) -> int | None:
         """The client would like another protocol, as Java's does with each request; it gets this one.
 
         The parser stops after such a head, so another one takes over. It is shown as much of the head as it needs to
@@ -212,7 +215,7 @@ class RequestReader:
             self._is_declining = True
             self._parser.feed_data(head)
             self._is_declining = False
-        return self.feed(bytes(rest)) if rest else None
+        return self.feed(rest) if rest else None
 
     # ── for the parser ──
 
@@ -249,7 +252,7 @@ class RequestReader:
         arrival = self._arrival
         assert arrival is not None
         self._head_bytes, self._head_since = 0, None
-        self._tail = b""
+        self._declared = arrival.declared_bytes
         self._body_bytes = self._window_bytes = self._bytes_since_body = 0
         self._body_since = self._window_since = self._loop.time()
         if self.is_over:
@@ -257,9 +260,9 @@ class RequestReader:
         arrival.method = self._parser.get_method().decode("latin-1")
         arrival.path = path_of(self._url)
         self._receiver.head_arrived(arrival)
-        if arrival.refusal is None:
-            self._expect_body(arrival)
-        if arrival.refusal is None and arrival.expects_continue:
+        if arrival.refusal is not None or (self._declared and not self._expects_body(arrival, self._declared)):
+            return
+        if "expect" in arrival.headers and arrival.expects_continue:
             self._receiver.body_awaited()
 
     def on_body(self, body: bytes) -> None:
@@ -281,43 +284,36 @@ class RequestReader:
             self._refuse(arrival, Refusal.no_room())
 
     def on_message_complete(self) -> None:
-        arrival = self._arrival
-        if self._parser.should_upgrade() and arrival is not None and arrival.declared_bytes != 0:
+        arrival, parser = self._arrival, self._parser
+        if arrival is not None and self._declared != 0 and parser.should_upgrade():
             # Not yet: its body is still to come.
             return
         self._arrival = None
         self._body_since = None
         self._bytes_since_body = 0
-        self._tail = b""
         if self.is_over or arrival is None:
             return
-        parser = self._parser
-        if arrival.declared_bytes is None:
+        if self._declared is None:
             # It may hold a trailer back.
             self._parser = httptools.HttpRequestParser(self)
-        self._receiver.arrived(
-            Request(
-                arrival,
-                self._take_body(),
-                parser.get_http_version() != "1.0",
-                parser.should_keep_alive(),
-                self._take_reserved(),
-            )
-        )
+        is_chunking, is_kept = parser.get_http_version() != "1.0", parser.should_keep_alive()
+        reserved, self._reserved = self._reserved, 0
+        self._receiver.arrived(Request(arrival, self._take_body(), is_chunking, is_kept, reserved))
 
     # ── the body ──
 
-    def _expect_body(self, arrival: Arrival) -> None:
-        declared = arrival.declared_bytes
-        if not declared:
-            return
+    def _expects_body(self, arrival: Arrival, declared: int) -> bool:
+        """Whether the body will be read. If so, it has its room from now on."""
         if not arrival.takes_body:
-            if declared > MOST_UNUSED_BODY:
-                self._refuse(arrival, Refusal.no_body())
+            refusal = Refusal.no_body() if declared > MOST_UNUSED_BODY else None
         elif self._budget.reserve(declared):
             self._reserved = declared
+            refusal = None
         else:
-            self._refuse(arrival, Refusal.no_room())
+            refusal = Refusal.no_room()
+        if refusal is not None:
+            self._refuse(arrival, refusal)
+        return refusal is None
 
     def _has_room(self) -> bool:
         """What comes in chunks reserves its room as it comes."""
@@ -337,7 +333,8 @@ class RequestReader:
         held = sum(map(len, self._body))
         self._body.clear()
         if held or self._reserved:
-            self._budget.drop(self._take_reserved(), held)
+            reserved, self._reserved = self._reserved, 0
+            self._budget.drop(reserved, held)
 
     def _take_body(self) -> bytes:
         pieces = self._body
@@ -348,6 +345,10 @@ class RequestReader:
             give_back_soon(self._loop)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _take_reserved(self) -> int:
-        reserved, self._reserved = self._reserved, 0
-        return reserved
+
+def _status_of_failure(error: httptools.HttpParserError) -> int:
+    cause = error.__context__
+    if cause is None or isinstance(cause, httptools.HttpParserError):
+        return 400
+    log.error("a defect of ours; please report it", exc_info=cause)
+    return 500
