@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.config.locate import Located, locate
+from mcp_workbench.config.choose import Located, locate
 from mcp_workbench.errors import ConfigError
 
 HERE = Located(os.path.join(".", "workbench-config.json"), is_project=True)

@@ -12,8 +12,8 @@ from mcp_workbench.cli.list import address
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.settings import JSON
 from mcp_workbench.config import trust
+from mcp_workbench.config.choose import FILE_NAME
 from mcp_workbench.config.load import parse, read
-from mcp_workbench.config.locate import FILE_NAME
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor

@@ -1,9 +1,7 @@
 """What the user wrote: where the file is, what it says, what is wrong with it.
 
-    choose ─ locate, trust
-       │
-      load ────────┬─ msgspec, or jsonc when there are comments or mistakes ─ a plain document
-                   └─ validate ─ server ─ keys ─ kinds, mappings ─ reading (expand, redact) ─ model
+    choose (trust) ─ load ─┬─ msgspec, or jsonc when there are comments or mistakes ─ a plain document
+                           └─ validate ─ server ─ keys ─ kinds, mappings ─ reading (expand, redact) ─ model
 
 `choose.choose` finds the file that is in force and sees that it may be used, `load.load` turns it into a
 `model.WorkbenchConfig` or raises `problems.ConfigProblems` with everything that is wrong at once, `schema.json_schema`

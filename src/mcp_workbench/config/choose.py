@@ -1,7 +1,8 @@
-"""Which configuration is in force: found by `locate`, permitted by `trust`, read by `load`.
+"""Which configuration is in force: where it is, and whether it may be used.
 
-Owns the rule that a file which merely lies in the current folder must be trusted, and what takes its place when it is
-not. The content that is judged is the content that is used: the file is read once.
+Owns the order of the places, the message when there is none, and the rule that a file which merely lies in the current
+folder must be trusted (`trust`), with what takes its place when it is not. The content that is judged is the content
+that is used: the file is read once (`load`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mcp_workbench.config.load import load, modified_at, parse, read
-from mcp_workbench.config.locate import locate, own_file
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.errors import ConfigError
 
+VARIABLE = "WORKBENCH_CONFIG"
+FILE_NAME = "workbench-config.json"
+_APPLICATION = "mcp-workbench"
 HOW_TO_TRUST = "look at what it starts, then run `mcp-workbench trust` in this folder, or name it with `--config`"
 
 
@@ -53,3 +56,75 @@ def choose(option: str | None, argument: str | None, environ: Mapping[str, str])
     if own is None:
         raise ConfigError(refused, hint=HOW_TO_TRUST)
     return Choice(load(own, environ), f"{refused}; using `{own}` instead\nhint: {HOW_TO_TRUST}")
+
+
+class Located(Struct, frozen=True):
+    """A file. `is_project`: nobody named it, it lies in the current folder, and anybody may have put it there."""
+
+    path: str
+    is_project: bool = False
+
+
+def locate(option: str | None, argument: str | None, environ: Mapping[str, str]) -> Located:
+    """The path from `--config`, the positional argument or `WORKBENCH_CONFIG`, else the first usual place that has one.
+
+    Raises `ConfigError` when a named file does not exist, or when there is none in any of the places.
+    """
+    if option and argument and os.path.abspath(option) != os.path.abspath(argument):
+        raise ConfigError(
+            f"the configuration is named twice: `{option}` with `--config` and `{argument}` as an argument",
+            hint="keep one of them",
+        )
+    for path, source in ((option, "`--config`"), (argument, "the argument"), (environ.get(VARIABLE), f"`{VARIABLE}`")):
+        if path:
+            return Located(_named(path, source))
+    own = own_file()
+    here = os.path.join(".", FILE_NAME)
+    # A link that leads nowhere is a file too; `load` says what is wrong with it.
+    if os.path.lexists(here) and not (own is not None and os.path.realpath(here) == os.path.realpath(own)):
+        return Located(here, is_project=True)
+    if own is not None:
+        return Located(own)
+    folders = [os.path.abspath("."), *filter(None, [_user_folder()])]
+    places = "\n".join(f"  {os.path.join(folder, FILE_NAME)}" for folder in folders)
+    raise ConfigError(
+        f"there is no configuration; looked at `--config`, an argument, the variable `{VARIABLE}` and\n{places}",
+        hint="create one of these files, or name any client's `mcpServers` file with `--config`",
+    )
+
+
+def own_file() -> str | None:
+    """The file in the user's folder for settings, where there is one."""
+    folder = _user_folder()
+    path = os.path.join(folder, FILE_NAME) if folder is not None else ""
+    return path if path and os.path.lexists(path) else None
+
+
+def _named(path: str, source: str) -> str:
+    # Clients start us without a shell, so nobody else has replaced the `~` in their settings.
+    if path.startswith("~") and not os.path.lexists(path):
+        path = os.path.expanduser(path)
+    try:
+        missing = not os.path.lexists(path)
+    except ValueError:
+        missing = True
+    if missing and _folder_is_readable(path):
+        raise ConfigError(f"the configuration `{path}`, named by {source}, does not exist", hint="check the path")
+    return path
+
+
+def _folder_is_readable(path: str) -> bool:
+    """Whether "does not exist" can be believed: without access to its folder every file seems to be missing."""
+    folder = os.path.dirname(path) or "."
+    return os.access(folder, os.X_OK) or not os.path.lexists(folder)
+
+
+def _user_folder() -> str | None:
+    """The user's folder for settings, or None where there is none: no `HOME` and no entry for the user."""
+    from platformdirs import user_config_dir
+
+    try:
+        folder = user_config_dir(_APPLICATION, appauthor=False)
+    except (OSError, RuntimeError, KeyError):
+        return None
+    return folder if os.path.isabs(folder) else None
