@@ -240,3 +240,15 @@ async def test_servers_at_an_address_do_not_queue_behind_programs() -> None:
         await places.of(program).acquire()
     assert places.of(program).locked()
     assert not places.of(remote).locked()
+
+
+def test_addresses_and_names_that_two_servers_want_are_named(tmp_path: Path) -> None:
+    offering = {name: scripted_entry("--offers", "test", "--tool-names", "x") for name in ("one", "two")}
+    done = run("check", "--connect", "--config", write_config(tmp_path, {"box": offering}))
+    assert done.status == 0
+    assert "warning: `box/one` and `box/two` both list the address `test:///one` and 3 more" in done.stderr
+    colliding = {"a": scripted_entry("--tool-names", "b_c"), "a_b": scripted_entry("--tool-names", "c")}
+    path = Path(write_config(tmp_path, {"box": colliding}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "face": "dynamic"}))
+    done = run("check", "--connect", "--config", str(path))
+    assert "warning: `box/a_b/c` would be shown as `box__a_b_c`, which is `box/a/b_c`" in done.stderr

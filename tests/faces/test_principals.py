@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 
 from mcp_workbench.downstream.lifecycle import MOST_CRASHES, RestartPolicy
-from tests.faces.harness import ERAS, FACES, Bench, Boxes, Seen, introduce
+from tests.faces.harness import ERAS, EVERY_ABILITY, FACES, Bench, Boxes, Seen, introduce
 from tests.faces.memory import MemoryClient
-from tests.support.client import RpcError
+from tests.support.client import Json, RpcError
 
 every_face = pytest.mark.parametrize("face", FACES)
 
@@ -95,3 +97,42 @@ async def test_what_a_session_opened_goes_with_it(bench: Bench) -> None:
             await client.initialize()
             assert client.session.view is view, "a second handshake does not close anything"
         assert len(gateway.router._session_views) == 0
+
+
+@pytest.mark.requirement("asking.whose")
+@every_face
+@pytest.mark.parametrize("era", ERAS)
+async def test_clients_of_one_user_answer_their_own_questions(bench: Bench, face: str, era: str) -> None:
+    """The server has asked before, so each of them has a connection of its own when both call at once."""
+    boxes: Boxes = {"box": {"server": ("--era", "legacy")}}
+    async with bench.gateway(boxes, options={"face": face}) as gateway, AsyncExitStack() as stack:
+        seen = {}
+        for name in ("ann", "bob", "cem"):
+            client = await stack.enter_async_context(MemoryClient.of(gateway))
+            await introduce(client, era, EVERY_ABILITY)
+            client.handlers["elicitation/create"] = partial(accept, name)
+            seen[name] = Seen(client, face, era)
+            await seen[name].open()
+        assert len(gateway.pool.connections()) == 1
+        await answer(seen["ann"], "ann", "first")
+        async with asyncio.TaskGroup() as tasks:
+            # Questions of one modern client's calls are put to it together, with one of them.
+            for number in range(5 if era == "legacy" else 1):
+                for name, each in seen.items():
+                    tasks.create_task(answer(each, name, f"{name} {number}"))
+        assert gateway.started.count("box/server") == 3
+
+
+def accept(name: str, params: Json) -> Json:
+    return {"action": "accept", "content": {"name": f"{name} to {params['message']}"}}
+
+
+async def answer(seen: Seen, name: str, message: str) -> None:
+    result = await seen.call("ask", {"message": message})
+    if seen.era == "modern":
+        (key,) = result["inputRequests"]
+        assert result["inputRequests"][key]["params"]["message"] == f"[box/server] {message}"
+        said = accept(name, result["inputRequests"][key]["params"])
+        more = {"inputResponses": {key: said}, "requestState": result["requestState"]}
+        result = await seen.call("ask", {"message": message}, **more)
+    assert result["structuredContent"]["result"]["content"] == {"name": f"{name} to [box/server] {message}"}
