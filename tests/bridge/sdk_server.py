@@ -86,6 +86,23 @@ async def visit(ctx: Context) -> str | InputRequiredResult:
 
 
 @server.tool()
+async def ask_in_the_middle(ctx: Context) -> str:
+    """Written as most servers are: for the legacy era, without a thought of the other."""
+    result = await ctx.elicit("Who are you?", Name)
+    return result.data.name if result.action == "accept" else result.action
+
+
+@server.tool()
+async def ask_and_return(ctx: Context) -> str | InputRequiredResult:
+    """Written for the modern era alone."""
+    answer = _answer(ctx)
+    if answer is None:
+        params = ElicitRequestFormParams(message="Who are you?", requested_schema=Name.model_json_schema())
+        return _asks(ElicitRequest(params=params))
+    return str(answer.content["name"]) if answer.content else answer.action
+
+
+@server.tool()
 async def report(ctx: Context) -> str:
     for step in (1, 2, 3):
         await ctx.report_progress(step, 3, f"step {step}")

@@ -130,3 +130,13 @@ async def test_a_client_that_cannot_be_asked_is_not(tmp_path: Path, client_era: 
             text(await client.call_tool("use_tool", use("interview")))
         assert not isinstance(caught.value, TimeoutError)
         assert answers.asked == []
+
+
+@pytest.mark.bridge("handshake", "question")
+@pytest.mark.parametrize(("client_era", "tool"), [("legacy", "ask_in_the_middle"), ("modern", "ask_and_return")])
+async def test_tools_written_for_one_era_work_for_clients_of_that_era(
+    tmp_path: Path, client_era: str, tool: str
+) -> None:
+    async with connected(tmp_path, client_era, "auto") as (client, answers):
+        assert text(await client.call_tool("use_tool", use(tool))) == "Ada"
+        assert len(answers.asked) == 1
