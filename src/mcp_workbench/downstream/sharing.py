@@ -30,7 +30,7 @@ SHARED: Final = 0
 ASKABLE: Final = (b'"elicitation"', b'"sampling"')
 
 
-class Caller(Struct, frozen=True, cache_hash=True):
+class Caller(Struct, frozen=True, cache_hash=True, gc=False):
     """What matters of a client for the connections that it takes."""
 
     principal: str
