@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 
 import pytest
 
+from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.errors import DownstreamError
 from tests.downstream.fakes import NEVER, TOOLS, House
@@ -192,3 +194,18 @@ async def test_no_order_of_events_breaks_it(seed: int) -> None:
     assert not house.connection.traffic.pending.values()
     for task in house.tasks:
         assert task.cancelled() or task.exception() is None
+
+
+@pytest.mark.parametrize(("size", "is_here"), [(1_000, True), (200_000, False)])
+async def test_a_large_offer_is_written_to_the_disk_where_nobody_waits_for_it(
+    size: int, is_here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(ManifestStore, "save", lambda *_: threads.append(threading.current_thread()))
+    async with House() as house:
+        house.answers["tools/list"] = {"tools": [{"name": str(number), "x": "y" * size} for number in range(6)]}
+        await house.connection.ensure_listed()
+        async with asyncio.timeout(5):
+            while not threads:
+                await asyncio.sleep(0.001)
+    assert [thread is threading.current_thread() for thread in threads] == [is_here]

@@ -57,10 +57,14 @@ class Catalog:
         """A connection reports who its server is and in which eras it can be spoken to."""
         entry.meet(profile)
 
-    def learn(self, entry: ServerEntry, offer: Offer, announced: frozenset[str] = frozenset()) -> None:
-        """A connection reports what its server offers. `announced`: the lists that the server said have changed."""
+    def learn(
+        self, entry: ServerEntry, offer: Offer, announced: frozenset[str] = frozenset(), *, remember: bool = True
+    ) -> None:
+        """A connection reports what its server offers. `announced`: the lists that the server said have changed.
+
+        Without `remember`, it is left to the caller to have the entry remembered."""
         first_time = entry.offer is None
-        changed = entry.learn(offer)
+        changed = entry.learn(offer, remember=remember)
         if entry.failure is not None:
             entry.failure = None
             entry.tools_differ = True

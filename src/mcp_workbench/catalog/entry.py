@@ -116,7 +116,7 @@ class ServerEntry:
         is_another = before is not None and before != ("", "") and before != who(profile.server_info)
         self.eras = profile.eras if is_another else self.eras.updated(profile.eras)
 
-    def learn(self, offer: Offer) -> frozenset[str]:
+    def learn(self, offer: Offer, *, remember: bool = True) -> frozenset[str]:
         """The server said what it offers. Returns the kinds of lists that differ from what was shown before."""
         offer = replace(offer, profile=replace(self._widest_profile(offer.profile), eras=self.eras))
         before = {kind: self.definitions(kind) for kind in KINDS}
@@ -125,7 +125,8 @@ class ServerEntry:
         self._show(offer)
         self.is_live = True
         self.last_error = None
-        self._store.save(self.key, offer)
+        if remember:
+            self.remember()
         changed = frozenset(kind for kind in KINDS if not _same(before[kind], self.definitions(kind)))
         self.tools_differ = "tools" in changed and tools_differ(before["tools"], self.tools)
         return changed
@@ -145,6 +146,11 @@ class ServerEntry:
     def _look_up_asking(self) -> None:
         self._looked_up = True
         self.asks = self.asks or self._store.load_asks(self.key)
+
+    def remember(self) -> None:
+        """Write the offer to the disk. May be done in a thread, where there is much to write."""
+        if self.offer is not None:
+            self._store.save(self.key, self.offer)
 
     def _show(self, offer: Offer) -> None:
         filters = self.config.tool_filters

@@ -29,6 +29,8 @@ Definitions = dict[str, Raw]
 MOST_OVERSIZED: Final = 100
 LONGEST_IDENTITY: Final = 200
 MOST_SAID: Final = 5
+# Bytes of all definitions.
+LARGE_OFFER: Final = 1 << 20
 
 
 class Offer(Struct, frozen=True):
@@ -46,6 +48,17 @@ class Offer(Struct, frozen=True):
     oversized: dict[str, dict[str, int]] = field(default_factory=dict)
     # Of a server at an address: `http`, or `sse` for the older transport.
     transport: str | None = None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there is so much of it that others would notice when it is written to the disk."""
+        total = 0
+        for definitions in self.lists.values():
+            for definition in definitions.values():
+                total += memoryview(definition).nbytes
+                if total > LARGE_OFFER:
+                    return True
+        return False
 
     @property
     def tools(self) -> Definitions:

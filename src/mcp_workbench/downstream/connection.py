@@ -380,10 +380,12 @@ class Connection:
                 self._listed.set_exception(failure)
             return
         self.freshness.on_listed(offer.ttls)
-        self._catalog.learn(self.entry, offer, frozenset(announced))
+        self._catalog.learn(self.entry, offer, frozenset(announced), remember=not offer.is_large)
         if self._listed.done():
             self._listed = self._quiet_future()
         self._listed.set_result(None)
+        if offer.is_large:
+            await asyncio.to_thread(self.entry.remember)
 
     async def _clean_up(self, links: list[ServerLink]) -> None:
         if self._is_newest_life():

@@ -174,6 +174,8 @@ async def _items(array: Raw) -> AsyncIterator[list[Raw]]:
     """The entries of a page, some at a time; between two, others are served."""
     is_first = memoryview(array).nbytes <= SLICE_BYTES
     for items in sliced(array, _decode_items):
+        if not items:
+            await asyncio.sleep(0)
         for start in range(0, len(items), MOST_AT_ONCE):
             if not is_first:
                 await asyncio.sleep(0)

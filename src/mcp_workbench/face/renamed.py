@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from msgspec import DecodeError, Raw
+from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import decode_object, encode
@@ -16,8 +16,21 @@ _KEY: Final = re.compile(rb'\s*,?\s*("[^"\\]*(?:\\.[^"\\]*)*")\s*:\s*')
 _decode_key: Final = Decoder(str).decode
 
 
+class _Named(Struct, gc=False):
+    name: Raw
+
+
+_decode_named: Final = Decoder(_Named).decode
+
+
 def renamed(definition: Raw, name: str, **others: str) -> bytes:
     """A definition under another name, and with other texts replaced or added."""
+    if not others:
+        written = bytes(definition)
+        head = b'{"name":' + bytes(_decode_named(written).name)
+        # As nearly all servers write it; with no other `"name"` anywhere there is no other member of that name either.
+        if written.startswith(head) and written.count(b'"name"') == 1 and b"\\u" not in written:
+            return b"".join((b'{"name":', encode(name), written[len(head) :]))
     return with_members(
         bytes(definition), {"name": encode(name), **{key: encode(text) for key, text in others.items()}}
     )
