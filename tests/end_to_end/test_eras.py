@@ -104,7 +104,7 @@ async def test_why_a_server_ended_is_said_though_its_second_start_takes_too_long
         f"read probe; echo $$ >> {starts}; [ $(wc -l < {starts}) = 1 ] || exec sleep 60; echo 'bad key' >&2; exit 3"
     )
     boxes = {"box": {"bad": shell_server(script, startupTimeout=2), "good": scripted_entry()}}
-    async with workbench.serving(boxes) as client:
+    async with workbench.serving(boxes, era="modern") as client:
         reason = unavailable(await open_toolbox(client, "box"))["bad"]["reason"]
     assert reason == "the server exited with status 3\nlast lines of its stderr:\n  bad key"
     assert len(workbench.starts()) == 2

@@ -7,7 +7,6 @@ from typing import Final
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcp_workbench.catalog.differences import tools_differ
 from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.manifests import ManifestStore, manifest_key
 from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
@@ -128,7 +127,7 @@ class ServerEntry:
         if remember:
             self.remember()
         changed = frozenset(kind for kind in KINDS if not _same(before[kind], self.definitions(kind)))
-        self.tools_differ = "tools" in changed and tools_differ(before["tools"], self.tools)
+        self.tools_differ = "tools" in changed and _differ(before["tools"], self.tools)
         return changed
 
     def _widest_profile(self, profile: ServerProfile) -> ServerProfile:
@@ -163,3 +162,10 @@ class ServerEntry:
 def _same(one: Definitions, other: Definitions) -> bool:
     # Order counts: it is what clients see, and what their prompt caches are built on.
     return one == other and list(one) == list(other)
+
+
+def _differ(before: Definitions, after: Definitions) -> bool:
+    # Not on the start-up path.
+    from mcp_workbench.catalog.differences import tools_differ
+
+    return tools_differ(before, after)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mcp_workbench.transport.stderr import GAP
-
 # Lines of stderr that an error quotes.
 QUOTED_STDERR: Final = 8
 # And that are looked through for the names of variables: all that is kept.
@@ -19,6 +17,9 @@ READ_STDERR: Final = 100
 
 def with_last_words(what: str, stderr: Sequence[str], stdout: Sequence[str] = ()) -> str:
     """What went wrong, then what the server said; nothing that stands there already is said again."""
+    # Not on the start-up path.
+    from mcp_workbench.transport.stderr import GAP
+
     what = _with_lines(what, "from its stderr:" if GAP in stderr else "last lines of its stderr:", stderr)
     return _with_lines(what, "on its stdout, where only messages belong:", stdout)
 

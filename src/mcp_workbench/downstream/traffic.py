@@ -36,7 +36,6 @@ from mcp_workbench.protocol.meta import (
     modern_stamp,
 )
 from mcp_workbench.transport.link import CallLink, Link
-from mcp_workbench.transport.stderr import readable
 
 log = logging.getLogger(__name__)
 
@@ -410,6 +409,9 @@ class Traffic:
             self.noise += 1
             if self.noise <= LOGGED_NOISE:
                 log.warning("[%s] skipped noise on stdout (%s): %.120r", self.label, error, line[:200])
+                # Not on the start-up path.
+                from mcp_workbench.transport.stderr import readable
+
                 self.noise_lines.append(self.conceal(readable(line[:LONGEST_NOISE])))
 
     def _on_notification(self, method: str, params: Raw | None, about: bytes | None) -> None:
