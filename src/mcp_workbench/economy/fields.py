@@ -70,10 +70,10 @@ def fields(entry: Entry) -> Fields:
         if argument.enum:
             details.extend(choice for choice in argument.enum[:_MOST_CHOICES] if isinstance(choice, str))
     return Fields(
-        name=entry.name,
+        name=entry.name[:_MOST_CHARACTERS],
         lead=f"{entry.title} {lead}"[:_MOST_CHARACTERS],
         arguments=" ".join(names)[:_MOST_CHARACTERS],
-        place=f"{entry.server} {entry.toolbox}",
+        place=f"{entry.server} {entry.toolbox}"[:_MOST_CHARACTERS],
         rest=f"{rest[:_MOST_REST]} {' '.join(details)[:_MOST_DETAILS]}",
     )
 

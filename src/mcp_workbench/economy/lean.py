@@ -51,7 +51,7 @@ _SAID_BY_DEFAULT: dict[str, object] = {
     "description": "",
 }
 _NOT_A_WORD = re.compile(r"[\W_]+")
-_SPACES_AT_LINE_END = re.compile(r"[ \t]+(?=\n)|\n(?=\n\n)")
+_EMPTY_LINES = re.compile(r"\n\n\n+")
 
 
 def lean(schema: object) -> object:
@@ -76,7 +76,7 @@ def _lean(schema: Mapping[str, object], name: str, depth: int, *, alternative: b
         if key == "pattern" and "format" in schema and len(str(value)) > _LONGEST_EXAMPLES:
             continue  # Generators write the format out as a pattern; the format says it.
         if key == "description" and isinstance(value, str):
-            value = _SPACES_AT_LINE_END.sub("", value.strip())
+            value = _tidied(value)
         elif key == "examples" and isinstance(value, list):
             value = _few(value)
         short[key] = _below(key, value, depth - 1, alternative=alternative)
@@ -104,6 +104,13 @@ def _is_said_anyway(key: str, value: object, name: str) -> bool:
     if key in ("title", "description") and isinstance(value, str):
         return not value.strip() or (bool(name) and _words(value) == _words(name))
     return key in _SAID_BY_DEFAULT and type(value) is type(_SAID_BY_DEFAULT[key]) and value == _SAID_BY_DEFAULT[key]
+
+
+def _tidied(text: str) -> str:
+    """The text without spaces at the ends of its lines, and without more than one empty line at a time.
+
+    By lines: a pattern for spaces before a line end looks through every stretch of spaces once for each of them."""
+    return _EMPTY_LINES.sub("\n\n", "\n".join(line.rstrip(" \t") for line in text.strip().split("\n")))
 
 
 def _words(text: str) -> str:

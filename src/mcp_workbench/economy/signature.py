@@ -219,7 +219,7 @@ def _gathered(
     return properties, frozenset(name for name in required if isinstance(name, str)), whole
 
 
-_BRACKETS_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{(|)}\]]')
+_BRACKETS_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|$)|[\[{(|)}\]]')
 
 
 def _is_union(text: str) -> bool:

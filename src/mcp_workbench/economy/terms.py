@@ -46,6 +46,8 @@ _SUFFIXES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 _VOWELS = frozenset("aeiouy")
 _LONGEST_WORD = 64  # Longer runs are keys, hashes and base64, which nobody searches for.
+# Beyond ASCII a run is taken apart in pieces: sorting the marks on one letter takes the square of their number.
+_LONGEST_PIECE = 256
 
 
 def terms(text: str) -> list[str]:
@@ -101,6 +103,11 @@ def _words(run: str) -> list[str]:
 
 
 def _foreign(run: str) -> Iterable[str]:
+    for start in range(0, len(run), _LONGEST_PIECE):
+        yield from _foreign_piece(run[start : start + _LONGEST_PIECE])
+
+
+def _foreign_piece(run: str) -> Iterable[str]:
     plain = unicodedata.normalize("NFKC", run)
     position = 0
     for match in _UNSPACED.finditer(plain):

@@ -17,7 +17,7 @@ from mcp_workbench.transport.http.client.response import BrokeOff, NoAnswer, Not
 
 # What of an error page is quoted.
 MOST_QUOTED: Final = 200
-_TITLE: Final = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
+_TITLE: Final = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f-\x9f]+")
 # Of the passing kind: the next call may well work.
 _TRY_AGAIN: Final = "try again; if it stays so, look at the server's own log"

@@ -1,0 +1,289 @@
+"""No text from elsewhere costs more than in proportion to its length.
+
+A server's description, a client's query or a proxy's error page is as long and as repetitive as its author likes, and
+is read in the event loop of everybody. Work is counted, in steps of regular expressions and lines of Python; time on a
+shared machine proves nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mcp_workbench
+from mcp_workbench.catalog import filters, uris
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.economy import prose, results, select, terms
+from mcp_workbench.economy.answer import answer
+from mcp_workbench.economy.fields import Entry, fields
+from mcp_workbench.economy.forms import Form, show
+from mcp_workbench.economy.index import Index
+from mcp_workbench.economy.instructions import Box, instructions
+from mcp_workbench.economy.lean import lean
+from mcp_workbench.economy.shape import shape
+from mcp_workbench.economy.signature import signature
+from mcp_workbench.economy.tool import Tool
+from mcp_workbench.economy.words import distinctive_words
+from mcp_workbench.face.wording import no_such
+from mcp_workbench.jsonrpc import messages
+from mcp_workbench.printable import plain, visible
+from tests.support.regex_work import Counted, TooMuchWork, alphabet
+
+PACKAGE = Path(mcp_workbench.__file__).parent
+# Far above what any pattern here needs for a character, far below what a quadratic one needs for a few hundred.
+STEPS_FOR_A_CHARACTER = 40
+LENGTH = 250
+# Four times the text may cost this much more: 4 for what is in proportion, 16 for a square.
+GROWTH = 6
+
+
+# ── every regular expression in the package ──
+
+
+class Used(NamedTuple):
+    """A pattern, where it stands, and whether it is looked for anywhere in a text or at one place only."""
+
+    where: str
+    pattern: re.Pattern[Any]
+    anywhere: bool
+
+
+@cache
+def modules() -> list[ModuleType]:
+    names = [module.name for module in pkgutil.walk_packages([str(PACKAGE)], "mcp_workbench.")]
+    return [importlib.import_module(name) for name in names if not name.endswith("__main__")]
+
+
+def methods(tree: ast.AST) -> dict[str, set[str]]:
+    """Which methods are called on each name of a module."""
+    called: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            called.setdefault(node.value.id, set()).add(node.attr)
+    return called
+
+
+def patterns() -> Iterator[Used]:
+    """Those that a module keeps, and those that are written where they are used."""
+    for module in modules():
+        source = Path(module.__file__ or "")
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        called = methods(tree)
+        where = str(source.relative_to(PACKAGE))
+        for name, value in vars(module).items():
+            kept = value.values() if isinstance(value, dict) else [value]
+            for pattern in (each for each in kept if isinstance(each, re.Pattern)):
+                at_one_place = called.get(name) and called[name] <= {"match", "fullmatch"}
+                yield Used(f"{where} {name}", pattern, not at_one_place)
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "re"
+                and node.func.attr != "compile"
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                yield Used(
+                    f"{where}:{node.lineno}",
+                    re.compile(node.args[0].value),
+                    node.func.attr not in ("match", "fullmatch"),
+                )
+
+
+EVERY = list(patterns())
+
+
+def pieces(pattern: re.Pattern[Any]) -> list[str]:
+    """What hostile texts are made of: single characters, and the words that a pattern begins or goes on with."""
+    source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    letters = [character if character.isalnum() or character in '<"_ ' else "\0" for character in source]
+    words = ["".join(run) for is_cut, run in groupby(letters, lambda one: one == "\0") if not is_cut]
+    return [*alphabet(pattern), *dict.fromkeys(word for word in words if len(word) > 1)]
+
+
+def test_the_patterns_are_found() -> None:
+    assert len(EVERY) > 30
+    assert {"economy/prose.py _SPACE", "jsonrpc/messages.py _ID"} <= {used.where for used in EVERY}
+
+
+@pytest.mark.parametrize("used", EVERY, ids=lambda used: used.where)
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(data=st.data())
+def test_no_pattern_takes_more_than_linear_time(used: Used, data: st.DataObject) -> None:
+    piece = st.sampled_from(pieces(used.pattern))
+    before, unit, after = (
+        "".join(data.draw(st.lists(piece, min_size=least, max_size=most), label=name))
+        for name, least, most in (("before", 0, 3), ("unit", 1, 2), ("after", 0, 2))
+    )
+    text = before + unit * (LENGTH // len(unit)) + after
+    counted = Counted(used.pattern, STEPS_FOR_A_CHARACTER * len(text))
+    try:
+        counted.work(
+            "findall" if used.anywhere else "fullmatch",
+            text if isinstance(used.pattern.pattern, str) else text.encode("latin-1", errors="replace"),
+        )
+    except TooMuchWork:
+        pytest.fail(f"`{used.pattern.pattern!r}` takes more than linear time: {before!r} + {unit!r} * n + {after!r}")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "unit"), [(r"[ \t]+(?=\n)", " "), (r"(<t)[^>]*>", "<t"), (r"(a|b|ab)*c", "ab"), (r"\s*\n", " ")]
+)
+def test_a_pattern_that_is_quadratic_is_recognised(pattern: str, unit: str) -> None:
+    with pytest.raises(TooMuchWork):
+        Counted(re.compile(pattern), STEPS_FOR_A_CHARACTER * LENGTH).work("findall", unit * (LENGTH // len(unit)))
+
+
+# ── every function that reads text of others ──
+
+
+def _tool(text: str) -> Tool:
+    argument = {"type": "string", "description": text, "title": text, "default": text, "enum": [text, text]}
+    schema = {
+        "type": "object",
+        "description": text,
+        "properties": {"a": argument, text: {"type": "string", "examples": [text], "pattern": text, "format": "uri"}},
+        "required": [text],
+    }
+    definition = {"name": text, "title": text, "description": text, "inputSchema": schema}
+    return Tool(f"box/server/{text}", "box", "server", text, messages.encode(definition))
+
+
+def _entry(text: str) -> Entry:
+    schema = messages.encode({"properties": {text: {"description": text, "enum": [text]}}})
+    return Entry(key="k", name=text, description=text, title=text, server=text, toolbox=text, schema=schema)
+
+
+def _result(text: str) -> bytes:
+    return messages.encode({"content": [{"type": "text", "text": text}], "structuredContent": {text: [text]}})
+
+
+INDEX = Index.build([Entry(key="a", name="read_file", description="Reads a file.")])
+READERS: dict[str, Callable[[str], object]] = {
+    "one line": prose.one_line,
+    "first sentence": prose.first_sentence,
+    "split sentence": prose.split_first_sentence,
+    "clip": lambda text: prose.clip(text, 100),
+    "cut": lambda text: prose.cut(text, 100),
+    "terms": terms.terms,
+    "spelt": lambda text: [terms.spelt(run) for run in terms.runs(text)],
+    "fields": lambda text: fields(_entry(text)),
+    "words": lambda text: distinctive_words({"one": [_entry(text)], "two": [_entry("b")]}),
+    "index": lambda text: Index.build([_entry(text), _entry("other")]),
+    "search": lambda text: INDEX.search(text),
+    "lean": lambda text: lean({"properties": {"a": {"description": text, "title": text, "examples": [text]}}}),
+    "lean name": lambda text: lean({"properties": {text: {"description": text, "title": text}}}),
+    "signature": lambda text: signature(text, {"properties": {text: {"enum": [text], "default": text}}}),
+    **{f"form {form}": lambda text, form=form: show(_tool(text), form) for form in Form},  # type: ignore[misc]
+    "answer": lambda text: answer([_tool(text)] * 3, matched=3, siblings={}, most=4_000),
+    "instructions": lambda text: instructions([Box(text, text, 1, (text,), (text,))]),
+    "no such tool": lambda text: no_such("tool", text, [text + "a", "b" + text, "c"]),
+    "plain": plain,
+    "visible": visible,
+    "template": lambda text: uris.fits(text, text),
+    "filter": lambda text: filters.is_shown(text, ("a*b*c*", "!*d")),
+    "redacted": lambda text: Redactor(["secret", "aaa"]).text(text),
+    "id": lambda text: messages.find_id(text.encode()),
+    "kind": lambda text: messages.looks_like_answer(text.encode()),
+    "why unreadable": lambda text: messages.why_unreadable(text.encode(), ValueError()),
+    "by line": results.by_line,
+    "page": lambda text: results.page(text, 0, 500),
+    "lines": lambda text: results.lines(text, 1, 50, 500),
+    "grep": lambda text: results.grep(text, "a*b*a|c", room=500),
+    "overview": lambda text: results.overview(results.reading(_result(text)), 500),
+    "shape": lambda text: shape({text: [text, {text: 1}]}, 500),
+    "select": lambda text: _selected(text),
+}
+
+
+def _selected(text: str) -> object:
+    try:
+        return select.select({"a": 1}, text)
+    except ValueError:
+        return None
+
+
+class Work:
+    """What has been done so far."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.patterns: list[Counted] = []
+        self.marks = 0
+
+    @property
+    def done(self) -> int:
+        return self.lines + self.marks + sum(counted.steps for counted in self.patterns)
+
+    def trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        if not frame.f_code.co_filename.startswith(str(PACKAGE)):
+            return None
+        self.lines += event == "line"
+        return self.trace
+
+    def normalize(self, form: Any, text: str) -> str:
+        """Marks on one letter are sorted one by one: a square, in their number."""
+        runs = groupby(text, lambda one: unicodedata.combining(one) != 0)
+        self.marks += sum(len(list(run)) ** 2 if is_mark else 0 for is_mark, run in runs)
+        return unicodedata.normalize(form, text)
+
+
+@contextmanager
+def counting() -> Iterator[Work]:
+    work = Work()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in modules():
+            for name, value in list(vars(module).items()):
+                if isinstance(value, re.Pattern):
+                    work.patterns.append(Counted(value))
+                    patch.setattr(module, name, work.patterns[-1])
+        patch.setattr(terms, "unicodedata", _Unicode(work))
+        former = sys.gettrace()
+        sys.settrace(work.trace)
+        try:
+            yield work
+        finally:
+            sys.settrace(former)
+
+
+class _Unicode:
+    def __init__(self, work: Work) -> None:
+        self.normalize = work.normalize
+        self.category = unicodedata.category
+
+
+UNITS = [" ", "\n", " \n", "a", "A", "aB", ". ", "!?", "-", "{", "[", '"', '\\"', "\\", "\x1b[", "\r", "\x1b]"]
+UNITS += ["\x00", "é", "\u0316\u0300", "\u4e2d", "0", "_", "a ", "a/", "*", "|", "<title", '"id":', "'s ", "{a}"]
+
+
+def cost(read: Callable[[str], object], text: str) -> int:
+    with counting() as work:
+        read(text)
+    return work.done
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_text_costs_more_than_in_proportion_to_its_length(name: str) -> None:
+    read = READERS[name]
+    for unit in UNITS:
+        short, long = (cost(read, "a" + unit * (length // len(unit)) + "b") for length in (LENGTH, 4 * LENGTH))
+        # Where a longer text is tried in more forms, each of them still looks at it a few times only.
+        most = max(GROWTH * short, STEPS_FOR_A_CHARACTER * 4 * LENGTH)
+        assert long <= most, f"{unit!r}: {short:,} steps for {LENGTH} characters, {long:,} for {4 * LENGTH}"
