@@ -59,7 +59,8 @@ def reach(index: Index, catalogue: Sequence[Listed], asked: Sequence[Need], coun
     costs, found_costs, shown = [], [], 0
     for need in asked:
         found = index.search(need.text, limit=LIMIT + NEXT_IN_RANK)
-        made = answer([tools[hit.key] for hit in found.hits], matched=found.matched, siblings=siblings)
+        weak = {tools[hit.key].path for hit in found.hits if hit.is_weak}
+        made = answer([tools[hit.key] for hit in found.hits], matched=found.matched, siblings=siblings, weak=weak)
         cost = count(json.dumps({"query": need.text}, ensure_ascii=False)) + count(made.text)
         ready = [tool for tool in made.tools if keys[tool.path] in need.gold[0]]
         right = ready or [tool for tool in made.near if keys[tool.path] in need.gold[0]]

@@ -63,10 +63,37 @@ def test_an_incomplete_signature_is_told() -> None:
     assert "`tools`" in made.text
 
 
-def test_long_signatures_are_cut_below_the_first_three() -> None:
-    long = [tool(f"long{n}", inputSchema=schema(*(f"argument_{n}" for n in range(40)))) for n in range(4)]
-    made = answer(long, matched=4, siblings={})
-    assert made.incomplete == (long[3],)
+def test_long_signatures_are_cut_those_of_the_first_three_later() -> None:
+    def long(name: str, arguments: int) -> Tool:
+        return tool(name, inputSchema=schema(*(f"argument_{name}_{number}" for number in range(arguments))))
+
+    tools = [long("a", 20), long("b", 20), long("c", 60), long("d", 20)]
+    made = answer(tools, matched=4, siblings={})
+    assert made.incomplete == (tools[2], tools[3])
+    assert max(len(line) for line in made.text.split("\n")) <= 600
+    # What is required stays.
+    assert "dev/files/c(argument_c_0: string, " in made.text
+
+
+def test_arguments_that_most_of_the_shown_tools_share_are_said_once() -> None:
+    common = {"subscription": {"type": "string"}, "tenant": {"type": "string"}}
+    tools = [tool(f"t{number}", inputSchema={"properties": common}) for number in range(4)]
+    other = tool("alone", server="other", inputSchema={"properties": common})
+    text = answer([*tools, other], matched=5, siblings={}).text
+    assert "\ndev/files/t0(+)\n" in text
+    assert "\nIn dev/files/: + = subscription?: string, tenant?: string" in text
+    assert "\ndev/other/alone(subscription?: string, tenant?: string)\n" in text
+
+
+def test_weak_matches_are_said_to_be_weak_and_fill_no_places() -> None:
+    weak = {each.path for each in RANKED}
+    made = answer(RANKED, matched=40, siblings={}, weak=weak)
+    assert made.text.split("\n")[1].startswith("Weak matches: ")
+    assert len(made.tools) == 3
+    some = answer(RANKED, matched=40, siblings={}, weak=weak - {RANKED[0].path, RANKED[4].path})
+    assert "Weak" not in some.text
+    assert [each.name for each in some.tools] == [f"t{number:02}" for number in range(5)]
+    assert "t05" in some.text
 
 
 def test_nothing_found_says_what_to_do() -> None:

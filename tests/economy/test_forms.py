@@ -72,3 +72,14 @@ def test_definitions_of_any_quality_can_be_shown(definition: bytes) -> None:
 def test_a_part_of_the_wrong_type_does_not_take_the_others_along() -> None:
     known = parts(b'{"description":"Good.","title":7,"inputSchema":{"type":"object"}}')
     assert (known.title, known.description) == ("", "Good.")
+
+
+@pytest.mark.parametrize("extras", [True, False])
+def test_a_full_definition_says_what_it_deletes(extras: bool) -> None:
+    told = {"destructiveHint": True, "title": "Delete"}
+    shown = show(tool("delete", annotations=told, outputSchema={"type": "object"}), Form.FULL, extras=extras)
+    definition = json.loads(shown.text)
+    assert definition["annotations"] == told
+    assert ("outputSchema" in definition) is extras
+    assert "annotations" not in json.loads(show(tool("read", annotations={}), Form.FULL).text)
+    assert "annotations" not in json.loads(show(tool("read", title=5, annotations=None), Form.FULL).text)

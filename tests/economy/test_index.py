@@ -130,7 +130,7 @@ def test_the_same_catalogue_gives_the_same_bytes() -> None:
 
 
 def test_bytes_of_another_version_are_refused(index: Index) -> None:
-    assert Index.from_bytes(index.to_bytes().replace(b"economy-index/2", b"economy-index/0")) is None
+    assert Index.from_bytes(index.to_bytes().replace(b"economy-index/3", b"economy-index/0")) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"not msgpack", b"\x90", json.dumps({"tag": "x"}).encode()])
@@ -181,3 +181,19 @@ def test_any_catalogue_and_query_give_ordered_hits(entries: Sequence[Entry], que
 
 def test_a_pasted_page_is_cut_to_a_query(index: Index) -> None:
     assert best(index, "file " + "word " * 100_000)[0].startswith("fs/")
+
+
+def test_a_contracted_word_does_not_match_a_code_that_ends_in_its_letter() -> None:
+    entries = [Entry(key="k", name="list_k8s_resources"), Entry(key="w", name="get_weather")]
+    assert [hit.key for hit in Index.build(entries).search("what's the weather").hits] == ["w"]
+    assert [hit.key for hit in Index.build(entries).search("kubernetes resources").hits] == ["k"]
+
+
+def test_a_tool_that_has_one_common_word_of_the_need_is_a_weak_match() -> None:
+    entries = [Entry(key=f"c{number}", name=f"create_thing{chr(97 + number)}") for number in range(20)]
+    entries += [Entry(key="i", name="close_ticket"), Entry(key="r", name="read_file", description="Reads a file.")]
+    index = Index.build(entries)
+    assert all(hit.is_weak for hit in index.search("create an issue").hits)
+    assert not index.search("read a file").hits[0].is_weak
+    assert not index.search("close ticket").hits[0].is_weak
+    assert not index.search("ticket").hits[0].is_weak

@@ -25,10 +25,10 @@ def test_a_toolbox_nobody_has_counted_has_no_number() -> None:
     ("count", "has", "has_not"),
     [
         (5, "About something. About something. About something.", "…"),
-        (20, "[some, words, here]", "About something. About something. About something."),
-        (60, "toolbox-59 (59 tools)", "[some"),
-        (110, "toolbox-109", "tools)"),
-        (500, "500 toolboxes. `open_toolbox` without arguments lists them.", "toolbox-1"),
+        (20, "toolbox-19 (19 tools): About something. About something.", "…, here"),
+        (60, "toolbox-59 (59 tools)", "About"),
+        (90, "- toolbox-89", "tools): "),
+        (500, " more. `open_toolbox` without arguments lists them.", "tools)"),
     ],
 )
 def test_more_toolboxes_get_fewer_words(count: int, has: str, has_not: str) -> None:
@@ -36,6 +36,19 @@ def test_more_toolboxes_get_fewer_words(count: int, has: str, has_not: str) -> N
     assert has in text
     assert has_not not in text.removeprefix(HOW)
     assert len(text.encode()) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("count", [15, 20, 40, 60, 90, 110, 293, 1_000])
+def test_the_room_is_filled_with_what_tells_most(count: int) -> None:
+    text = instructions(boxes(count, "About something of which there is more to tell than there is room for. " * 9))
+    assert MOST_BYTES - 60 <= len(text.encode()) <= MOST_BYTES
+    assert "toolbox-0" in text and "toolbox-14" in text
+
+
+def test_a_toolbox_without_description_gets_more_words() -> None:
+    words = tuple(f"word{number}" for number in range(8))
+    text = introduced([Box(f"box-{number}", words=words) for number in range(10)], 900)
+    assert "- box-9: [word0, word1, word2, word3, word4, word5, word6" in text
 
 
 def test_without_toolboxes_it_says_so() -> None:

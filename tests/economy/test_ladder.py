@@ -13,9 +13,10 @@ from tests.economy.tools import schema, tool
 
 
 def many(count: int, *, words: int = 10, arguments: int = 3, about: str = "") -> list[Tool]:
-    names = [f"argument_{number}" for number in range(arguments)]
+    # Three kinds of tools, so that no argument is one that most of them share.
+    names = [[f"argumen{kind}_{number}" for number in range(arguments)] for kind in range(3)]
     return [
-        tool(f"tool_{number:04}", "Does it. " + "Word " * words, inputSchema=schema(*names, about=about))
+        tool(f"tool_{number:04}", "Does it. " + "Word " * words, inputSchema=schema(*names[number % 3], about=about))
         for number in range(count)
     ]
 
@@ -26,13 +27,12 @@ def test_full_definitions_are_given_while_they_fit() -> None:
     assert made.note == "10 tools, full definitions."
     first = json.loads(made.shown[0].text)
     assert (first["toolbox_name"], first["source_server"], first["name"]) == ("dev", "files", "tool_0000")
-    assert first["inputSchema"] == schema("argument_0", "argument_1", "argument_2")
+    assert first["inputSchema"] == schema("argumen0_0", "argumen0_1", "argumen0_2")
 
 
-def test_output_schemas_and_annotations_come_only_when_asked_for() -> None:
+def test_output_schemas_come_only_when_asked_for() -> None:
     tools = [tool("one", outputSchema={"type": "object"}, annotations={"readOnlyHint": True})]
     assert "outputSchema" not in render(listing(tools))
-    assert "annotations" not in render(listing(tools))
     asked = json.loads(listing(tools, extras=True).shown[0].text)
     assert asked["outputSchema"] == {"type": "object"}
     assert asked["annotations"] == {"readOnlyHint": True}
@@ -160,3 +160,35 @@ def test_no_listing_is_over_its_budget_and_pages_show_every_tool_once(
 
 def test_a_token_is_four_bytes() -> None:
     assert [tokens(text) for text in ("", "a", "abcd", "abcde", "ä")] == [0, 1, 1, 2, 1]
+
+
+def test_arguments_that_most_tools_share_are_said_once() -> None:
+    common = {"subscription": {"type": "string"}, "tenant": {"type": "string"}, "retries": {"type": "integer"}}
+    tools = [
+        tool(f"t{number}", "Does it.", inputSchema={"properties": {f"own{number}": {"type": "string"}, **common}})
+        for number in range(8)
+    ]
+    part = tool("t9", "Does it.", inputSchema={"properties": {"tenant": {"type": "string"}}})
+    for form, head, line in (
+        (
+            Form.SENTENCE,
+            "+ = subscription?: string, tenant?: string, retries?: integer",
+            "t0(own0?: string, +) - Does it.",
+        ),
+        (Form.ARGUMENTS, "+ = subscription?, tenant?, retries?", "t0(own0?, +)"),
+    ):
+        text = render(listing([*tools, part], form=form))
+        assert f"dev/files/ {head}\n{line}\n" in text
+        assert text.count("subscription") == 1
+        # A tool that has only a part of them is written out.
+        assert "\nt9(tenant?" in text
+        assert "+" not in text.rpartition("\n")[2]
+
+
+@pytest.mark.parametrize("form", [Form.TEXT, Form.ARGUMENTS])
+def test_the_same_is_said_on_every_page(form: Form) -> None:
+    names = ("subscription_of_the_caller", "tenant_of_the_caller")
+    tools = [tool(f"t{number:03}", "Does it.", inputSchema=schema(*names)) for number in range(40)]
+    first = listing(tools, form=form, limit=20)
+    second = listing(tools, form=form, cursor=first.cursor)
+    assert render(first).count("subscription") == render(second).count("subscription") == 1

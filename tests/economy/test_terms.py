@@ -95,3 +95,31 @@ def test_terms_of_a_text_do_not_depend_on_what_stands_beside_it(one: str, other:
 def test_runs_lose_only_ascii_punctuation_and_space(text: str) -> None:
     kept = "".join(runs(text))
     assert kept == "".join(each for each in text if not each.isascii() or each.isalnum())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("what's new", ["new"]),
+        ("What\u2019s the weather?", ["weath"]),
+        ("isn't can't won't I'll they've", []),
+        ("k8s S3 ec2 mp4 i18n", ["k8s", "s3", "ec2", "mp4", "i18n"]),
+        ("python3 base64 oauth2", ["python", "3", "base", "64", "oauth", "2"]),
+        ("Python's 'quoted' o'clock", ["python", "quot", "o", "clock"]),
+    ],
+)
+def test_ends_of_contracted_words_and_letters_of_short_codes_are_no_words(text: str, found: list[str]) -> None:
+    assert terms(text) == found
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("news", "new"), ("author", "auth"), ("station", "stats"), ("production", "product"), ("poster", "post")),
+        *(("terminal", "terminate"), ("general", "generate"), ("customer", "custom"), ("issuer", "issue")),
+        *(("accounting", "account"), ("training", "train"), ("united", "unit"), ("authors", "auth")),
+    ],
+)
+def test_words_with_a_meaning_of_their_own_are_not_cut(one: str, other: str) -> None:
+    assert stem(one) != stem(other)
+    assert stem(one) == stem(f"{one}s") or one.endswith("s")

@@ -10,12 +10,13 @@ The same tool in several toolboxes takes one place, with the other paths beside 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from mcp_workbench.economy.forms import DESCRIBED, Form, show
+from mcp_workbench.economy.forms import DESCRIBED, Form, common_arguments, show
 from mcp_workbench.economy.prose import clip, one_line
+from mcp_workbench.economy.shared_arguments import legend
 from mcp_workbench.economy.signature import signature
 from mcp_workbench.economy.tool import Tool, parts
 
@@ -27,7 +28,10 @@ _SIBLINGS_OF = 3
 # Bounds against manuals and hostile definitions; five of six real descriptions are shorter.
 _LONGEST_TEXT = 600
 _LONGEST_SIGNATURE = 300
+# Of the first ones, which a caller most likely wants: 1 in 50 is longer.
+_LONGEST_FIRST_SIGNATURE = 600
 _MOST_TWINS = 3
+_WEAK = "\nWeak matches: no tool speaks to more than a part of this. Try other words."
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -48,15 +52,21 @@ def answer(
     limit: int = LIMIT,
     form: Form | None = None,
     most: int | None = None,
+    weak: Container[str] = (),
 ) -> Answer:
     """Show the first `limit` of `ranked`, which should hold `NEXT_IN_RANK` more, and name what is near.
 
-    `siblings` has the tools of each (toolbox, server) that may be shown. `form` shows all of them in one form of text.
-    Where the answer would take more than `most` bytes, names go first, then tools from the end, then their text."""
+    `weak` has the paths of tools that speak to hardly anything of the need: they are named, and shown only where there
+    is nothing better, a few, and said to be weak. `siblings` has the tools of each (toolbox, server) that may be shown.
+    `form` shows all of them in one form of text. Where the answer would take more than `most` bytes, names go first,
+    then tools from the end, then their text."""
     groups = list(_twins(ranked).values())
-    for few, one_form, with_names in _attempts(min(limit, len(groups)), form, limit >= LIMIT):
-        around = siblings if with_names else {}
-        made = _answer(groups, matched, around, few, one_form, next_in_rank=NEXT_IN_RANK * with_names)
+    strong = [place for place, group in enumerate(groups[:limit], 1) if group[0].path not in weak]
+    shown = max(strong[-1] if strong else 0, min(WITH_TEXT, limit, len(groups))) if limit <= LIMIT else limit
+    note = "" if strong or not groups else _WEAK
+    for few, one_form, with_names in _attempts(min(shown, len(groups)), form, limit >= LIMIT):
+        around = siblings if with_names and not note else {}
+        made = _answer(groups, matched, around, few, one_form, next_in_rank=NEXT_IN_RANK * with_names, note=note)
         if most is None or len(made.text.encode()) <= most:
             return made
     return _answer(groups, matched, {}, 0, form, next_in_rank=0)
@@ -83,23 +93,26 @@ def _answer(
     form: Form | None,
     *,
     next_in_rank: int,
+    note: str = "",
 ) -> Answer:
     tools = tuple(group[0] for group in groups[:limit])
     following = [group[0] for group in groups[limit : limit + next_in_rank]]
     near = tuple(_near(tools, following, siblings))
     lines = []
     incomplete = []
+    common = _common(tools, form)
     for place, (tool, *twins) in enumerate(groups[:limit]):
-        written, complete = _written(tool, place, _also(twins), form)
+        written, complete = _written(tool, place, _also(twins), form, common[tool.toolbox, tool.server])
         lines.append(written)
         if not complete:
             incomplete.append(tool)
+    lines.extend(f"In {toolbox}/{server}/: {legend(each)}" for (toolbox, server), each in common.items() if each)
     if near:
         lines.append("Near: " + _named(near))
     if incomplete or near:
         more = " More: `limit`." if matched > len(tools) else ""
         lines.append(f"Whole definitions, also of what has `…`: `open_toolbox` with `tools`.{more}")
-    return Answer(tools, tuple(incomplete), near, matched, "\n".join([_head(len(tools), matched, form), *lines]))
+    return Answer(tools, tuple(incomplete), near, matched, "\n".join([_head(len(tools), matched, form) + note, *lines]))
 
 
 def _head(shown: int, matched: int, form: Form | None) -> str:
@@ -109,18 +122,25 @@ def _head(shown: int, matched: int, form: Form | None) -> str:
     return "Nothing matches. Try other words, or open a toolbox." if not matched else f"0 of {matched} fit the budget."
 
 
-def _written(tool: Tool, place: int, also: str, form: Form | None) -> tuple[str, bool]:
+def _written(tool: Tool, place: int, also: str, form: Form | None, common: Sequence[str]) -> tuple[str, bool]:
     if form is not None:
-        shown = show(msgspec.structs.replace(tool, name=tool.path), form)
+        shown = show(msgspec.structs.replace(tool, name=tool.path), form, common=common)
         return shown.text + also, shown.complete
     known = parts(tool.definition)
-    written, complete = signature(tool.path, known.schema())
-    if place >= WITH_TEXT and len(written) > _LONGEST_SIGNATURE:
-        written, complete = clip(written, _LONGEST_SIGNATURE), False
+    longest = _LONGEST_FIRST_SIGNATURE if place < WITH_TEXT else _LONGEST_SIGNATURE
+    written, complete = signature(tool.path, known.schema(), most=longest, common=common)
     written += also
     if place < WITH_TEXT and known.description:
         written += "\n  " + clip(one_line(known.description), _LONGEST_TEXT)
     return written, complete
+
+
+def _common(tools: Iterable[Tool], form: Form | None) -> dict[tuple[str, str], tuple[str, ...]]:
+    """What the tools that are shown of each server share."""
+    by_server: dict[tuple[str, str], list[Tool]] = {}
+    for tool in tools:
+        by_server.setdefault((tool.toolbox, tool.server), []).append(tool)
+    return {server: common_arguments(own, form or Form.SENTENCE) for server, own in by_server.items()}
 
 
 def _twins(ranked: Iterable[Tool]) -> dict[tuple[str, bytes], list[Tool]]:

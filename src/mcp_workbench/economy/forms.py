@@ -5,17 +5,23 @@ Owns how one tool looks in each form and what each form leaves out. Refuses to k
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import islice
 
 import msgspec
 
 from mcp_workbench.economy.lean import lean
 from mcp_workbench.economy.prose import clip, first_sentence, one_line
-from mcp_workbench.economy.signature import argument_names, signature
+from mcp_workbench.economy.shared_arguments import shared
+from mcp_workbench.economy.signature import argument_names, arguments, bare_arguments, signature
 from mcp_workbench.economy.tool import Parts, Tool, parts
 
 CLIPPED_TEXT = 300
 _SHORT_SENTENCE = 100
+_NO_ANNOTATIONS = (b"", b"{}", b"null")
+# Tools of a server that are looked at to see what they share: those of one server are alike.
+_SAMPLED = 50
 
 
 class Form(StrEnum):
@@ -33,6 +39,8 @@ class Form(StrEnum):
     def is_json(self) -> bool:
         return self in (Form.FULL, Form.LEAN)
 
+
+_WITH_ARGUMENTS = (Form.TEXT, Form.CLIPPED, Form.SENTENCE, Form.ARGUMENTS)
 
 # What each form is, as the answer says it. Kept short: these words are sent every time.
 DESCRIBED = {
@@ -57,16 +65,24 @@ class Shown(msgspec.Struct, frozen=True):
     complete: bool
 
 
-def show(tool: Tool, form: Form, *, extras: bool = False) -> Shown:
-    """`tool` in `form`. With `extras` a full definition is all that the server wrote, `outputSchema` and annotations
-    included; without, what a caller needs of it."""
+def show(tool: Tool, form: Form, *, extras: bool = False, common: Sequence[str] = ()) -> Shown:
+    """`tool` in `form`; arguments in `common` are said elsewhere. With `extras` a full definition is all that the
+    server wrote, `outputSchema` included; without, what a caller needs of it."""
     if extras and form is Form.FULL:
         return Shown(tool, form, _as_written(tool), True)
     known = parts(tool.definition)
     if form.is_json:
         return Shown(tool, form, _definition(tool, known, form), True)
-    line, complete = _line(tool, known, form)
+    line, complete = _line(tool, known, form, common)
     return Shown(tool, form, line, complete)
+
+
+def common_arguments(tools: Iterable[Tool], form: Form) -> tuple[str, ...]:
+    """What it pays to say once for these tools of one server in `form`; a sample of them decides."""
+    if form not in _WITH_ARGUMENTS:
+        return ()
+    schemas = (parts(tool.definition).schema() for tool in islice(tools, _SAMPLED))
+    return shared([bare_arguments(each) if form is Form.ARGUMENTS else arguments(each).written for each in schemas])
 
 
 def _place(tool: Tool) -> dict[str, object]:
@@ -86,23 +102,25 @@ def _definition(tool: Tool, known: Parts, form: Form) -> str:
     if known.description:
         definition["description"] = known.description if form is Form.FULL else known.description.strip()
     definition["inputSchema"] = known.input_schema if form is Form.FULL else lean(known.schema())
+    if form is Form.FULL and bytes(known.annotations) not in _NO_ANNOTATIONS:
+        definition["annotations"] = known.annotations
     return msgspec.json.encode(definition).decode()
 
 
-def _line(tool: Tool, known: Parts, form: Form) -> tuple[str, bool]:
+def _line(tool: Tool, known: Parts, form: Form, common: Sequence[str]) -> tuple[str, bool]:
     description = known.description or known.title
     match form:
         case Form.NAMES:
             return _joined(tool.name, clip(first_sentence(description), _SHORT_SENTENCE)), False
         case Form.ARGUMENTS:
-            return argument_names(tool.name, known.schema()).text, False
+            return argument_names(tool.name, known.schema(), common=common).text, False
         case Form.SENTENCE:
             text = first_sentence(description)
         case Form.CLIPPED:
             text = clip(one_line(description), CLIPPED_TEXT)
         case _:
             text = one_line(description)
-    written, complete = signature(tool.name, known.schema())
+    written, complete = signature(tool.name, known.schema(), common=common)
     return _joined(written, text), complete
 
 

@@ -28,6 +28,13 @@ from mcp_workbench.economy.terms import Splitter, runs, stem
 __all__ = ["Entry", "Found", "Hit", "Index"]
 
 NAME_COVERED = 1.0
+# A tool that speaks to less than about one word of the need, or half of a short one, is a weak match, unless it has a
+# word that few tools have: `create` says little, `weather` enough.
+_WEAK_WORDS = 1.1
+_WEAK_SHARE = 0.5
+_FEW_TOOLS = 0.01
+_FEWEST_TOOLS = 3
+_SAID_PLAINLY = 0.8  # Of what a word is worth, where it stands in a name or a first sentence.
 SYNONYM = 0.5
 MISSPELT = 0.7
 # A need is a sentence or two; a pasted page would cost time and find everything.
@@ -40,11 +47,13 @@ _MOST_REMEMBERED = 5_000
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A tool that was found: its key, its place in the entries the index was built from, and its score."""
+    """A tool that was found: its key, its place in the entries the index was built from, its score, and whether it
+    speaks to hardly more than one word of the need."""
 
     key: str
     position: int
     score: float
+    is_weak: bool = False
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -110,7 +119,8 @@ class Index:
         """The best `limit` tools for a need told in words, among those whose key is in `within`."""
         scores = [0.0] * len(self.keys)
         covered: dict[int, float] = {}
-        for term, weight in self._weigh(query).items():
+        wanted, values = self._wanted(query)
+        for term, weight in self._weigh(wanted).items():
             self._add(self._numbers[term], weight, scores, covered)
         for tool, share in covered.items():
             scores[tool] *= 1 + NAME_COVERED * share
@@ -120,7 +130,30 @@ class Index:
         if within is not None:
             matching = [tool for tool in matching if keys[tool] in within]
         best = heapq.nlargest(limit, matching, key=scores.__getitem__)
-        return Found(tuple(Hit(keys[tool], tool, scores[tool]) for tool in best), len(matching))
+        asked = {term: weight for term, weight in wanted.items() if term in self._numbers or term not in values}
+        enough = min(
+            self._worth(asked) * min(_WEAK_WORDS / max(len(asked), 1), _WEAK_SHARE),
+            _SAID_PLAINLY * rarity(len(keys), max(int(len(keys) * _FEW_TOOLS), _FEWEST_TOOLS)),
+        )
+        hits = (
+            Hit(keys[tool], tool, scores[tool], scores[tool] < enough * (1 + NAME_COVERED * covered.get(tool, 0.0)))
+            for tool in best
+        )
+        return Found(tuple(hits), len(matching))
+
+    def _worth(self, wanted: dict[str, float]) -> float:
+        """What a tool would score that has every word of the need, as much as it takes. An unknown word is worth half
+        of the rarest: it may be what the need is about, or beside the point."""
+        tools, starts = len(self.keys), self._starts
+        rarest = rarity(tools, 0)
+        return (
+            sum(
+                weight * (rarity(tools, starts[number + 1] - starts[number]) if number is not None else rarest / 2)
+                for term, weight in wanted.items()
+                for number in (self._numbers.get(term),)
+            )
+            or rarest
+        )
 
     def _add(self, number: int, weight: float, scores: list[float], covered: dict[int, float]) -> None:
         first, last = self._starts[number], self._starts[number + 1]
@@ -132,8 +165,9 @@ class Index:
         for tool, share in zip(self._name_tools[first:last], self._name_shares[first:last], strict=True):
             covered[tool] = covered.get(tool, 0.0) + spoken * share
 
-    def _weigh(self, query: str) -> dict[str, float]:
-        """The known terms to look up, with their weights."""
+    def _wanted(self, query: str) -> tuple[dict[str, float], set[str]]:
+        """The terms of a need, known or not, with their weights; and those that look like values, which no tool can
+        know: names, and numbers."""
         split = self._split
         if len(split) > _MOST_REMEMBERED:
             split.clear()
@@ -149,6 +183,11 @@ class Index:
         for one, other in pairwise(spoken[:_MOST_QUERY_TERMS]):
             if (joined := stem((one + other).lower())) in self._numbers and (one + other).isascii():
                 wanted.setdefault(joined, 1.0)
+        values = (run for place, run in enumerate(spoken) if run[0].isdecimal() or (place and run[0].isupper()))
+        return wanted, {term for run in values for term in split[run]}
+
+    def _weigh(self, wanted: dict[str, float]) -> dict[str, float]:
+        """The known terms to look up, with their weights: those of the need, and what else may be meant by them."""
         weights = {term: weight for term, weight in wanted.items() if term in self._numbers}
         for term, weight in wanted.items():
             if term not in self._numbers:

@@ -1,14 +1,15 @@
 """The `instructions` a client is given: how to use the workbench, and what lies behind it, in at most 2,048 bytes.
 
-Owns the text and its limit, which holds by construction: shorter and shorter ways of naming the toolboxes are tried,
-and the last one does not name any. Refuses to know where toolboxes come from.
+Owns the text and its limit, which holds by construction: more and more is said of each toolbox as long as it fits, and
+what is left is filled. Refuses to know where toolboxes come from.
 
 Claude Code cuts instructions and tool descriptions at 2 KB; how to use the thing therefore stands first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -41,33 +42,64 @@ def instructions(boxes: Sequence[Box], *, most: int = MOST_BYTES, how: str = HOW
 
 
 def introduced(boxes: Sequence[Box], room: int) -> str:
-    """The toolboxes in at most `room` bytes: with description and words, then shorter, then names, then a number."""
+    """The toolboxes in at most `room` bytes: each with as much as there is room for, at least its name; where there is
+    no room for all names, as many as fit and how many more there are."""
     if not boxes:
         return cut("No toolbox is configured.", room)
-    for text in _attempts(boxes):
-        if len(text.encode()) <= room:
-            return text
-    return cut(f"{len(boxes)} toolboxes. {_LIST}", room)
+    level = 0
+    lines = [_line(box, *_LEVELS[0]) for box in boxes]
+    if _size(lines) > room:
+        return names(boxes, room=room)
+    for higher in range(1, len(_LEVELS)):
+        longer = [_line(box, *_LEVELS[higher]) for box in boxes]
+        if _size(longer) > room:
+            break
+        level, lines = higher, longer
+    return "Toolboxes:\n" + "\n".join(_filled(boxes, lines, level, room))
 
 
-def _attempts(boxes: Sequence[Box]) -> Iterable[str]:
-    for longest, words in ((400, 8), (160, 8)):
-        yield "Toolboxes:\n" + "\n".join(_line(box, longest, words) + _served(box) for box in boxes)
-    for longest, words in ((160, 8), (100, 6), (60, 5), (40, 3), (0, 4), (0, 3), (0, 2), (0, 0)):
-        yield "Toolboxes:\n" + "\n".join(_line(box, longest, words) for box in boxes)
-    yield "Toolboxes: " + ", ".join(f"{box.name}{_counted(box)}" for box in boxes)
-    yield names(boxes)
+def _filled(boxes: Sequence[Box], lines: list[str], level: int, room: int) -> list[str]:
+    """The same with one step more said of the first ones, as long as it fits."""
+    left = room - _size(lines)
+    for number, box in enumerate(boxes if level + 1 < len(_LEVELS) else ()):
+        longer = _line(box, *_LEVELS[level + 1])
+        more = len(longer.encode()) - len(lines[number].encode())
+        if more > left:
+            break
+        left -= more
+        lines[number] = longer
+    return lines
 
 
-def _line(box: Box, longest: int, words: int) -> str:
-    said = [clip(one_line(box.description), longest)] if longest and box.description else []
+def _size(lines: Sequence[str]) -> int:
+    return len("Toolboxes:") + sum(len(line.encode()) + 1 for line in lines)
+
+
+# How much is said of a toolbox, less first: whether its tools are counted, how long its description may be, how many
+# words of its tools stand beside it, and whether its servers are named. Words tell toolboxes apart better than
+# descriptions do, and for less; without a description they are all there is, so there are more of them.
+_LEVELS: Final = (
+    (False, 0, 0, False),
+    (True, 0, 0, False),
+    *((True, 0, words, False) for words in (1, 2, 3)),
+    *((True, longest, 3, False) for longest in range(24, 81, 8)),
+    *((True, 80, words, False) for words in (4, 5, 6)),
+    *((True, longest, 6, False) for longest in range(90, 161, 10)),
+    *((True, 160, words, False) for words in (7, 8)),
+    *((True, longest, 8, True) for longest in (160, 240, 400)),
+)
+_WORDS_INSTEAD_OF_DESCRIPTION: Final = 10
+
+
+def _line(box: Box, counted: bool, longest: int, words: int, with_servers: bool) -> str:
+    description = clip(one_line(box.description), longest) if longest else ""
+    if longest and not description:
+        words += longest // _WORDS_INSTEAD_OF_DESCRIPTION
+    said = [description] if description else []
     if box.words and words:
         said.append(f"[{', '.join(box.words[:words])}]")
-    return f"- {box.name}{_counted(box)}" + (": " + " ".join(said) if said else "")
-
-
-def _served(box: Box) -> str:
-    return f" (servers: {', '.join(box.servers)})" if box.servers else ""
+    served = f" (servers: {', '.join(box.servers)})" if with_servers and box.servers else ""
+    return f"- {box.name}{_counted(box) if counted else ''}" + (": " + " ".join(said) if said else "") + served
 
 
 def _counted(box: Box) -> str:
@@ -75,22 +107,26 @@ def _counted(box: Box) -> str:
 
 
 def names(boxes: Sequence[Box], *, room: int | None = None) -> str:
-    """The bare names on one line, for the description of `open_toolbox`; as many as fit, and how many more."""
+    """The bare names on one line, for the description of `open_toolbox` and where there is room for no more; as many
+    as fit, and how many more."""
     every = [box.name for box in boxes]
-    return _fitting(every, lambda shown: _names(every, shown), room)
+    if room is None or len(_names(every, len(every)).encode()) <= room:
+        return _names(every, len(every))
+    # The note at the end is shorter when fewer are missing by some digits only: counted for all of them it holds.
+    left = room - len(_names([], 0, len(every)).encode()) - len("Toolboxes: ")
+    shown = 0
+    for name in every:
+        left -= len(name.encode()) + 2
+        if left < 0:
+            break
+        shown += 1
+    return cut(_names(every, shown), room)
 
 
-def _names(every: Sequence[str], shown: int) -> str:
+def _names(every: Sequence[str], shown: int, missing: int | None = None) -> str:
+    if missing is None:
+        missing = len(every) - shown
     if not shown:
-        return f"{len(every)} toolboxes. {_LIST}"
-    more = f", {ELLIPSIS} {len(every) - shown} more. {_LIST}" if shown < len(every) else ""
+        return f"{missing} toolboxes. {_LIST}"
+    more = f", {ELLIPSIS} {missing} more. {_LIST}" if missing else ""
     return "Toolboxes: " + ", ".join(every[:shown]) + more
-
-
-def _fitting(every: Sequence[str], written: Callable[[int], str], room: int | None) -> str:
-    if room is None:
-        return written(len(every))
-    for shown in (len(every), *range(len(every) - 1, -1, -1)):
-        if len(text := written(shown)) <= room and len(text.encode()) <= room:
-            return text
-    return cut(written(0), room)

@@ -13,12 +13,13 @@ exactly as often.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from mcp_workbench.economy.forms import DESCRIBED, Form, Shown, show
+from mcp_workbench.economy.forms import DESCRIBED, Form, Shown, common_arguments, show
 from mcp_workbench.economy.prose import ELLIPSIS, cut
+from mcp_workbench.economy.shared_arguments import legend
 from mcp_workbench.economy.tool import Tool
 
 DEFAULT_BUDGET = 6_000
@@ -42,6 +43,8 @@ class Listing(msgspec.Struct, frozen=True):
     total: int
     note: str
     cursor: str | None = None
+    # By server, the arguments that `+` stands for below its heading.
+    common: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def tokens(self) -> int:
@@ -88,10 +91,11 @@ def _attempts(
     wanted = tools[:limit]
     for form, share in _steps(sum(len(tool.definition) for tool in wanted), budget):
         most = min(budget if spend else share, budget - beside[0 if form.is_json else 1])
-        shown = _shown_within(wanted, form, most, extras=extras)
+        common = _Common(tools, form)
+        shown = _shown_within(wanted, form, most, common, extras=extras)
         if shown is not None:
             cursor = _cursor(form, wanted[-1], len(wanted)) if len(wanted) < len(tools) else None
-            made = _noted(form, shown, len(tools), cursor)
+            made = _noted(form, shown, len(tools), cursor, common)
             if len(render(made).encode()) <= most:
                 yield made
 
@@ -109,12 +113,25 @@ def _steps(raw: int, budget: int) -> Iterator[tuple[Form, int]]:
         yield form, budget // _LAST_RESORT_SHARE
 
 
-def _shown_within(tools: Iterable[Tool], form: Form, most: int, *, extras: bool) -> list[Shown] | None:
+class _Common(dict[str, tuple[str, ...]]):
+    """By server, what its tools share in a form: worked out when the first of them is shown."""
+
+    def __init__(self, tools: Sequence[Tool], form: Form) -> None:
+        self._tools = tools
+        self._form = form
+
+    def __missing__(self, server: str) -> tuple[str, ...]:
+        own = (tool for tool in self._tools if tool.server == server)
+        self[server] = common_arguments(own, self._form)
+        return self[server]
+
+
+def _shown_within(tools: Iterable[Tool], form: Form, most: int, common: _Common, *, extras: bool) -> list[Shown] | None:
     """All tools in `form`, or None as soon as they alone cost more than `most`."""
     left = most
     shown = []
     for tool in tools:
-        shown.append(show(tool, form, extras=extras))
+        shown.append(show(tool, form, extras=extras, common=common[tool.server]))
         left -= len(shown[-1].text.encode())
         if left < 0:
             return None
@@ -127,10 +144,11 @@ def _page(
     room = None if budget is None else budget - _NOTE_BYTES
     shown: list[Shown] = []
     servers: set[str] = set()
+    common = _Common(tools, form)
     for tool in tools[start : None if limit is None else start + limit]:
-        each = show(tool, form, extras=extras)
+        each = show(tool, form, extras=extras, common=common[tool.server])
         if room is not None:
-            heading = 0 if tool.server in servers else len(_heading(tool).encode()) + 1
+            heading = 0 if tool.server in servers else len(_heading(tool, common[tool.server]).encode()) + 1
             if len(each.text.encode()) + 1 + heading > room:
                 if shown:
                     break
@@ -140,7 +158,7 @@ def _page(
         shown.append(each)
     last = start + len(shown)
     cursor = _cursor(form, shown[-1].tool, last) if shown and last < len(tools) else None
-    return _noted(form, shown, len(tools), cursor)
+    return _noted(form, shown, len(tools), cursor, common)
 
 
 def _squeezed(tool: Tool, form: Form, room: int, *, extras: bool) -> Shown:
@@ -173,7 +191,9 @@ def _after(tools: list[Tool], cursor: str) -> tuple[int, Form]:
     return sum(_place(tool) <= place for tool in tools), form
 
 
-def _noted(form: Form, shown: Sequence[Shown], total: int, cursor: str | None) -> Listing:
+def _noted(
+    form: Form, shown: Sequence[Shown], total: int, cursor: str | None, common: Mapping[str, tuple[str, ...]]
+) -> Listing:
     count = f"{len(shown)} of {total} tools" if len(shown) < total else f"{total} tool{'s' * (total != 1)}"
     said = [f"{count}, {DESCRIBED[form]}."]
     if form in _SIGNATURES and not all(each.complete for each in shown):
@@ -186,12 +206,13 @@ def _noted(form: Form, shown: Sequence[Shown], total: int, cursor: str | None) -
         said.append(f'More: `cursor: "{cursor}"`; or find one with `query`.')
     elif form in (Form.ARGUMENTS, Form.NAMES):
         said.append("Find one with `query`.")
-    return Listing(form, tuple(shown), total, " ".join(said), cursor)
+    return Listing(form, tuple(shown), total, " ".join(said), cursor, dict(common))
 
 
-def _heading(tool: Tool) -> str:
-    """What stands before the names below it, in the path of each."""
-    return cut(tool.path.removesuffix(tool.name), _LONGEST_PLACE)
+def _heading(tool: Tool, common: Sequence[str]) -> str:
+    """What stands before the names below it, in the path of each, and what the sign in signatures stands for."""
+    place = cut(tool.path.removesuffix(tool.name), _LONGEST_PLACE)
+    return f"{place} {legend(common)}" if common else place
 
 
 def render(made: Listing) -> str:
@@ -201,6 +222,6 @@ def render(made: Listing) -> str:
     for each in made.shown:
         if not each.form.is_json and each.tool.server != server:
             server = each.tool.server
-            lines.append(_heading(each.tool))
+            lines.append(_heading(each.tool, made.common.get(server, ())))
         lines.append(each.text)
     return "\n".join(lines)

@@ -21,7 +21,7 @@ import msgspec
 from mcp_workbench.economy.fields import Fields
 from mcp_workbench.economy.terms import Splitter, runs
 
-VERSION = 2
+VERSION = 3
 TAG = f"economy-index/{VERSION}/{sys.byteorder}/{array('I').itemsize}"
 
 # Field: what an occurrence counts for, and how much a longer field than usual takes away from it. Measured by

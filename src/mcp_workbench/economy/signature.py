@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from mcp_workbench.economy.prose import ELLIPSIS
+from mcp_workbench.economy.prose import ELLIPSIS, clip
 from mcp_workbench.economy.references import resolve
+from mcp_workbench.economy.shared_arguments import shortened
 
 DEPTH = 3
 _MOST_TYPES = 250
@@ -55,17 +56,64 @@ class Signature(NamedTuple):
     complete: bool
 
 
-def signature(name: str, schema: object) -> Signature:
-    """The signature of the tool `name` with this input schema (decoded JSON, of any quality)."""
-    writer = _Writer(schema if isinstance(schema, dict) else {})
-    arguments = writer.arguments()
-    return Signature(f"{name}({arguments})", writer.complete)
+class Arguments(NamedTuple):
+    """Every argument as it is written, `complete` as in a signature."""
+
+    written: tuple[str, ...]
+    complete: bool
 
 
-def argument_names(name: str, schema: object) -> Signature:
-    """The names alone, optional ones marked: `create_issue(owner, title, labels?)`."""
+def signature(name: str, schema: object, *, most: int | None = None, common: Sequence[str] = ()) -> Signature:
+    """The signature of the tool `name` with this input schema (decoded JSON, of any quality).
+
+    Where it is longer than `most` characters less is said: what is inside of objects first, then the types of optional
+    arguments, then those arguments; what is required stays longest. `common` is what is said elsewhere."""
+    written = arguments(schema)
+    text = _joined(name, shortened(written.written, common))
+    if most is None or len(text) <= most:
+        return Signature(text, written.complete)
+    for depth, typed in ((2, True), (1, True), (1, False)):
+        shorter = _joined(name, shortened(arguments(schema, depth=depth, all_typed=typed).written, common))
+        if len(shorter) <= most:
+            return Signature(shorter if ELLIPSIS in shorter else f"{shorter[:-1]}, {ELLIPSIS})", False)
+    return Signature(_as_many(name, _required_first(arguments(schema, depth=1, all_typed=False).written), most), False)
+
+
+def arguments(schema: object, *, depth: int = DEPTH, all_typed: bool = True) -> Arguments:
+    """The arguments of a schema; without `all_typed` optional ones have no type."""
     writer = _Writer(schema if isinstance(schema, dict) else {})
-    return Signature(f"{name}({writer.arguments(typed=False)})", False)
+    return Arguments(tuple(writer.arguments(depth, optional_typed=all_typed)), writer.complete)
+
+
+def bare_arguments(schema: object) -> tuple[str, ...]:
+    """The names of all arguments, optional ones marked."""
+    writer = _Writer(schema if isinstance(schema, dict) else {})
+    return tuple(writer.arguments(DEPTH, typed=False))
+
+
+def argument_names(name: str, schema: object, *, common: Sequence[str] = ()) -> Signature:
+    """The names alone: `create_issue(owner, title, labels?)`."""
+    return Signature(_joined(name, shortened(bare_arguments(schema), common)), False)
+
+
+def _joined(name: str, written: Iterable[str]) -> str:
+    return f"{name}({', '.join(written)})"
+
+
+def _required_first(written: Sequence[str]) -> list[str]:
+    return sorted((each for each in written if each != ELLIPSIS), key=lambda each: "?" in each.partition(":")[0])
+
+
+def _as_many(name: str, written: Sequence[str], most: int) -> str:
+    """As many arguments as fit, at least the first one, cut."""
+    room = most - len(name) - len(f"(, {ELLIPSIS})")
+    kept: list[str] = []
+    for each in written:
+        room -= len(each) + 2
+        if room < 0:
+            break
+        kept.append(each)
+    return _joined(clip(name, max(most - 3, 1)), [*kept, ELLIPSIS])
 
 
 class _Writer:
@@ -75,18 +123,22 @@ class _Writer:
         self._following: list[int] = []
         self.complete = True
 
-    def arguments(self, *, typed: bool = True) -> str:
+    def arguments(self, depth: int, *, typed: bool = True, optional_typed: bool = True) -> list[str]:
         schema = self._followed(self._root)
-        written = self._properties(schema, DEPTH, typed=typed) if schema is not None else [self._left_out()]
+        if schema is None:
+            return [self._left_out()]
+        written = self._properties(schema, depth, typed=typed, optional_typed=typed and optional_typed)
         if any(key in self._root for key in ("anyOf", "oneOf", "not")):
             written.append(self._left_out())
-        return ", ".join(written)
+        return written
 
     def _left_out(self) -> str:
         self.complete = False
         return ELLIPSIS
 
-    def _properties(self, schema: Mapping[str, object], depth: int, *, typed: bool = True) -> list[str]:
+    def _properties(
+        self, schema: Mapping[str, object], depth: int, *, typed: bool = True, optional_typed: bool = True
+    ) -> list[str]:
         properties, required, whole = _gathered(schema, self._root)
         written = []
         for name, argument in list(properties.items())[:_MOST_ARGUMENTS]:
@@ -94,8 +146,9 @@ class _Writer:
             if len(label) > _LONGEST_NAME:
                 written.append(self._left_out())
                 continue
-            mark = "" if name in required else "?"
-            written.append(f"{label}{mark}{self._typed(argument, depth) if typed else ''}")
+            is_required = name in required
+            is_typed = typed if is_required else optional_typed
+            written.append(f"{label}{'' if is_required else '?'}{self._typed(argument, depth) if is_typed else ''}")
         if not whole or len(properties) > _MOST_ARGUMENTS or any(key in schema for key in _BEYOND_NOTATION):
             written.append(self._left_out())
         return written

@@ -16,6 +16,10 @@ from collections.abc import Iterable
 
 # What may be one identifier or word. ASCII punctuation ends it; what lies beyond ASCII is sorted out by `_foreign`.
 _RUN = re.compile(r"[A-Za-z0-9\x80-\U0010ffff]+")
+# `what's` and `isn't` are one word, whose end says nothing. `can't` keeps its `n`.
+_CONTRACTED = re.compile(
+    r"(?<=[A-Za-z])(?:(?:(?<!ca)n)?['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))(?![A-Za-z0-9])", re.IGNORECASE
+)
 _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 # Written without spaces: Thai to Myanmar, Khmer, kana, CJK ideographs, Hangul, and the supplementary ideographs.
@@ -31,7 +35,15 @@ STOP_WORDS = frozenset(
     "had having you your yours i me my mine we us our ours he him his she her they them their if then else than so but "
     "not no any all each every some such into onto about over under between also just only very too e g ie eg etc "
     "use used uses using via per other please want need more most one two through there here given within "
-    "without".split()
+    "without wo let".split()
+)
+
+# Words that look like another word with an ending, and mean something else: `news` is no more `new` than an `author` is
+# `auth`, a `station` `stats`, or `production` a `product`. They are kept whole; their plurals are cut as all are.
+_NOT_INFLECTED = frozenset(
+    "news lens means goods canvas author factor customer computer poster letter character issuer station mission "
+    "production department statement terminal general signal portal digital capital building training marketing "
+    "accounting united".split()
 )
 
 # By last letter, longest first; the first that leaves four letters is cut. Plurals and -ing/-ed are done before.
@@ -48,6 +60,8 @@ _VOWELS = frozenset("aeiouy")
 _LONGEST_WORD = 64  # Longer runs are keys, hashes and base64, which nobody searches for.
 # Beyond ASCII a run is taken apart in pieces: sorting the marks on one letter takes the square of their number.
 _LONGEST_PIECE = 256
+# Letters and digits up to here are one name: `k8s`, `s3`, `ec2`, `mp4`, `i18n`. Its letters alone mean nothing.
+_LONGEST_CODE = 4
 
 
 def terms(text: str) -> list[str]:
@@ -61,6 +75,8 @@ def terms(text: str) -> list[str]:
 
 def runs(text: str) -> list[str]:
     """The raw runs of `text`; feed each to a `Splitter`. Counting runs first is what makes building an index cheap."""
+    if "'" in text or "\u2019" in text:
+        text = _CONTRACTED.sub("", text)
     return _RUN.findall(text)
 
 
@@ -99,6 +115,8 @@ def _ascii(run: str) -> Iterable[str]:
 def _words(run: str) -> list[str]:
     if len(run) > _LONGEST_WORD:
         return []
+    if len(run) <= _LONGEST_CODE and not run.isalpha() and not run.isdecimal():
+        return [run.lower()]
     return [word for part in _PARTS.findall(run) if (word := part.lower()) not in STOP_WORDS]
 
 
@@ -143,7 +161,12 @@ def stem(word: str) -> str:
     """A lower-case ASCII word without its inflection: `calculators`, `calculating` and `calculation` meet."""
     if len(word) < 4 or not word.isalpha():
         return word
-    word = _without_ending(_singular(word))
+    if word in _NOT_INFLECTED:
+        return word
+    word = _singular(word)
+    if word in _NOT_INFLECTED:
+        return word
+    word = _without_ending(word)
     for suffix, instead in _SUFFIXES.get(word[-1], ()):
         if word.endswith(suffix) and len(word) - len(suffix) >= 4:
             word = word[: -len(suffix)] + instead

@@ -27,6 +27,8 @@ class Parts(msgspec.Struct):
     title: str = ""
     description: str = ""
     input_schema: msgspec.Raw = msgspec.field(default=_NO_SCHEMA, name="inputSchema")
+    # What it deletes or only reads, by its own account.
+    annotations: msgspec.Raw = _ABSENT
 
     def schema(self) -> object:
         try:
@@ -39,6 +41,7 @@ class _Loose(msgspec.Struct):
     title: msgspec.Raw = _ABSENT
     description: msgspec.Raw = _ABSENT
     input_schema: msgspec.Raw = msgspec.field(default=_NO_SCHEMA, name="inputSchema")
+    annotations: msgspec.Raw = _ABSENT
 
 
 def parts(definition: bytes) -> Parts:
@@ -53,7 +56,7 @@ def parts(definition: bytes) -> Parts:
         loose = msgspec.json.decode(definition, type=_Loose)
     except (msgspec.DecodeError, RecursionError):
         return Parts()
-    return Parts(title=_text(loose.title), description=_text(loose.description), input_schema=loose.input_schema)
+    return Parts(_text(loose.title), _text(loose.description), loose.input_schema, loose.annotations)
 
 
 def _text(raw: msgspec.Raw) -> str:

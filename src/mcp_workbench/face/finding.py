@@ -69,6 +69,7 @@ def found_result(catalog: Catalog, shelves: Shelves, request: OpenRequest, failu
         limit=limit,
         form=form,
         most=None if most is None else most - len(said.encode()),
+        weak={hit.key for hit in found.hits if hit.is_weak},
     )
     return text_result(made.text + said)
 

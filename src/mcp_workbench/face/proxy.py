@@ -22,7 +22,7 @@ from mcp_workbench.face.identifier import NO_ARGUMENTS, BadIdentifier, ToolIdent
 from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
 from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find, related
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
-from mcp_workbench.face.request import DETAILS, BadRequest, OpenRequest, read_open_request
+from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.results import SCHEME as RESULTS
 from mcp_workbench.face.results import Results, Shortening
 from mcp_workbench.face.shelves import Shelves
@@ -84,7 +84,12 @@ class ProxyFace(Face):
     def two_tools(self) -> list[bytes]:
         """The definitions of `open_toolbox` and `use_tool`."""
         boxes = [Box(name) for name in self.catalog.toolboxes]
-        return [encode(_open_toolbox_tool(names(boxes, room=ROOM_FOR_NAMES))), encode(_USE_TOOL)]
+        use_tool = encode(_USE_TOOL)
+        room = MOST_BYTES_OF_TWO - len(use_tool) - len(encode(_open_toolbox_tool("")))
+        # What JSON escapes takes more room than it has characters.
+        while len(written := encode(named := names(boxes, room=room))) - 2 > room:
+            room -= max(len(written) - 2 - len(named.encode()), 1)
+        return [encode(_open_toolbox_tool(named)), use_tool]
 
     def instructions(self, view: View) -> str:
         """How to call, and what there is."""
@@ -313,7 +318,8 @@ def _open_toolbox_tool(names: str) -> dict[str, object]:
                 "toolbox_name": {"type": "string"},
                 "query": {"type": "string"},
                 "tools": {"type": "array", "items": {"type": "string"}},
-                "detail": {"enum": list(DETAILS)},
+                # The others are understood too.
+                "detail": {"enum": ["full", "text", "sentence", "names"]},
                 "limit": {"type": "integer"},
                 "cursor": {"type": "string"},
             },
@@ -323,8 +329,9 @@ def _open_toolbox_tool(names: str) -> dict[str, object]:
     }
 
 
-# For the names of toolboxes in the description of `open_toolbox`: some clients ignore instructions.
-ROOM_FOR_NAMES: Final = 400
+# What the two tools take together, written without spaces: below 250 tokens, by bytes as by tokenizers. What is left
+# of it goes to the names of toolboxes in the description of `open_toolbox`, for clients that ignore instructions.
+MOST_BYTES_OF_TWO: Final = 980
 
 _USE_TOOL: Final = {
     "name": "use_tool",
@@ -333,19 +340,8 @@ _USE_TOOL: Final = {
     "inputSchema": {
         "type": "object",
         "properties": {
-            "tool": {
-                "anyOf": [
-                    {"type": "string"},
-                    {
-                        "type": "object",
-                        "properties": {
-                            "toolbox": {"type": "string"},
-                            "server": {"type": "string"},
-                            "tool": {"type": "string"},
-                        },
-                    },
-                ]
-            },
+            # An object of `toolbox`, `server` and `tool`, or a path.
+            "tool": {"anyOf": [{"type": "string"}, {"type": "object"}]},
             "arguments": {"type": "object"},
             "max_tokens": {"type": "integer"},
         },
