@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench import gateway
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.face.proxy import ProxyFace
 from tests.economy.shelf import Server, Shelf, shelf, tool
 from tests.support.client import Json
 
@@ -136,3 +138,45 @@ async def test_a_new_configuration_of_known_servers_is_introduced_after_a_toolbo
         await seen.open(toolbox_name="one")
         while "tools" not in (await seen.open())["structuredContent"]["toolboxes"][0]:
             await asyncio.sleep(0.01)
+
+
+async def test_the_same_tools_are_told_in_the_same_bytes_whenever_a_process_ended(tmp_path: Path) -> None:
+    every = {f"box {number}": {"a": words(number % 3)} for number in range(12)}
+    async with shelf(tmp_path, every) as seen:
+        # Ends before anybody had the time to sum up what was learnt.
+        await seen.open(query="weather")
+    told = set()
+    for number in range(4):
+        async with shelf(tmp_path, every) as seen:
+            told.add((await first_words(seen, "legacy"))["instructions"])
+            await seen.use(f"box {number}/a/weather_get")
+            told.add((await first_words(seen, "legacy"))["instructions"])
+    (text,) = told
+    assert text.count("(3 tools)") == 12
+
+
+async def test_what_another_process_has_met_is_told(tmp_path: Path) -> None:
+    every = {"one": {"a": words(0)}, "two": {"b": words(1)}}
+    async with shelf(tmp_path, every) as seen:
+        await seen.open(toolbox_name="one")
+    async with shelf(tmp_path, every) as first:
+        assert "two (3 tools)" not in (await first_words(first, "legacy"))["instructions"]
+        async with shelf(tmp_path, every) as second:
+            await second.open(toolbox_name="two")
+    async with shelf(tmp_path, every) as seen:
+        instructions = (await first_words(seen, "legacy"))["instructions"]
+        assert "- one (3 tools)" in instructions and "- two (3 tools)" in instructions
+
+
+async def test_a_server_that_was_given_up_is_told_as_it_was_known(tmp_path: Path) -> None:
+    every = {"one": {"a": words(0)}, "two": {"b": words(1)}}
+    async with shelf(tmp_path, every) as seen:
+        await seen.open(query="weather")
+    async with shelf(tmp_path, every) as seen:
+        before = (await first_words(seen, "legacy"))["instructions"]
+        seen.gateway.face.recalled(seen.gateway.catalog.entries())
+        seen.gateway.catalog.withdraw(seen.gateway.catalog.toolboxes["two"]["b"], DownstreamError("crashed"))
+        face = seen.gateway.face
+        assert isinstance(face, ProxyFace)
+        face.shelves.summarise()
+        assert (await first_words(seen, "legacy"))["instructions"] == before

@@ -100,7 +100,9 @@ async def test_output_schemas_and_unknown_fields_come_only_when_asked_for(tmp_pa
             text = await seen.said(**arguments)
             assert "read_file" in text
             assert "outputSchema" not in text and "x-own" not in text
-            assert ('"annotations":{"readOnlyHint":true}' in text.replace(" ", "")) is (arguments.get("detail") != "lean")
+            assert ('"annotations":{"readOnlyHint":true}' in text.replace(" ", "")) is (
+                arguments.get("detail") != "lean"
+            )
         for arguments in ({"toolbox_name": "dev"}, {"tools": ["dev/read_file"]}):
             (shown,) = (await seen.open(**arguments, detail="full"))["structuredContent"]["tools"]
             assert shown == {"toolbox_name": "dev", "source_server": "files", **rich}

@@ -43,7 +43,7 @@ def test_what_was_worked_out_is_there_next_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"args": ["-y", "mail"]}, {"env": {"A": "2"}}, {"cwd": "/"}, {"command": "uvx"}, {"toolFilters": ["!read"]}],
+    [{"args": ["-y", "mail"]}, {"env": {"A": "2"}}, {"cwd": "/"}, {"command": "uvx"}],
 )
 def test_another_server_of_the_same_name_is_not_introduced_with_its_words(
     tmp_path: Path, change: dict[str, Any]
@@ -51,3 +51,9 @@ def test_another_server_of_the_same_name_is_not_introduced_with_its_words(
     summarised(tmp_path)
     (box,) = opened(tmp_path, {**FILES, **change})[1].boxes()
     assert (box.tools, box.words) == (None, ())
+
+
+def test_filters_count_in_what_is_told_of_the_same_server(tmp_path: Path) -> None:
+    summarised(tmp_path)
+    (box,) = opened(tmp_path, {**FILES, "toolFilters": ["!read"]})[1].boxes()
+    assert (box.tools, box.words) == (0, ())

@@ -24,6 +24,7 @@ class ServerEntry:
 
     __slots__ = (
         "_looked_up",
+        "_remembered",
         "_store",
         "asks",
         "config",
@@ -59,6 +60,8 @@ class ServerEntry:
         self.last_error: WorkbenchError | None = None
         self._store = store
         self._looked_up = False
+        # The offer as it is on the disk, as far as we know.
+        self._remembered: Offer | None = None
 
     def __repr__(self) -> str:
         known = (
@@ -104,6 +107,7 @@ class ServerEntry:
             self._look_up_asking()
             remembered = self._store.load(self.key)
             if remembered is not None:
+                self._remembered = remembered
                 self.eras = remembered.profile.eras
                 self._show(remembered)
         return self.offer
@@ -147,9 +151,13 @@ class ServerEntry:
         self.asks = self.asks or self._store.load_asks(self.key)
 
     def remember(self) -> None:
-        """Write the offer to the disk. May be done in a thread, where there is much to write."""
-        if self.offer is not None:
-            self._store.save(self.key, self.offer)
+        """Write the offer to the disk. May be done in a thread, where there is much to write.
+
+        What is there already stays as it is, so that what was worked out from it stays valid too."""
+        offer = self.offer
+        if offer is not None and (self._remembered is None or not _is_same(self._remembered, offer)):
+            self._store.save(self.key, offer)
+            self._remembered = offer
 
     def _show(self, offer: Offer) -> None:
         filters = self.config.tool_filters
@@ -157,6 +165,13 @@ class ServerEntry:
         shown = {name: tool for name, tool in offer.tools.items() if is_shown(name, filters)} if filters else None
         self.tools = offer.tools if filters is None else shown or {}
         self.hidden = frozenset(offer.tools.keys() - self.tools.keys())
+
+
+def _is_same(one: Offer, other: Offer) -> bool:
+    """Whether two offers are remembered in the same words."""
+    if (one.profile, one.oversized, one.transport) != (other.profile, other.oversized, other.transport):
+        return False
+    return all(_same(one.lists.get(kind, NOTHING), other.lists.get(kind, NOTHING)) for kind in KINDS)
 
 
 def _same(one: Definitions, other: Definitions) -> bool:

@@ -131,6 +131,27 @@ class ManifestStore:
         """Remember it. In a file of its own: an offer is replaced as a whole, also by those who do not know this."""
         self.save_blob(f"{key}{_ASKS}", b"")
 
+    def state(self, key: str) -> str:
+        """Something that is another after every change of what is remembered under this key; empty for nothing."""
+        if self._folder is None:
+            return ""
+        try:
+            found = os.stat(self._path(key))
+        except OSError:
+            return ""
+        return f"{found.st_mtime_ns}-{found.st_size}"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is remembered."""
+        if self._folder is None:
+            return True
+        try:
+            with os.scandir(self._folder) as found:
+                return next(found, None) is None
+        except OSError:
+            return True
+
     def load_blob(self, name: str) -> bytes | None:
         """Something else that was worked out from offers. Whoever made it must be able to tell that it is whole."""
         if self._folder is None:

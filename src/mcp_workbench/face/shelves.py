@@ -38,7 +38,14 @@ class _Summary(Struct):
     words: tuple[str, ...] = ()
 
 
-_decode_summaries: Final = Decoder(dict[str, _Summary]).decode
+class _Remembered(Struct):
+    """The summaries of all toolboxes, and the state of the manifests that they were worked out from."""
+
+    manifests: dict[str, str]
+    toolboxes: dict[str, _Summary]
+
+
+_decode_remembered: Final = Decoder(_Remembered).decode
 
 
 class Shelves:
@@ -127,17 +134,30 @@ class Shelves:
 
     @property
     def is_summary_missing(self) -> bool:
-        """Whether something is known of a toolbox that has not been introduced yet."""
-        toolboxes = self._catalog.toolboxes.items()
-        return any(name not in self._summaries and any(map(_is_known, box.values())) for name, box in toolboxes)
+        """Whether more or less is known of a toolbox than was told last."""
+        return any(
+            (told := self._summaries.get(name)) is None or told.tools != sum(len(entry.tools) for entry in box.values())
+            for name, box in self._catalog.toolboxes.items()
+            if any(map(_is_known, box.values()))
+        )
 
     @cached_property
     def _summaries(self) -> dict[str, _Summary]:
-        remembered = self._store.load_blob(self._summary_name)
+        """As remembered, where it was worked out from just the manifests that are there now; else worked out anew, so
+        that what is told of the same tools is the same whatever happened to the process that met them."""
+        data = self._store.load_blob(self._summary_name)
         try:
-            return {} if remembered is None else _decode_summaries(remembered)
+            found = None if data is None else _decode_remembered(data)
         except (DecodeError, ValidationError):
+            found = None
+        if found is not None and all(self._store.state(key) == state for key, state in found.manifests.items()):
+            return found.toolboxes
+        if found is None and self._store.is_empty:
             return {}
+        for entry in self._catalog.entries():
+            if entry.offer is None and entry.recall() is not None:
+                self._catalog.recalled(entry)
+        return self._worked_out()
 
     @cached_property
     def _summary_name(self) -> str:
@@ -151,20 +171,26 @@ class Shelves:
 
     def summarise(self) -> None:
         """Work out anew what tells toolboxes apart. Takes a moment with thousands of tools: not for the event loop."""
-        from mcp_workbench.economy.words import distinctive_words
+        self._summaries = self._worked_out()
 
-        known = {name: list(servers.values()) for name, servers in self._catalog.toolboxes.items()}
-        groups = {name: [_indexed(tool) for tool in self.tools(entries)] for name, entries in known.items()}
-        described = {each.name: each.description for each in self._catalog.config.toolboxes.values()}
-        words = distinctive_words(groups, most=WORDS_OF_A_TOOLBOX, besides=described)
-        self._summaries.update(
-            {
-                name: _Summary(len(entries), words.get(name, ()))
-                for name, entries in groups.items()
-                if any(map(_is_known, known[name]))
-            }
-        )
-        self._store.save_blob(self._summary_name, encode(self._summaries))
+    def _worked_out(self) -> dict[str, _Summary]:
+        """From all that is known, of servers that cannot be used at the moment too: they are the same tomorrow."""
+        manifests = {entry.key: self._store.state(entry.key) for entry in self._catalog.entries()}
+        known = {
+            name: [tool for entry in servers.values() for tool in _tools_of(entry)]
+            for name, servers in self._catalog.toolboxes.items()
+            if any(map(_is_known, servers.values()))
+        }
+        words: dict[str, tuple[str, ...]] = {}
+        if known:
+            from mcp_workbench.economy.words import distinctive_words
+
+            groups = {name: [_indexed(tool) for tool in tools] for name, tools in known.items()}
+            described = {each.name: each.description for each in self._catalog.config.toolboxes.values()}
+            words = distinctive_words(groups, most=WORDS_OF_A_TOOLBOX, besides=described)
+        summaries = {name: _Summary(len(tools), words.get(name, ())) for name, tools in known.items()}
+        self._store.save_blob(self._summary_name, encode(_Remembered(manifests, summaries)))
+        return summaries
 
 
 def tool_of(entry: ServerEntry, name: str, definition: Raw) -> Tool:
