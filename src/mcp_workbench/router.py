@@ -22,7 +22,7 @@ from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.sharing import SHARED, Caller
 from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
 from mcp_workbench.downstream.watch import Watch
-from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
+from mcp_workbench.errors import DownstreamError, StillStarting, WorkbenchError, shortage
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject, Work
 from mcp_workbench.face.opening import Failures
@@ -344,7 +344,7 @@ class Router:
             await asyncio.wait(asked.values(), timeout=patience)
         still_starting = [entry for entry, task in asked.items() if not task.done()]
         for entry in still_starting:
-            failures[entry.toolbox, entry.name] = DownstreamError("is still starting", hint="ask again in a moment")
+            failures[entry.toolbox, entry.name] = StillStarting()
         return dict(failures)
 
     async def _open_server(

@@ -107,9 +107,8 @@ async def test_once_known_toolboxes_are_told_by_count_and_by_the_words_that_tell
         assert "- two (6 tools): Toolbox two. [" in instructions
         assert "invoice" in instructions and "branch" in instructions
         # The same in the index that `open_toolbox` gives without arguments.
-        first, second = (await seen.open())["structuredContent"]["toolboxes"]
-        assert (first["tools"], second["tools"]) == (3, 6)
-        assert "weather" in first["about"]
+        _, first, second = (await seen.said()).split("\n")
+        assert first.startswith("- one (3 tools): Toolbox one. [weather") and second.startswith("- two (6 tools)")
 
 
 async def test_a_server_that_is_heard_alone_does_not_make_its_toolbox_smaller(
@@ -122,7 +121,7 @@ async def test_a_server_that_is_heard_alone_does_not_make_its_toolbox_smaller(
     every["two"]["b"].tools.append(tool("invoice_send", "Sends the invoice."))
     async with shelf(tmp_path, every) as seen:
         await seen.use("two/b/invoice_send")
-        while (await seen.open())["structuredContent"]["toolboxes"][0].get("tools") != 7:
+        while "two (7 tools)" not in await seen.said():
             await asyncio.sleep(0.01)
 
 
@@ -136,7 +135,7 @@ async def test_a_new_configuration_of_known_servers_is_introduced_after_a_toolbo
         stored.unlink()
     async with shelf(tmp_path, {"one": {"a": words(0)}}) as seen:
         await seen.open(toolbox_name="one")
-        while "tools" not in (await seen.open())["structuredContent"]["toolboxes"][0]:
+        while "one (3 tools)" not in await seen.said():
             await asyncio.sleep(0.01)
 
 

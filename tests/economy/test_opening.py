@@ -41,16 +41,19 @@ async def test_without_arguments_the_toolboxes_are_listed_and_nothing_is_started
     files = Server(READ)
     async with shelf(tmp_path, {"dev": {"files": files}, "ops": {"logs": Server()}}) as seen:
         result = await seen.open()
-        assert [box["toolbox_name"] for box in result["structuredContent"]["toolboxes"]] == ["dev", "ops"]
-        assert result["structuredContent"]["toolboxes"][0]["description"] == "Toolbox dev."
-        assert json.loads(text_of(result)) == result["structuredContent"]
+        assert text_of(result).split("\n") == [
+            "2 toolboxes:",
+            "- dev: Toolbox dev. (servers: files)",
+            "- ops: Toolbox ops. (servers: logs)",
+        ]
+        assert "structuredContent" not in result
         assert files.starts == 0
 
 
 @pytest.mark.parametrize("empty", [{}, {"toolbox_name": None, "query": None, "tools": [], "cursor": ""}])
 async def test_arguments_that_are_empty_count_as_absent(tmp_path: Path, empty: Json) -> None:
     async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
-        assert "toolboxes" in (await seen.open(**empty))["structuredContent"]
+        assert (await seen.said(**empty)).startswith("1 toolbox:\n- dev")
         found = await seen.open(toolbox_name="dev", query="", tools=None)
         assert [each["name"] for each in found["structuredContent"]["tools"]] == ["read_file", "write_file"]
 
@@ -64,20 +67,23 @@ async def test_five_hundred_toolboxes_are_introduced_within_the_budget_and_none_
         while True:
             result = await seen.open(**({} if cursor is None else {"cursor": cursor}))
             assert tokens(result) <= 1000
-            found += [box["toolbox_name"] for box in result["structuredContent"]["toolboxes"]]
-            cursor = result["structuredContent"].get("cursor")
-            if cursor is None:
+            head, *lines = text_of(result).split("\n")
+            assert head == "500 toolboxes:"
+            found += [line.removeprefix("- ").partition(":")[0] for line in lines if line.startswith("- ")]
+            _, told, cursor = lines[-1].partition(" more follow: the same with `cursor: ")
+            if not told:
                 break
+            cursor = json.loads(cursor.partition("`")[0])
         assert found == list(boxes)
 
 
-async def test_an_index_that_is_shortened_says_so(tmp_path: Path) -> None:
+async def test_an_index_tells_as_much_of_each_toolbox_as_fits(tmp_path: Path) -> None:
     boxes = {f"box {number}": {"server": Server()} for number in range(30)}
     descriptions = dict.fromkeys(boxes, "What it is for. " * 20)
     async with shelf(tmp_path, boxes, descriptions=descriptions, budget=1500) as seen:
-        content = (await seen.open())["structuredContent"]
-        assert "Shortened" in content["note"]
-        assert all(len(box["description"]) <= 160 for box in content["toolboxes"])
+        text = await seen.said()
+        assert 4 * 1400 < len(text.encode()) <= 4 * 1500
+        assert text.count("\n- box ") == 30 and text.count("What it is for. What it is for.") >= 30
 
 
 # one toolbox
@@ -247,12 +253,12 @@ async def test_the_index_says_which_toolbox_could_not_be_opened(tmp_path: Path) 
     broken = Server()
     broken.failing = "no licence found"
     async with shelf(tmp_path, {"dev": {"broken": broken}, "ops": {"files": FILES, "broken": broken}}) as seen:
-        assert "unavailable" not in await seen.said()
+        assert "not available" not in await seen.said()
         await seen.open(toolbox_name="dev")
         await seen.open(toolbox_name="ops")
-        dev, ops = (await seen.open())["structuredContent"]["toolboxes"]
-        assert dev["unavailable"] == "no licence found"
-        assert "unavailable" not in ops
+        _, dev, why, ops = (await seen.said()).split("\n")
+        assert dev.startswith("- dev") and ops.startswith("- ops")
+        assert why == "  not available: no licence found"
 
 
 async def test_what_is_not_available_is_said_beside_lines_of_text_too(tmp_path: Path) -> None:

@@ -167,7 +167,8 @@ async def test_a_slow_server_does_not_hold_up_a_search_and_is_said_to_be_startin
     async with shelf(tmp_path, every) as seen:
         text = await seen.said(query="read a file")
         assert text.split("\n")[1].startswith("dev/files/read_file(")
-        assert "Not available: weather: is still starting (ask again in a moment)" in text
+        assert "\nStill starting: weather (ask again in a moment)" in text
+        assert "Not available" not in text
         every["home"]["weather"].gate.set()
         monkeypatch.setattr(router, "SEARCH_PATIENCE", 20.0)
         assert "home/weather/forecast" in await seen.said(query="weather forecast")
@@ -317,3 +318,22 @@ async def test_two_searches_at_once_build_one_index(tmp_path: Path, builds: list
         for call in calls:
             assert " of " in text_of(await call.result())
         assert builds == [7]
+
+
+async def test_servers_that_are_only_slow_are_not_said_to_be_unusable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router, "SEARCH_PATIENCE", 0.2)
+    gate = asyncio.Event()
+    every: dict[str, dict[str, Server]] = {"dev": {"files": Server(tool("read_file", "Reads a file."))}}
+    for number in range(300):
+        every[f"box-{number}"] = {"slow": Server(tool("t"))}
+        every[f"box-{number}"]["slow"].gate = gate
+    every["box-0"]["slow"].gate = None
+    every["box-0"]["slow"].failing = "no licence"
+    async with shelf(tmp_path, every, budget=400) as seen:
+        text = await seen.said(query="read a file")
+        assert "dev/files/read_file(" in text
+        assert "299 servers still starting (ask again in a moment)" in text
+        assert "Not available: box-0/slow: 1 server cannot be used" in text
+        gate.set()

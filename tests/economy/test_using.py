@@ -308,3 +308,19 @@ async def test_large_arguments_are_not_looked_at(tmp_path: Path) -> None:
     async with shelf(tmp_path, {"dev": {"files": server}}) as seen:
         assert "isError" not in await seen.use("dev/files/read_file", {"path": 5, "text": "x" * (1 << 20)})
         assert len(server.calls) == 1
+
+
+async def test_a_path_that_leads_nowhere_is_looked_for_by_its_words(tmp_path: Path) -> None:
+    files = Server(tool("read_text_file"), tool("write_text_file"), tool("delete_directory"), *map(tool, "abcdefgh"))
+    async with shelf(tmp_path, {"dev": {"filesystem": files}, "ops": {"logs": Server(tool("tail"))}}) as seen:
+        await seen.open(query="everything")
+        for text in (
+            text_of(await seen.use("company-tools/file-service/fileReadContentsAsText")),
+            await seen.said(tools=["company-tools/file-service/fileReadContentsAsText"]),
+        ):
+            assert (
+                "; with its words there are `dev/filesystem/read_text_file`, `dev/filesystem/write_text_file`" in text
+            )
+            assert "logs" not in text and "/a`" not in text
+        text = text_of(await seen.use("zzzz/qqqqqqqqqqqqqqqqqqqqqqqqqq"))
+        assert text.endswith('does not exist; find one with open_toolbox {"query": "…"}')

@@ -150,3 +150,20 @@ def test_no_object_raises_anything_but_a_bad_identifier(given_object: dict[str, 
 def test_a_number_beyond_all_measure_is_no_object(arguments: bytes) -> None:
     with pytest.raises(BadIdentifier, match="`arguments` must be an object"):
         read_use_tool(Raw(b'{"tool":"box/srv/run","arguments":%b}' % arguments))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tool": "box/srv/run", "n": 1, "deep": {"a": [1]}},
+        {"tool": IDENTITY, "n": 1, "arguments": {}, "deep": {"a": [1]}, "max_tokens": 300, "_meta": {}},
+        {**IDENTITY, "n": 1, "deep": {"a": [1]}, "arguments": None},
+    ],
+)
+def test_arguments_beside_arguments_are_taken_for_what_they_are(given: Any) -> None:
+    assert json.loads(bytes(read(given).arguments)) == {"n": 1, "deep": {"a": [1]}}
+
+
+def test_arguments_beside_are_passed_on_as_they_were_written() -> None:
+    call = read_use_tool(Raw(b'{"tool":"box/srv/run","a": 1.10,"b":1e400}'))
+    assert bytes(call.arguments) == b'{"a":1.10,"b":1e400}'

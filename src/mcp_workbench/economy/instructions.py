@@ -46,16 +46,22 @@ def introduced(boxes: Sequence[Box], room: int) -> str:
     no room for all names, as many as fit and how many more there are."""
     if not boxes:
         return cut("No toolbox is configured.", room)
+    lines = told_within(boxes, room - len("Toolboxes:"))
+    return names(boxes, room=room) if lines is None else "\n".join(["Toolboxes:", *lines])
+
+
+def told_within(boxes: Sequence[Box], room: int) -> list[str] | None:
+    """A line for each toolbox, in at most `room` bytes with their line ends; None where their names alone take more."""
     level = 0
     lines = [_line(box, *_LEVELS[0]) for box in boxes]
     if _size(lines) > room:
-        return names(boxes, room=room)
+        return None
     for higher in range(1, len(_LEVELS)):
         longer = [_line(box, *_LEVELS[higher]) for box in boxes]
         if _size(longer) > room:
             break
         level, lines = higher, longer
-    return "Toolboxes:\n" + "\n".join(_filled(boxes, lines, level, room))
+    return _filled(boxes, lines, level, room)
 
 
 def _filled(boxes: Sequence[Box], lines: list[str], level: int, room: int) -> list[str]:
@@ -72,7 +78,7 @@ def _filled(boxes: Sequence[Box], lines: list[str], level: int, room: int) -> li
 
 
 def _size(lines: Sequence[str]) -> int:
-    return len("Toolboxes:") + sum(len(line.encode()) + 1 for line in lines)
+    return sum(len(line.encode()) + 1 for line in lines)
 
 
 # How much is said of a toolbox, less first: whether its tools are counted, how long its description may be, how many
@@ -86,7 +92,7 @@ _LEVELS: Final = (
     *((True, 80, words, False) for words in (4, 5, 6)),
     *((True, longest, 6, False) for longest in range(90, 161, 10)),
     *((True, 160, words, False) for words in (7, 8)),
-    *((True, longest, 8, True) for longest in (160, 240, 400)),
+    *((True, longest, 8, True) for longest in (160, 240, 400, 2_000)),
 )
 _WORDS_INSTEAD_OF_DESCRIPTION: Final = 10
 

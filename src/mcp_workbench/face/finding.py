@@ -10,6 +10,7 @@ from msgspec import Raw
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.economy.prose import cut
+from mcp_workbench.economy.same_words import with_words_of
 from mcp_workbench.face.opening import (
     Failures,
     budget_of,
@@ -30,6 +31,8 @@ _SHARE_OF_MISSING: Final = 4
 _MOST_MISSING: Final = 5
 # How many tools are named that a short path can mean.
 _MOST_MEANT: Final = 10
+# How many tools are named that have words of a path that leads nowhere.
+_MOST_ALIKE: Final = 5
 # In how many toolboxes each of the best tools may stand before fewer are shown.
 _TWINS: Final = 10
 # For a note, and the names of members.
@@ -217,8 +220,7 @@ def missing(catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | No
     if not paths and "/" not in path:
         paths = tuple(path_of(entry, path) for entry in catalog.entries() if path in entry.tools)
     if not paths:
-        known = [path_of(entry, tool) for entry in catalog.entries() for tool in entry.tools]
-        text = no_such("tool", path, known)
+        text = _nearest_or_alike(path, [path_of(entry, tool) for entry in catalog.entries() for tool in entry.tools])
         if meant is None and any(entry.offer is None for entry in catalog.entries()):
             text += "\nNot all servers are known yet: open_toolbox with `query` asks them"
         return text
@@ -227,3 +229,14 @@ def missing(catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | No
     if len(paths) == 1:
         return f"`{path[:100]}` is not a whole path; it can mean {listed}"
     return f"`{path[:100]}` can mean several tools: {listed}{more}; name one of them whole"
+
+
+def _nearest_or_alike(path: str, known: list[str]) -> str:
+    """That there is no such tool, and which ones are spelt alike, or else have the words that it was called by."""
+    text = no_such("tool", path, known, most_others=0)
+    if not known or "did you mean" in text:
+        return text
+    alike = with_words_of(path, known, limit=_MOST_ALIKE)
+    if alike:
+        return f"{text}; with its words there are {', '.join(f'`{each}`' for each in alike)}"
+    return f'{text}; find one with open_toolbox {{"query": "…"}}'

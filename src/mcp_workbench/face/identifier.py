@@ -1,7 +1,8 @@
 """What `use_tool` is asked to call. Canonical is `{tool: {toolbox, server, tool}, arguments}`.
 
 Short is `{tool: "toolbox/server/tool", arguments}`. Models make mistakes, and the meaning is often plain all the
-same: fields beside `arguments` instead of inside `tool`, or `arguments` as a string of JSON, are understood too.
+same: fields beside `arguments` instead of inside `tool`, arguments beside `arguments`, or `arguments` as a string of
+JSON, are understood too.
 Anything else is told what is missing.
 """
 
@@ -12,7 +13,7 @@ from typing import Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
-from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.jsonrpc.messages import decode_object, encode
 
 EXAMPLE: Final = '{"tool": {"toolbox": "…", "server": "…", "tool": "…"}, "arguments": {…}}'
 NO_ARGUMENTS: Final = Raw(b"{}")
@@ -43,6 +44,7 @@ class BadIdentifier(Exception):
     """Says what is wrong with the arguments of `use_tool`."""
 
 
+_OWN: Final = frozenset(UseTool.__struct_fields__)
 _decode_canonical: Final = Decoder(UseTool).decode
 
 
@@ -66,6 +68,8 @@ def read_use_tool(raw: Raw | None) -> UseTool:
         raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
     if memoryview(call.arguments)[0] != _OPENING_BRACE:
         call.arguments = _read_arguments(_decoded(call.arguments))
+    if len(memoryview(call.arguments)) == len(b"{}"):
+        call.arguments = _beside(raw)
     if call.max_tokens < 0:
         raise BadIdentifier("`max_tokens` must be a number of tokens, 0 for no limit of its own")
     return call
@@ -81,9 +85,10 @@ def _read_tolerantly(raw: Raw | None) -> UseTool:
     identity = given.get("tool")
     if not isinstance(identity, dict):
         identity = given
+    arguments = _read_arguments(given.get("arguments"))
     path = _path(identity)
     if path is not None:
-        return UseTool(path, _read_arguments(given.get("arguments")), _tokens(given))
+        return UseTool(path, arguments, _tokens(given))
     missing = [field for field in ("toolbox", "server", "tool") if not isinstance(identity.get(field), str)]
     if missing:
         names = ", ".join(f"`{field}`" for field in missing)
@@ -91,7 +96,13 @@ def _read_tolerantly(raw: Raw | None) -> UseTool:
     if not (identity["toolbox"] and identity["server"] and identity["tool"]):
         raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
     identifier = ToolIdentifier(identity["toolbox"], identity["server"], identity["tool"])
-    return UseTool(identifier, _read_arguments(given.get("arguments")), _tokens(given))
+    return UseTool(identifier, arguments, _tokens(given))
+
+
+def _beside(raw: Raw | None) -> Raw:
+    """The arguments that were put beside `arguments` instead of inside, as they were written."""
+    members = {} if raw is None else decode_object(raw)
+    return Raw(encode({name: value for name, value in members.items() if name not in _OWN and name[:1] != "_"}))
 
 
 def _path(identity: dict[str, object]) -> str | None:

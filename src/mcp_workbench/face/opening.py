@@ -7,7 +7,7 @@ the two; where it is text it is text alone, because clients that find structured
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Raw
@@ -15,9 +15,9 @@ from msgspec import UNSET, Raw
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.offer import about_oversized
-from mcp_workbench.economy.instructions import Box
+from mcp_workbench.economy.instructions import Box, told_within
 from mcp_workbench.economy.prose import clip, cut, one_line
-from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.errors import DownstreamError, StillStarting, WorkbenchError
 from mcp_workbench.face.request import LEAST_BUDGET, OpenRequest
 from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.jsonrpc.messages import encode
@@ -36,8 +36,9 @@ _SHARE_OF_DESCRIPTION: Final = 8
 # Names of members, the form, a cursor twice, and what JSON adds to a note.
 _FRAME: Final = 340
 _LONGEST_REASON: Final = 160
-# How long a description, how many words, and whether servers are named; shorter and shorter.
-_INTRODUCTIONS: Final = ((None, 8, True), (160, 8, True), (160, 8, False), (80, 4, False), (0, 4, False), (0, 0, False))
+_STARTING: Final = " still starting"
+_LONGEST_SHOWN_NAME: Final = 200
+_UNLIMITED: Final = 1 << 62
 
 
 # ── toolboxes ──
@@ -46,45 +47,37 @@ _INTRODUCTIONS: Final = ((None, 8, True), (160, 8, True), (160, 8, False), (80, 
 def index_result(
     boxes: Sequence[Box], budget: int | None, cursor: str | None = None, broken: Mapping[str, str] | None = None
 ) -> bytes:
-    """Which toolboxes there are: in as many words as fit, else by name, else in pages.
+    """Which toolboxes there are, a line for each: in as many words as fit, else by name, else in pages.
 
     `broken` says of toolboxes that could not be opened the last time why not."""
+    total = len(boxes)
     if cursor is not None:
         boxes = boxes[next((at + 1 for at, box in enumerate(boxes) if box.name == cursor), 0) :]
-    for longest, words, with_servers in _INTRODUCTIONS:
-        told = [_introduced(box, longest, words, with_servers) for box in boxes]
-        for each, box in zip(told, boxes, strict=True):
-            if broken and box.name in broken:
-                each["unavailable"] = clip(broken[box.name], _LONGEST_REASON)
-        content: dict[str, object] = {"toolboxes": told}
-        if longest is not None:
-            content["note"] = "Shortened to fit; opening a toolbox tells more."
-        if _fits(content, budget):
-            return json_result(content)
-    most = _bytes(budget) - _FRAME
-    shown: list[dict[str, object]] = []
-    for box in boxes:
-        shown.append(_introduced(box, 0, 0, False))
-        most -= len(encode(shown[-1])) + 1
-        if most < 0 and len(shown) > 1:
-            shown.pop()
-            break
+    said = {name: f"\n  not available: {clip(why, _LONGEST_REASON)}" for name, why in (broken or {}).items()}
+    head = f"{total} toolbox{'' if total == 1 else 'es'}:" if total else "No toolbox is configured."
+    room = _UNLIMITED if budget is None else _bytes(budget) - len(head.encode())
+    for reasons in (said, {}):
+        lines = told_within(boxes, room - sum(len(each.encode()) for each in reasons.values()))
+        if lines is not None:
+            told = (line + reasons.get(box.name, "") for line, box in zip(lines, boxes, strict=True))
+            return text_result("\n".join([head, *told]))
+    shown = _page_of_names(boxes, room - _FRAME)
     left = len(boxes) - len(shown)
-    note = f"{left} more toolboxes follow: the same with this `cursor`; or find a tool with `query`."
-    return json_result({"toolboxes": shown, "note": note, "cursor": shown[-1]["toolbox_name"]})
+    lines = [f"- {cut(box.name, _LONGEST_SHOWN_NAME)}" for box in shown]
+    lines.append(
+        f"{left} more follow: the same with `cursor: {encode(shown[-1].name).decode()}`; or find a tool with `query`."
+    )
+    return text_result("\n".join([head, *lines]))
 
 
-def _introduced(box: Box, longest: int | None, words: int, with_servers: bool) -> dict[str, object]:
-    told: dict[str, object] = {"toolbox_name": box.name}
-    if longest != 0:
-        told["description"] = box.description if longest is None else clip(one_line(box.description), longest)
-    if with_servers:
-        told["servers"] = list(box.servers)
-    if box.tools is not None:
-        told["tools"] = box.tools
-    if box.words and words:
-        told["about"] = list(box.words[:words])
-    return told
+def _page_of_names(boxes: Sequence[Box], room: int) -> list[Box]:
+    shown: list[Box] = []
+    for box in boxes:
+        room -= len(cut(box.name, _LONGEST_SHOWN_NAME).encode()) + 3
+        if room < 0 and shown:
+            break
+        shown.append(box)
+    return shown
 
 
 def why_not(entries: Iterable[ServerEntry]) -> str | None:
@@ -214,9 +207,21 @@ def unavailable(failures: Failures, budget: int | None = None) -> list[dict[str,
                 break
             told = list(_told(failures, longest))
         if len(encode(told)) > most:
-            names = cut(", ".join("/".join(place) for place in failures), most // 2)
-            told = [{"server": names, "reason": f"{len(failures)} servers cannot be used", "retry": NO_RETRY_ADVICE}]
+            slow = {place: error for place, error in failures.items() if isinstance(error, StillStarting)}
+            failed = {place: error for place, error in failures.items() if place not in slow}
+            told = [
+                {"server": cut(", ".join(map("/".join, places)), most // 3), "reason": reason, "retry": retry}
+                for places, reason, retry in (
+                    (failed, f"{_servers(failed)} cannot be used", NO_RETRY_ADVICE),
+                    (slow, f"{_servers(slow)}{_STARTING}", StillStarting().hint or NO_RETRY_ADVICE),
+                )
+                if places
+            ]
     return told
+
+
+def _servers(places: Sized) -> str:
+    return f"{len(places)} server{'s' * (len(places) != 1)}"
 
 
 def _told(failures: Failures, longest: int | None) -> Iterator[dict[str, str]]:
@@ -229,9 +234,19 @@ def _told(failures: Failures, longest: int | None) -> Iterator[dict[str, str]]:
 
 
 def said_unavailable(told: object) -> str:
-    """The same as lines of text."""
+    """The same as lines of text. Those that are only slow share one."""
     assert isinstance(told, list)
-    return "".join(f"\nNot available: {each['server']}: {each['reason']} ({each['retry']})" for each in told)
+    slow = StillStarting()
+    waiting = [each["server"] for each in told if each["reason"] == slow.message]
+    lines = [
+        f"\n{'Still starting' if each['reason'].endswith(_STARTING) else 'Not available'}: "
+        f"{each['server']}: {each['reason']} ({each['retry']})"
+        for each in told
+        if each["reason"] != slow.message
+    ]
+    if waiting:
+        lines.append(f"\nStill starting: {', '.join(waiting)} ({slow.hint})")
+    return "".join(lines)
 
 
 # ── budgets ──

@@ -52,8 +52,8 @@ def failure_text(error: WorkbenchError, where: str | None = None) -> str:
     return text if error.hint is None else f"{text}\nhint: {error.hint}"
 
 
-def no_such(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
-    """`toolbox \\`dve\\` does not exist; did you mean \\`dev\\`?`"""
+def no_such(kind: str, name: str, known: Iterable[str], where: str = "", *, most_others: int = MOST_NAMES) -> str:
+    """`toolbox \\`dve\\` does not exist; did you mean \\`dev\\`?` Where none is near, `most_others` are listed."""
     names = list(known)
     near = nearest(name, names)
     shown = name if len(name) <= 100 else name[:100] + "…"
@@ -62,8 +62,10 @@ def no_such(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
         return f"{text}; did you mean {_listed(near, ' or ')}?"
     if not names:
         return f"{text}; there are none"
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{text}; there are {_listed(names[:MOST_NAMES], ', ')}{more}"
+    if not most_others:
+        return text
+    more = f" and {len(names) - most_others} more" if len(names) > most_others else ""
+    return f"{text}; there are {_listed(names[:most_others], ', ')}{more}"
 
 
 def rivals_for_address(uri: str, servers: Sequence[str], remedy: str) -> str:
