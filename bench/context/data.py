@@ -8,7 +8,8 @@ Owns the file formats. Refuses to measure anything. Files: `*_tools.jsonl.gz` wi
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -68,6 +69,13 @@ def catalogue(folder: Path, name: str) -> list[Listed]:
 def needs(folder: Path, name: str) -> list[Need]:
     lines = (folder / "livemcp_queries.jsonl").read_bytes().splitlines()
     return [need for need in (msgspec.json.decode(line, type=Need) for line in lines) if need.set == f"livemcp-{name}"]
+
+
+def halves(asked: Sequence[Need]) -> tuple[list[Need], list[Need]]:
+    """The needs in two halves, by a hash of their text: those that may be looked at while something is changed, and
+    those that are only ever counted."""
+    kept = [need for need in asked if hashlib.sha256(need.text.encode()).digest()[0] % 2 == 0]
+    return [need for need in asked if need not in kept], kept
 
 
 def counter(folder: Path) -> tuple[str, Count]:

@@ -34,7 +34,7 @@ CONNECT = Flag("connect", None, "start the servers that nobody knows yet, and as
 HTML = Flag("html", "FILE", "write the same as a page with a chart")
 
 ABOUT_FLAT: Final = (
-    "A flat list has every definition whole, with annotations and outputSchema; the form full leaves those two out."
+    "A flat list has every definition whole, with outputSchema and icons; the form full leaves those out."
 )
 ABOUT = """
 Shows what the tools of every toolbox and server cost an agent, in tokens (bytes / 4): as a flat list, which a client
