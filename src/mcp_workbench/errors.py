@@ -43,9 +43,6 @@ class DownstreamTimeout(DownstreamError):
 class StillStarting(DownstreamError):
     """A server has not said yet what it offers, and nothing speaks against it: it is slow, or not its turn."""
 
-    def __init__(self) -> None:
-        super().__init__("is still starting", hint="ask again in a moment")
-
 
 class ServerGone(DownstreamError):
     """The server ended while it was being met; with a legacy server that dies of the probe, that is no failure yet."""

@@ -344,7 +344,7 @@ class Router:
             await asyncio.wait(asked.values(), timeout=patience)
         still_starting = [entry for entry, task in asked.items() if not task.done()]
         for entry in still_starting:
-            failures[entry.toolbox, entry.name] = StillStarting()
+            failures[entry.toolbox, entry.name] = StillStarting("is still starting", hint="ask again in a moment")
         return dict(failures)
 
     async def _open_server(

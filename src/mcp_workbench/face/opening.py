@@ -37,6 +37,9 @@ _SHARE_OF_DESCRIPTION: Final = 8
 _FRAME: Final = 340
 _LONGEST_REASON: Final = 160
 _STARTING: Final = " still starting"
+# What is said of a server that is only slow.
+_IS_STARTING: Final = f"is{_STARTING}"
+_ASK_AGAIN: Final = "ask again in a moment"
 _LONGEST_SHOWN_NAME: Final = 200
 _UNLIMITED: Final = 1 << 62
 
@@ -213,7 +216,7 @@ def unavailable(failures: Failures, budget: int | None = None) -> list[dict[str,
                 {"server": cut(", ".join(map("/".join, places)), most // 3), "reason": reason, "retry": retry}
                 for places, reason, retry in (
                     (failed, f"{_servers(failed)} cannot be used", NO_RETRY_ADVICE),
-                    (slow, f"{_servers(slow)}{_STARTING}", StillStarting().hint or NO_RETRY_ADVICE),
+                    (slow, f"{_servers(slow)}{_STARTING}", _ASK_AGAIN),
                 )
                 if places
             ]
@@ -236,16 +239,15 @@ def _told(failures: Failures, longest: int | None) -> Iterator[dict[str, str]]:
 def said_unavailable(told: object) -> str:
     """The same as lines of text. Those that are only slow share one."""
     assert isinstance(told, list)
-    slow = StillStarting()
-    waiting = [each["server"] for each in told if each["reason"] == slow.message]
+    waiting = [each["server"] for each in told if each["reason"] == _IS_STARTING]
     lines = [
         f"\n{'Still starting' if each['reason'].endswith(_STARTING) else 'Not available'}: "
         f"{each['server']}: {each['reason']} ({each['retry']})"
         for each in told
-        if each["reason"] != slow.message
+        if each["reason"] != _IS_STARTING
     ]
     if waiting:
-        lines.append(f"\nStill starting: {', '.join(waiting)} ({slow.hint})")
+        lines.append(f"\nStill starting: {', '.join(waiting)} ({_ASK_AGAIN})")
     return "".join(lines)
 
 
