@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import ssl
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -186,34 +185,6 @@ async def test_headers_come_from_the_configuration_and_ours_win() -> None:
         assert headers["accept"] == "application/json, text/event-stream"
         assert headers["user-agent"] == "talk/1"
         assert "cookie" not in headers, "nothing sticks to the pool that others share"
-
-
-async def test_better_headers_are_tried_once() -> None:
-    class SigningIn:
-        def __init__(self) -> None:
-            self.token = "old"
-            self.challenges: list[str] = []
-
-        def headers(self) -> Mapping[str, str]:
-            return {"authorization": self.token}
-
-        async def refused(self, challenge: str) -> bool:
-            self.challenges.append(challenge)
-            self.token = "new"
-            return True
-
-    async def handler(request: Request, reply: Reply) -> None:
-        if request.headers["authorization"] == "new" and json.loads(request.body)["method"] == "works":
-            await reply.send(200, b'{"jsonrpc":"2.0","id":1,"result":{}}')
-        else:
-            await reply.send(401, www_authenticate="Bearer scope=x")
-
-    source = SigningIn()
-    async with scripted_http(handler) as server, talking(server.url, source=source) as talk:
-        await talk.ask("works", modern=True)
-        assert source.challenges == ["Bearer scope=x"]
-        await talk.failure(talk.request("does not", modern=True))
-        assert len(server.requests) == 4
 
 
 async def test_a_header_that_cannot_be_written_is_an_error() -> None:

@@ -5,6 +5,7 @@ Owns how long they hold. Refuses to know what a request must carry: the link say
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.transport.http.carried import look_at
@@ -20,14 +21,14 @@ MOST_HEADS: Final = 256
 class CallHeads:
     """The heads of one link."""
 
-    __slots__ = ("_address", "_heads", "_link", "_session_id", "_source", "_version")
+    __slots__ = ("_address", "_heads", "_link", "_session_id", "_version", "own")
 
     def __init__(self, link: HttpLink) -> None:
         self._link = link
         # By tool, and the revision that its call is stamped with.
         self._heads: dict[tuple[str, str | None], bytes] = {}
-        # What else went into them.
-        self._source: object = None
+        # What else went into them, the server's own headers first.
+        self.own: Mapping[str, str] = {}
         self._address: object = None
         self._session_id: str | None = None
         self._version: str | None = None
@@ -36,21 +37,24 @@ class CallHeads:
         """The head of this call. None where it cannot be written; whoever sends it the long way says why."""
         link = self._link
         target = link.target
-        source = target.source.headers()
+        own = target.source.headers()
+        if own is None:
+            # They have to be waited for.
+            return None
         if (
-            source is not self._source
+            own is not self.own
             or target.address is not self._address
             or link.session_id is not self._session_id
             or link.version is not self._version
         ):
             self._heads.clear()
-            self._source, self._address = source, target.address
+            self.own, self._address = own, target.address
             self._session_id, self._version = link.session_id, link.version
         head = self._heads.get((tool, version))
         if head is None:
             try:
-                headers = link.request_headers(look_at(body))
-                head = link.client.open_head("POST", target.address, target, headers)
+                headers = {**own, **link.request_headers(look_at(body))}
+                head = link.client.open_head("POST", target.address, target.proxy, headers)
             except WireError:
                 return None
             if len(self._heads) >= MOST_HEADS:

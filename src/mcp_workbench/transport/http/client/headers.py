@@ -1,40 +1,63 @@
-"""The headers that a server gets from us: one place, so that nothing else can add to them.
+"""Where the headers of one server come from: one interface, so that nothing else can add to them.
 
-What is in the configuration goes out, and nothing that a client of ours has sent. Signing in fills the same place.
+What is in the configuration goes out, and nothing that a client of ours has sent. A source of its own stands for one
+server and one principal; signing in is another source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 # How a message is framed is decided where it is written; a header that says something else would only break it.
-OF_THE_CONNECTION: Final = frozenset(("connection", "content-length", "transfer-encoding", "expect", "upgrade"))
+FRAMING_HEADERS: Final = frozenset(("connection", "content-length", "transfer-encoding", "expect", "upgrade"))
+
+
+class Refusal(NamedTuple):
+    """A server wants other credentials than those that it was sent, and did not act on the request."""
+
+    # 401, or 403 with the error `insufficient_scope` (RFC 6750, section 3.1).
+    status: int
+    # `WWW-Authenticate`: several are joined with a comma, as HTTP has it; empty where the server sent none.
+    challenge: str
+    # What it was sent: the object that the source gave. Where the source has another one by now, a refresh that another
+    # request has brought about is all that is needed.
+    sent: Mapping[str, str]
 
 
 class HeaderSource(Protocol):
-    """Where the headers of one server come from."""
+    """The headers of every request to one server, for one principal. Names are in lower case."""
 
-    def headers(self) -> Mapping[str, str]:
-        """What every request to this server carries, names in lower case. The same object until something changes:
-        heads that were written are kept for as long as it is."""
+    def headers(self) -> Mapping[str, str] | None:
+        """The headers as they are now; None where they have to be waited for. Asked once for each request, so it has to
+        be cheap. The same object until something changes: heads that were written are kept for as long as it is."""
 
-    async def refused(self, challenge: str) -> bool:
-        """The server answered 401 with this `WWW-Authenticate`. True when there are better headers to try, once."""
+    async def fetch(self) -> Mapping[str, str]:
+        """The headers, once they are there: a token is fetched or refreshed. Awaited only where `headers` gave None.
+
+        Requests that wait side by side each call it, and each may be cancelled: one refresh for all of them is the
+        source's to see to, and so is its bound. Raises `DownstreamError` where there will be none.
+        """
+
+    async def refused(self, refusal: Refusal) -> bool:
+        """The server wants other credentials. True where there are better ones, and the request is sent once more.
+
+        A request brings each status here at most once. May raise `DownstreamError` to say what the user has to do;
+        where it returns false, the request fails with what the server said.
+        """
 
 
 class FixedHeaders:
     """Headers as they stand in the configuration."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
-        self._headers = {
-            name.lower(): value for name, value in headers.items() if name.lower() not in OF_THE_CONNECTION
-        }
+        self._headers = {name.lower(): value for name, value in headers.items() if name.lower() not in FRAMING_HEADERS}
 
     def headers(self) -> Mapping[str, str]:
-        """What the configuration says."""
         return self._headers
 
-    async def refused(self, challenge: str) -> bool:
-        """There is nothing else to try."""
+    async def fetch(self) -> Mapping[str, str]:
+        return self._headers
+
+    async def refused(self, refusal: Refusal) -> bool:
         return False

@@ -124,7 +124,9 @@ class HttpLink:
         self._is_modern = version is not None
         post = Post(self, b"%d" % id, "tools/call", message, is_modern=self._is_modern)
         is_mirrored = version is not None and self._parameters_of is not None and self._parameters_of(tool)
-        self._enter(post, None if is_mirrored else self._heads.find(message, tool, version))
+        head = None if is_mirrored else self._heads.find(message, tool, version)
+        post.own_headers = self._heads.own
+        self._enter(post, head)
 
     @property
     def unread_bytes(self) -> int:

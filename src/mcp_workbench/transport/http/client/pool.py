@@ -14,7 +14,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.http.client.address import Address, BadAddress
 from mcp_workbench.transport.http.client.dialing import Dialer, basic, proxy_for, proxy_headers
 from mcp_workbench.transport.http.client.failures import explain_redirect
-from mcp_workbench.transport.http.client.headers import HeaderSource
+from mcp_workbench.transport.http.client.headers import HeaderSource, Refusal
 from mcp_workbench.transport.http.client.response import Listener, Response
 from mcp_workbench.transport.http.client.wire import Wire, end_head, open_head
 from mcp_workbench.transport.http.turns import Turn
@@ -54,8 +54,9 @@ class HttpClient:
         `headers` have names in lower case, and win over the server's own. Redirects are followed within the origin
         only: the headers hold secrets that are meant for this server.
         """
-        response = await self._send(method, target.address, target, headers, body)
-        return await self.settle(response, method, target, headers, body)
+        own = await target.own_headers()
+        response = await self._send(method, target.address, target, own, headers, body)
+        return await self.settle(response, method, target, own, headers, body)
 
     def begin(self, target: Target, head: bytes, body: bytes, listener: Listener, *, soon: bool) -> Wire | None:
         """Send a request on a connection that is free; None where there is none. `head` is without its end; `soon` is
@@ -69,29 +70,42 @@ class HttpClient:
         return wire
 
     async def settle(
-        self, response: Response, method: str, target: Target, headers: Mapping[str, str], body: bytes | None
+        self,
+        response: Response,
+        method: str,
+        target: Target,
+        own: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes | None,
     ) -> Response:
-        """Follow where a response leads; return the one that leads nowhere else."""
-        address, signed_in_again, moved = target.address, False, None
-        for followed in range(MOST_REDIRECTS + 1):
-            location = response.headers.get("location")
-            if response.status == 401 and not signed_in_again:
-                signed_in_again = True
-                if not await target.source.refused(response.headers.get("www-authenticate", "")):
-                    return response
-                response.release()
-            elif response.status not in REDIRECTS or location is None:
-                if moved is not None and response.status < 400:
-                    # For good, and it led somewhere.
-                    target.address = moved
-                return response
-            else:
+        """Follow redirects, and send the request once more where the server wants other credentials than `own`, which
+        it was sent; return the response that ends it. `response` is released whatever happens."""
+        address, moved, refused = target.address, None, set[int]()
+        try:
+            for followed in range(MOST_REDIRECTS + 1):
                 status = response.status
-                response.release()
-                address = _follow(method, address, location, status)
-                moved = address if status == 308 else None
-            if followed < MOST_REDIRECTS:
-                response = await self._send(method, address, target, headers, body)
+                location = response.headers.get("location")
+                if status not in refused and _wants_other_credentials(response):
+                    refused.add(status)
+                    challenge = response.headers.get("www-authenticate", "")
+                    if not await target.source.refused(Refusal(status, challenge, own)):
+                        return response
+                    response.release()
+                elif status not in REDIRECTS or location is None:
+                    if moved is not None and status < 400:
+                        # For good, and it led somewhere.
+                        target.address = moved
+                    return response
+                else:
+                    response.release()
+                    address = _follow(method, address, location, status)
+                    moved = address if status == 308 else None
+                if followed < MOST_REDIRECTS:
+                    own = await target.own_headers()
+                    response = await self._send(method, address, target, own, headers, body)
+        except BaseException:
+            response.release()
+            raise
         raise DownstreamError(f"{address.origin} sends us in circles", hint="check `url`")
 
     async def close(self) -> None:
@@ -107,9 +121,15 @@ class HttpClient:
         await asyncio.sleep(0)
 
     async def _send(
-        self, method: str, address: Address, target: Target, headers: Mapping[str, str], body: bytes | None
+        self,
+        method: str,
+        address: Address,
+        target: Target,
+        own: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes | None,
     ) -> Response:
-        head = end_head(self.open_head(method, address, target, headers), body)
+        head = end_head(self.open_head(method, address, target.proxy, {**own, **headers}), body)
         key = target.key(address)
         wire = self._take(key)
         if wire is None:
@@ -117,16 +137,15 @@ class HttpClient:
             self._open[wire] = key
         return await wire.request(head, body or b"")
 
-    def open_head(self, method: str, address: Address, target: Target, headers: Mapping[str, str]) -> bytes:
+    def open_head(self, method: str, address: Address, proxy: Address | None, headers: Mapping[str, str]) -> bytes:
         """The head of a request, but for its end. Raises `Unwritable`."""
         lines = {"host": address.authority, "user-agent": self._user_agent, "accept-encoding": "identity"}
         if address.user_info is not None:
             lines["authorization"] = basic(address.user_info)
-        lines |= target.source.headers()
         lines |= headers
         what = address.target
-        if target.proxy is not None and address.scheme == "http":
-            lines |= proxy_headers(target.proxy)
+        if proxy is not None and address.scheme == "http":
+            lines |= proxy_headers(proxy)
             what = address.origin + what
         return open_head(method, what, lines)
 
@@ -205,10 +224,22 @@ class Target:
                 hint="name an http:// proxy in HTTP_PROXY or HTTPS_PROXY, or add the host to NO_PROXY",
             ) from None
 
+    async def own_headers(self) -> Mapping[str, str]:
+        """The server's own headers. Raises `DownstreamError`."""
+        headers = self.source.headers()
+        return await self.source.fetch() if headers is None else headers
+
     @property
     def shown_proxy(self) -> str | None:
         """The proxy as it may be named in a message: without its password."""
         return None if self.proxy is None else self.proxy.origin
+
+
+def _wants_other_credentials(response: Response) -> bool:
+    """Whether a request may be sent again with other credentials. Any other 403 may come from the server's own code,
+    which has acted by then."""
+    challenge = response.headers.get("www-authenticate", "")
+    return response.status == 401 or (response.status == 403 and "insufficient_scope" in challenge)
 
 
 def _follow(method: str, address: Address, location: str, status: int) -> Address:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.errors import DownstreamError
@@ -49,6 +50,7 @@ _NO_SESSION: Final = re.compile(
 # With these only somebody who signs in, waits, or mends a proxy gets on: no reason to ask in another way.
 _SAME_FOR_ALL: Final = (401, 407, 429)
 NOT_AN_ANSWER: Final = "answered with something that is not an answer to the request"
+_NONE: Final[Mapping[str, str]] = {}
 # An error that only a server which speaks MCP at this address gives.
 _FROM_MCP: Final = words.MODERN_CODES | {METHOD_NOT_FOUND}
 
@@ -68,6 +70,7 @@ class Post:
         "is_answered",
         "is_modern",
         "method",
+        "own_headers",
         "task",
         "wire",
     )
@@ -87,6 +90,8 @@ class Post:
         # Messages that came on its streams.
         self._delivered = 0
         self._headers: dict[str, str] | None = None
+        # The server's own headers that it was sent with, while it has no task.
+        self.own_headers: Mapping[str, str] = _NONE
         self._link = link
         # The connection that it was sent on, while it has no task.
         self.wire: Wire | None = None
@@ -160,12 +165,9 @@ class Post:
             self._link.broken(self, error)
 
     async def _settle(self, response: Response) -> None:
-        link, self._unsettled = self._link, None
-        try:
-            settled = await link.client.settle(response, "POST", link.target, self.headers, self.body)
-        except BaseException:
-            response.release()
-            raise
+        link, headers = self._link, self.headers
+        self._unsettled = None
+        settled = await link.client.settle(response, "POST", link.target, self.own_headers, headers, self.body)
         await self._on_response(settled, link.target)
 
     # ── the long way ──
@@ -291,7 +293,7 @@ class Post:
             # The id may be null: the server did not look that far.
             link.deliver(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (self.id, found[1]))
             return
-        token = "authorization" in target.source.headers()
+        token = "authorization" in (target.source.headers() or ())
         failure = explain_status(status, response.headers, text, target.address, has_token=token)
         if method == "server/discover" and status not in _SAME_FOR_ALL:
             # Not a modern server, or not a server at all; shaking hands will tell.
