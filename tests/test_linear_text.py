@@ -192,7 +192,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "lean name": lambda text: lean({"properties": {text: {"description": text, "title": text}}}),
     "signature": lambda text: signature(text, {"properties": {text: {"enum": [text], "default": text}}}),
     **{f"form {form}": lambda text, form=form: show(_tool(text), form) for form in Form},  # type: ignore[misc]
-    "answer": lambda text: answer([_tool(text)] * 3, matched=3, siblings={}, most=4_000),
+    "answer": lambda text: answer([_tool(text)], matched=1, siblings={}, most=4_000),
     "instructions": lambda text: instructions([Box(text, text, 1, (text,), (text,))]),
     "no such tool": lambda text: no_such("tool", text, [text + "a", "b" + text, "c"]),
     "plain": plain,

@@ -12,7 +12,8 @@ from mcp_workbench.jsonrpc.messages import decode_object, encode
 
 _OPENING: Final = re.compile(rb"\s*\{")
 # A member's name and the colon behind it; what precedes is the comma after the member before.
-_KEY: Final = re.compile(rb'\s*,?\s*("[^"\\]*(?:\\.[^"\\]*)*")\s*:\s*')
+# Possessive: a definition that is mostly spaces is gone through once, not once for each way to share them out.
+_KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+')
 _decode_key: Final = Decoder(str).decode
 
 
