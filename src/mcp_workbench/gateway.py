@@ -19,9 +19,7 @@ from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.config.load import has_changed
 from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.pool import Pool
-from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.proxy import ProxyFace
@@ -41,6 +39,8 @@ from mcp_workbench.transport.pipes import Batch
 from mcp_workbench.transport.processes import WITHIN, ProcessTable
 
 if TYPE_CHECKING:
+    from mcp_workbench.downstream.connection import Connection
+    from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.observe.beacon import Beacon
     from mcp_workbench.transport.http.client.pool import HttpClient
     from mcp_workbench.transport.http.parameters import HeaderParameters

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.offer import Offer
-from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.catalog.offer import CAPABILITY, Offer
 from mcp_workbench.downstream.lifecycle import State
-from mcp_workbench.downstream.listing import CAPABILITY
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.view import View
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.connection import Connection
 
 # How long the first list waits for servers that are not known yet, once there is something to list. Clients give a
 # server five seconds at the least, and have to start us and shake hands within them too.
@@ -36,7 +37,7 @@ REFRESH_PATIENCE: Final = 3.0
 # tenth of a second.
 LARGE_OFFER: Final = 512 * 1024
 
-Reach = Callable[[ServerEntry], Connection]
+Reach = Callable[[ServerEntry], "Connection"]
 
 
 def is_rested(connection: Connection) -> bool:

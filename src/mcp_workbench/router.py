@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -16,12 +16,10 @@ from msgspec.structs import replace
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.audience import Audience
-from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.sharing import SHARED, Caller
 from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
-from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import DownstreamError, StillStarting, WorkbenchError, shortage
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject, Work
@@ -30,6 +28,10 @@ from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.lists import STARTS_AT_ONCE, Lists, is_large, is_rested
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.connection import Connection
+    from mcp_workbench.downstream.watch import Watch
 
 log = logging.getLogger(__name__)
 

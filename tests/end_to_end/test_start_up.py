@@ -25,7 +25,7 @@ UNNEEDED = {
     *("signature", "arguments", "select", "expression", "shape"),
 }
 # A new module costs about a third of a millisecond. More than this is a decision, not an accident.
-MOST_MODULES = 90
+MOST_MODULES = 95
 
 
 def imported_until_answered(workbench: Workbench, *, modern: bool) -> set[str]:

@@ -15,6 +15,8 @@ from mcp_workbench.protocol.handshake import ServerProfile
 # The four lists of MCP, and the member that identifies an entry in each.
 KINDS: Final[tuple[str, ...]] = ("tools", "prompts", "resources", "resourceTemplates")
 IDENTITY: Final = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
+# The capability that announces each of them.
+CAPABILITY: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources", "resourceTemplates": "resources"}
 SINGULAR: Final = {
     "tools": "tool",
     "prompts": "prompt",

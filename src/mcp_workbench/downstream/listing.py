@@ -15,7 +15,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder, decode
 from msgspec.structs import replace
 
-from mcp_workbench.catalog.offer import KINDS, Collected, Definitions, Offer, about_oversized
+from mcp_workbench.catalog.offer import CAPABILITY, KINDS, Collected, Definitions, Offer, about_oversized
 from mcp_workbench.config.model import DEFAULT_MAX_DEFINITION_BYTES
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, decode_object, encode
@@ -41,8 +41,6 @@ METHODS: Final = {
     "resources": "resources/list",
     "resourceTemplates": "resources/templates/list",
 }
-# Which capability announces which list.
-CAPABILITY: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources", "resourceTemplates": "resources"}
 
 
 class Lister(Protocol):

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.downstream.connection import Connection
-from mcp_workbench.downstream.server_link import LinkOpener
 from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key
 from mcp_workbench.downstream.traffic import Correspondent
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.meta import usable
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.connection import Connection
+    from mcp_workbench.downstream.server_link import LinkOpener
 
 # Connections to one server that one principal may have at once, for different capabilities of its clients.
 MOST_VARIANTS: Final = 16
@@ -88,6 +90,9 @@ class Pool:
         return connection
 
     def _make(self, entry: ServerEntry, caller: Caller, client: int) -> Connection:
+        # Imported with the first connection: all that runs on one is a tenth of what there is, and starting needs none.
+        from mcp_workbench.downstream.connection import Connection
+
         first = Caller(caller.principal, caller.era, usable(caller.capabilities), client)
         connection = Connection(entry, self._catalog, first, self._own_info, self._open_link, self._start_task)
         connection.on_met = lambda: self._on_met(entry)

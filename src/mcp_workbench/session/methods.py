@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.decisions import Decision, Reject
 from mcp_workbench.face.tasks import LEGACY_METHODS as LEGACY_TASK_METHODS
@@ -22,6 +21,7 @@ from mcp_workbench.session.call import ClientCall
 from mcp_workbench.session.news import MOST_STREAMS, ListenStream, read_filter
 
 if TYPE_CHECKING:
+    from mcp_workbench.downstream.watch import Watch
     from mcp_workbench.session.session import Session
 
 Params = dict[str, Raw]

@@ -10,14 +10,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, decode
 
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Traffic
-from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
@@ -40,6 +39,9 @@ from mcp_workbench.session.news import ListenStream, News, without_subscription
 from mcp_workbench.session.questions import Question, Questions, may_be_asked
 from mcp_workbench.session.services import Services
 from mcp_workbench.transport.link import Link
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.watch import Watch
 
 log = logging.getLogger(__name__)
 
