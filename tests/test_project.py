@@ -254,12 +254,12 @@ def test_make_says_so_when_python_is_too_old(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
-def test_the_guide_for_contributors_names_every_room() -> None:
+def test_the_guide_for_contributors_names_every_package() -> None:
     guide = text("CLAUDE.md")
     package = ROOT / "src" / "mcp_workbench"
-    rooms = {path.name for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    packages = {path.name for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
     files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
-    missing = [room for room in rooms if f"`{room}/`" not in guide] + [
+    missing = [name for name in packages if f"`{name}/`" not in guide] + [
         file for file in files if f"`{file}`" not in guide
     ]
     assert not missing, f"CLAUDE.md does not mention {sorted(missing)}"

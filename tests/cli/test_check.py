@@ -76,7 +76,7 @@ def test_connecting_shows_every_server_and_ends_with_0_when_all_are_well(tmp_pat
         "TOOLBOX  SERVER  STATE  MCP                  TOOLS   READY AFTER\n"
         "one      legacy  ready  2025-11-25 (legacy)  3 T s\n"
         "two      modern  ready  2026-07-28 (modern)  3 of 4 T s\n",
-        "note: all 2 servers are well\n",
+        "note: all servers are healthy\n",
     )
 
 
@@ -209,7 +209,7 @@ def test_hidden_characters_are_told_of_each_tool_and_control_characters_in_names
     assert "one/odd: tool `zero\\u200bwidth`: hidden characters: 3 zero-width (U+200B)\n" in done.stdout
     assert "one/odd: tool `be\\x07ll` is left out: a control character in its name\n" in done.stdout
     assert "one/fine:" not in done.stdout and "good" not in done.stdout
-    assert "are well" not in done.stderr and "hidden characters" in done.stderr
+    assert "healthy" not in done.stderr and "hidden characters" in done.stderr
     odd, fine = json.loads(run("check", "--connect", "--json", config).stdout)["servers"]
     assert (odd["tools"], len(odd["hidden"]), fine["hidden"]) == (3, 2, [])
 

@@ -135,7 +135,7 @@ def run(parsed: Parsed) -> int:
         if hidden := sum(len(finding.hidden) for finding in findings):
             remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")
         else:
-            remark("note", f"all {len(findings)} servers are well" if len(findings) > 1 else "the server is well")
+            remark("note", "all servers are healthy" if len(findings) > 1 else "the server is healthy")
     return USAGE if lacking is not None else FAILED if failed else 0
 
 

@@ -226,7 +226,7 @@ class Story:
         settings = client_settings(os.path.abspath(program), "/path/to/workbench-config.json")
         self._screen.blank()
         self._screen.line(("Use it with your own servers", "strong"))
-        self._screen.line("Write workbench-config.json (README.md, Configure), then tell your client:", indent=3)
+        self._screen.line("Write workbench-config.json (README.md, Connect), then tell your client:", indent=3)
         shown: dict[str, list[str]] = {}
         for setting in settings:
             shown.setdefault(setting.text, []).append(f"{setting.client}: {setting.where}")
