@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from mcp_workbench.config.model import FaceName
+from mcp_workbench.protocol.results import ASKING, result_type
 from mcp_workbench.session.attribution import SERVER_META, Attribution, BadQuestion, check_page
+from mcp_workbench.session.questions import why_not
 from tests.bridge.conversation import FORM, KINDS, SAMPLE, URL, input_required
 from tests.bridge.stage import ERAS, Json, staged, until
 
@@ -52,13 +54,71 @@ def test_context_beyond_the_server_that_asks_is_not_included(wanted: str, alone:
 
 
 def test_everything_else_passes_as_it_is() -> None:
-    for method, params in (("roots/list", b'{"a" :1}'), ("custom/x", b'{"message":"m"}'), ("elicitation/create", b"5")):
+    for method, params in (("roots/list", b'{"a" :1}'), ("custom/x", b'{"message":"m"}')):
         assert AMONG_OTHERS.question(method, Raw(params)) == Raw(params)
     assert AMONG_OTHERS.question("elicitation/create", None) is None
-    for result in (b'{"resultType":"input_required"}', b'{"inputRequests":5}', b'{"inputRequests":{"a":5}}', b"5"):
+    for result in (b'{"resultType":"input_required"}', b'{"text":"\\ud800"}', b"5"):
         assert AMONG_OTHERS.input_required(result) == result
-    for data in (b'{"elicitations":5}', b'{"elicitations":[5]}', b"5", b"{}"):
-        assert AMONG_OTHERS.pages(Raw(data)) == Raw(data)
+    assert AMONG_OTHERS.pages(Raw(b"{}")) == Raw(b"{}")
+
+
+# What we cannot read a client may be able to: it must not get past us for that.
+UNREADABLE = (
+    b"5",
+    b'{"mode":"url","url":"http://example.test/","message":"\\ud800"}',
+    b'{"mode":"url","url":"http://example.test/","\\udc00":1}',
+    b'{"mode":"url","url":"http://example.test/","deep":' + b"[" * 5000 + b"]" * 5000 + b"}",
+)
+
+
+@pytest.mark.parametrize("params", UNREADABLE)
+def test_what_cannot_be_read_is_not_asked(params: bytes) -> None:
+    with pytest.raises(BadQuestion):
+        AMONG_OTHERS.question("elicitation/create", Raw(params))
+    request = b'{"method":"elicitation/create","params":%b}' % params
+    for requests in (b'{"q":%b}' % request, b'{"a":5,"q":%b}' % request, b"5", b'{"a":{"params":{}},"q":%b}' % request):
+        with pytest.raises(BadQuestion):
+            AMONG_OTHERS.input_required(b'{"resultType":"input_required","inputRequests":%b}' % requests)
+    for pages in (b"5", b"[%b]" % params, b'[5,{"url":"https://example.test/"}]'):
+        with pytest.raises(BadQuestion):
+            AMONG_OTHERS.pages(Raw(b'{"elicitations":%b}' % pages))
+
+
+@pytest.mark.parametrize("mode", [b'"mode":"\\u0075rl",', b'"\\u006dode":"url",', b""])
+def test_a_page_is_judged_however_the_question_is_spelt(mode: bytes) -> None:
+    params = b'{%b"url":"http://example.test/","message":"Sign in"}' % mode
+    with pytest.raises(BadQuestion, match="neither https nor"):
+        AMONG_OTHERS.question("elicitation/create", Raw(params))
+    assert (why_not({"elicitation": Raw(b"{}")}, "elicitation/create", Raw(params)) is None) == (not mode)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b'{"resultTyp\\u0065":"input_required"}',
+        b'{"resultType":"input\\u005Frequired"}',
+        b'{"resultType":"input_required","text":"\\ud800"}',
+        b'{"resultTyp\\u0065":"input_required","text":"\\ud800"}',
+    ],
+)
+def test_a_result_that_asks_is_known_however_it_is_spelt(result: bytes) -> None:
+    assert result_type(result) == ASKING
+
+
+def test_a_result_that_says_nothing_of_itself_passes() -> None:
+    for result in (b"{}", b'{"text":"\\ud800"}', b'{"text":"\\u00e9\\u0041"}', b'{"text":"resultType"}'):
+        assert result_type(result) is None
+
+
+async def test_an_error_that_cannot_be_read_sends_nobody_to_a_page() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        request = client.call()
+        server.fail(server.call, -32042, "\ud800", {"elicitations": [{"url": "http://example.test/"}]})
+        await until(lambda: request.answer is not None)
+        assert "elicitations" not in json.dumps(request.answer)
+        assert "what it asks cannot be read" in json.dumps(request.answer)
 
 
 GOOD = (

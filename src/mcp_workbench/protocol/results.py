@@ -17,13 +17,17 @@ RESOURCE_NOT_FOUND_LEGACY: Final = -32002
 # Known to revision 2025-11-25 only; later ones forbid to send it.
 URL_ELICITATION_REQUIRED: Final = -32042
 MISSING_CLIENT_CAPABILITY: Final = -32021
-_RESULT_TYPE: Final = re.compile(rb'"resultType"')
+# A letter of ASCII that is written as an escape: with one of them, words need not look like what they are.
+_ESCAPED_LETTER: Final = re.compile(rb"\\u00[4-7]")
 CACHEABLE: Final = frozenset({"resources/read"})
 COMPLETE: Final = b'"resultType":"complete"'
 _EMPTY_OBJECT: Final = re.compile(rb"\{\s*\}")
 _NO_CACHE: Final = {"ttlMs": b'"ttlMs":0', "cacheScope": b'"cacheScope":"private"'}
 # Members that are looked for in results, as they occur in them, wherever that is.
-_WORDS: Final = {name: re.compile(b'"%b"' % name.encode()) for name in ("_meta", *_NO_CACHE)}
+_WORDS: Final = {
+    name: re.compile(b'"%b"' % name.encode())
+    for name in ("resultType", ASKING, "inputRequests", "elicitations", "_meta", *_NO_CACHE)
+}
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
 
@@ -40,14 +44,19 @@ _decode: Final = Decoder(_ResultType).decode
 def result_type(result: Raw | bytes) -> str | None:
     """The `resultType` of a result, None when it has none: such a result counts as complete."""
     # The search is many times faster than decoding, takes no copy, and legacy results do not have the word in them.
-    if _RESULT_TYPE.search(result) is None:
+    if not may_mention(result, "resultType"):
         return None
     try:
         found = _decode(result).resultType
     except _UNREADABLE:
-        # Whatever it is, it passes as it came.
-        return None
+        # It passes as it came, unless a client that reads it could take it for a question: nobody has looked at that.
+        return ASKING if may_mention(result, ASKING) else None
     return None if isinstance(found, UnsetType) else found
+
+
+def may_mention(data: Raw | bytes, name: str) -> bool:
+    """Whether this name or value may occur in what a server wrote, however it is spelt. A no is certain."""
+    return _WORDS[name].search(data) is not None or _ESCAPED_LETTER.search(data) is not None
 
 
 def modern_parts(
@@ -84,7 +93,7 @@ def meta_of(server_info: Raw | bytes) -> bytes:
 
 def _has_member(data: Raw | bytes, name: str) -> bool:
     # Decoding is needed only where the word occurs at all, which may be further inside.
-    if _WORDS[name].search(data) is None:
+    if not may_mention(data, name):
         return False
     try:
         return name in decode_object(data)

@@ -15,9 +15,11 @@ from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import decode_object, encode
+from mcp_workbench.protocol.results import may_mention
 
 # Where a sampling request says which server it comes from.
 SERVER_META: Final = "mcp-workbench/server"
+CANNOT_BE_READ: Final = "what it asks cannot be read"
 _decode_string: Final = Decoder(str).decode
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
@@ -43,8 +45,7 @@ class Attribution:
         try:
             members = decode_object(params)
         except _UNREADABLE:
-            # Whoever reads it says what is wrong with it.
-            return params
+            raise BadQuestion(CANNOT_BE_READ) from None
         ask(self, members)
         return Raw(encode(members))
 
@@ -55,7 +56,11 @@ class Attribution:
             requests = decode_object(members["inputRequests"])
             for key, request in requests.items():
                 requests[key] = self._request(request)
-        except (*_UNREADABLE, KeyError):
+        except _UNREADABLE:
+            if may_mention(result, "inputRequests"):
+                raise BadQuestion(CANNOT_BE_READ) from None
+            return result
+        except KeyError:
             return result
         members["inputRequests"] = Raw(encode(requests))
         return encode(members)
@@ -65,7 +70,9 @@ class Attribution:
         try:
             members = decode_object(data)
             pages = [decode_object(page) for page in Decoder(list[Raw]).decode(members["elicitations"])]
-        except (*_UNREADABLE, KeyError):
+        except _UNREADABLE:
+            raise BadQuestion(CANNOT_BE_READ) from None
+        except KeyError:
             return data
         for page in pages:
             check_page(_text(page.get("url")))
@@ -74,13 +81,14 @@ class Attribution:
 
     def _request(self, request: Raw) -> Raw:
         members = decode_object(request)
-        params = self.question(_decode_string(members["method"]), members.get("params"))
+        params = self.question(_text(members.get("method")), members.get("params"))
         if params is not None:
             members["params"] = params
         return Raw(encode(members))
 
     def _elicitation(self, members: dict[str, Raw]) -> None:
-        if bytes(members.get("mode", b"")) == b'"url"':
+        # Also where no mode is named: a client may go by the address alone.
+        if _text(members.get("mode")) == "url" or "url" in members:
             check_page(_text(members.get("url")))
         message = _text(members.get("message"))
         members["message"] = Raw(encode(f"[{self._label}] {message}".rstrip()))
@@ -92,7 +100,7 @@ class Attribution:
         try:
             meta = decode_object(members["_meta"]) if "_meta" in members else {}
         except _UNREADABLE:
-            return
+            meta = {}
         members["_meta"] = Raw(encode({**meta, SERVER_META: Raw(encode(self._label))}))
 
 

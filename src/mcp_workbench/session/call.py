@@ -27,13 +27,14 @@ from mcp_workbench.protocol.results import (
     URL_ELICITATION_REQUIRED,
     Part,
     error_across_eras,
+    may_mention,
     meta_of,
     modern_parts,
     result_type,
 )
 from mcp_workbench.protocol.sealing import RETRY_MEMBERS, digest_of
 from mcp_workbench.router import RoutedCall
-from mcp_workbench.session.attribution import BadQuestion
+from mcp_workbench.session.attribution import CANNOT_BE_READ, BadQuestion
 from mcp_workbench.session.parking import Parked, input_required
 from mcp_workbench.session.questions import MOST_QUESTIONS, NEEDED_CAPABILITY, can_answer, members_of
 from mcp_workbench.session.rounds import MOST_ROUNDS, Round
@@ -185,7 +186,12 @@ class ClientCall(RoutedCall):
     def _with_pages(self, error: Raw) -> Raw:
         """The same error; where it names pages to be visited first, with who wants that. Raises `BadQuestion`."""
         read = read_error(error)
-        if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType) or self.entry is None:
+        if self.entry is None:
+            return error
+        if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType):
+            if read.code == INTERNAL_ERROR and isinstance(read.data, UnsetType) and may_mention(error, "elicitations"):
+                # An error that we cannot read; a client may.
+                raise BadQuestion(CANNOT_BE_READ)
             return error
         pages = self.session.attribution(self.entry.label).pages(read.data)
         return Raw(messages.encode({**messages.decode_object(error), "data": pages}))

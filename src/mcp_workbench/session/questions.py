@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import Decoder
 
 from mcp_workbench.downstream.asking import QUESTION_TIMEOUT
 from mcp_workbench.downstream.traffic import Traffic
@@ -29,6 +30,8 @@ NEEDED_CAPABILITY: Final = {
 }
 # Questions of one call that may be open at once. People answer them one by one.
 MOST_QUESTIONS: Final = 20
+_decode_string: Final = Decoder(str).decode
+_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 TOO_LATE: Final = "the client did not answer in time"
 
 
@@ -105,7 +108,7 @@ class Questions:
         try:
             fields = decode_object(params)
             question = self._pending.find(int(bytes(fields[PROGRESS_TOKEN])))
-        except (DecodeError, ValidationError, KeyError, ValueError):
+        except (*_UNREADABLE, KeyError, ValueError):
             return
         if isinstance(question, Question) and question.progress_token is not None:
             fields[PROGRESS_TOKEN] = question.progress_token
@@ -163,25 +166,26 @@ def why_not(capabilities: dict[str, Raw], method: str, params: Raw | None) -> st
 
 def mode_of(elicitation: dict[str, Raw]) -> str:
     """Whether a form is to be filled in or a page to be visited."""
-    return "url" if bytes(elicitation.get("mode", b"")) == b'"url"' else "form"
+    try:
+        return "url" if _decode_string(elicitation.get("mode", b"null")) == "url" else "form"
+    except _UNREADABLE:
+        return "form"
 
 
 def members_of(value: Raw | None) -> dict[str, Raw]:
     """The members of an object; anything else has none."""
     try:
         return {} if value is None else decode_object(value)
-    except (DecodeError, ValidationError):
+    except _UNREADABLE:
         return {}
 
 
 def _with_own_token(question: Question, id: int, params: Raw) -> Raw:
-    if b'"progressToken"' not in bytes(params):
-        return params
     try:
         fields = decode_object(params)
         meta = decode_object(fields["_meta"])
         question.progress_token = Raw(bytes(meta[PROGRESS_TOKEN]))
-    except (DecodeError, ValidationError, KeyError):
+    except (*_UNREADABLE, KeyError):
         return params
     meta[PROGRESS_TOKEN] = Raw(b"%d" % id)
     fields["_meta"] = Raw(messages.encode(meta))

@@ -78,7 +78,7 @@ class Round:
         """Ask the client everything that the server wants to know, side by side."""
         try:
             self._wanted = _decode(result)
-        except (DecodeError, ValidationError) as error:
+        except (DecodeError, ValidationError, RecursionError) as error:
             self.refused(f"the server's `input_required` cannot be used: {error}")
             return
         reason = self._why_not() or self._attribute()
