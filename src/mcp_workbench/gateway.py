@@ -33,17 +33,17 @@ from mcp_workbench.session.parking import Parking
 from mcp_workbench.session.services import Services
 from mcp_workbench.session.session import Session
 from mcp_workbench.session.welcome import Welcome
+from mcp_workbench.transport.allocator import trim
 from mcp_workbench.transport.link import AnswerReceiver, Link
-from mcp_workbench.transport.memory import give_back
-from mcp_workbench.transport.pipes import Batch
 from mcp_workbench.transport.processes import WITHIN, ProcessTable
+from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.observe.beacon import Beacon
     from mcp_workbench.transport.http.client.pool import HttpClient
-    from mcp_workbench.transport.http.parameters import HeaderParameters
+    from mcp_workbench.transport.http.header_parameters import HeaderParameters
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Gateway:
         self._redactor = Redactor(config.secrets)
         # What servers inherit from, as far as the configuration lets them.
         self._environ: Mapping[str, str] = os.environ
-        self.batch: Batch | None = None
+        self.batch: WriteBatch | None = None
         # What SIGCHLD did before us; given back at the end.
         self._old_handler: Any = None
         self._beacon: Beacon | None = None
@@ -104,7 +104,7 @@ class Gateway:
     async def running(self) -> AsyncIterator[None]:
         """Everything that runs, runs inside."""
         loop = asyncio.get_running_loop()
-        self.batch = Batch(loop)
+        self.batch = WriteBatch()
         self._started_at = loop.time()
         self.pool = Pool(self.catalog, self.welcome.info, self._open_link, self.start_task)
         lists = Lists(
@@ -210,7 +210,7 @@ class Gateway:
         from mcp_workbench.transport.http.client.headers import FixedHeaders
         from mcp_workbench.transport.http.client.link import HttpLink
         from mcp_workbench.transport.http.client.pool import HttpClient
-        from mcp_workbench.transport.http.mirrored import Mirrored
+        from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
 
         config, entry = connection.config, connection.entry
         assert config.url is not None
@@ -223,7 +223,7 @@ class Gateway:
             receiver,
             limit=self.config.max_message_bytes,
             transport="auto" if config.transport == "stdio" else config.transport,
-            parameters_of=Mirrored(lambda tool: entry.tools.get(tool), lambda: entry.tools),
+            parameters_of=HeaderParameterCache(lambda tool: entry.tools.get(tool), lambda: entry.tools),
         )
 
     def _reap_strays_when_they_end(self) -> None:
@@ -286,7 +286,7 @@ class Gateway:
     async def _summarise_aside(self, shelves: Shelves) -> None:
         await asyncio.to_thread(shelves.summarise)
         # The words of thousands of tools leave megabytes behind.
-        give_back()
+        trim()
 
     async def light_beacon(self) -> None:
         """From now on `mcp-workbench status` finds us."""
@@ -298,9 +298,9 @@ class Gateway:
 
     def mirrored_parameters(self) -> Callable[[str], HeaderParameters | None]:
         """Says of each tool which parameters clients mirror into HTTP headers; None of one that is not shown."""
-        from mcp_workbench.transport.http.mirrored import Mirrored
+        from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
 
-        return Mirrored(self.face.definition_of, lambda: self.catalog.revision)
+        return HeaderParameterCache(self.face.definition_of, lambda: self.catalog.revision)
 
     def make_session(self, link: Link, principal: str, closed: Callable[[str], None] | None = None) -> Session:
         """A session for a client that has just connected. `closed` is told when it goes, where somebody has more to do

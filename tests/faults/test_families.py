@@ -141,7 +141,7 @@ async def test_no_kill_of_ours_reaches_somebody_else(faults: Faults) -> None:
 
 @pytest.mark.parametrize("end", ["idle", "EOF", "SIGTERM", "SIGKILL"])
 async def test_a_daemon_that_left_its_group_and_shed_its_environment_ends_too(faults: Faults, end: str) -> None:
-    """With its server when that is stopped, with us, and after our SIGKILL: it still bears the brand of its server."""
+    """With its server when that is stopped, with us, and after our SIGKILL: it still carries the tag of its server."""
     settings: dict[str, Any] = {"idleTimeout": 2} if end == "idle" else {}
     async with faults.serving({"bad": bad_entry(**settings)}) as stage:
         path = faults.path("unmarked")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from mcp_workbench.transport.memory import KEPT_BYTES
+from mcp_workbench.transport.allocator import KEPT_BYTES
 from mcp_workbench.transport.stdio import DROP_ABOVE, PAUSE_ABOVE
 from tests.faults.bad_client import MuteClient, initialize, line
 from tests.faults.stage import Faults, bad_entry, error_text, use

@@ -18,9 +18,9 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.transport.child import spawn
 from mcp_workbench.transport.link import Link
-from mcp_workbench.transport.pipes import Batch
 from mcp_workbench.transport.processes import ProcessTable
 from mcp_workbench.transport.stdio import StdioLink
+from mcp_workbench.transport.write_batch import WriteBatch
 
 LIMIT = 16 * 1024 * 1024
 
@@ -111,7 +111,7 @@ class ChildRig:
     async def _connected(self, command: str, limit: int) -> AsyncIterator[tuple[Link, Recorder]]:
         recorder = Recorder()
         table = ProcessTable()
-        batch = Batch(asyncio.get_running_loop())
+        batch = WriteBatch()
         link = spawn(
             "/bin/sh", ("-c", command), os.environ, None, table=table, batch=batch, receiver=recorder, limit=limit
         )
@@ -159,7 +159,7 @@ class StdioRig:
         stdin, to_stdin = os.pipe()
         from_stdout, stdout = os.pipe()
         with _standing_in(stdin, stdout):
-            link = StdioLink(Batch(asyncio.get_running_loop()), limit)
+            link = StdioLink(WriteBatch(), limit)
         task = asyncio.create_task(_as_peer(peer, from_stdout, to_stdin))
         link.start(recorder)
         try:

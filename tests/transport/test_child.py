@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
 import shlex
@@ -17,8 +16,8 @@ import pytest
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport import child
 from mcp_workbench.transport.child import ChildLink, describe_exit, spawn
-from mcp_workbench.transport.pipes import Batch
 from mcp_workbench.transport.processes import MARK, ProcessTable
+from mcp_workbench.transport.write_batch import WriteBatch
 from tests.support.processes import alive, available, descendants, eventually, open_descriptors
 from tests.support.workbench import scripted_command
 from tests.transport.rigs import LIMIT, Recorder
@@ -44,7 +43,7 @@ def start(
     table: ProcessTable, command: list[str], *, env: dict[str, str] | None = None, cwd: str | None = None
 ) -> tuple[ChildLink, Recorder]:
     recorder = Recorder()
-    batch = Batch(asyncio.get_running_loop())
+    batch = WriteBatch()
     program, *arguments = command
     env = {**os.environ} if env is None else env
     link = spawn(program, tuple(arguments), env, cwd, table=table, batch=batch, receiver=recorder, limit=LIMIT)

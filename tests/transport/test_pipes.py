@@ -12,8 +12,9 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.transport import pipes
-from mcp_workbench.transport.memory import KEPT_BYTES
-from mcp_workbench.transport.pipes import LARGE_READ, MOST_BUFFERS, SMALL_READ, Batch, PipeReader, PipeWriter
+from mcp_workbench.transport.allocator import KEPT_BYTES
+from mcp_workbench.transport.pipes import LARGE_READ, MOST_BUFFERS, SMALL_READ, PipeReader, PipeWriter
+from mcp_workbench.transport.write_batch import WriteBatch
 from tests.support.processes import open_descriptors
 
 MEBIBYTE = 1024 * 1024
@@ -33,7 +34,7 @@ class Pipe:
     """One pipe with our writer at one end and our reader at the other, the reader optional."""
 
     def __init__(self, *, reading: bool = True) -> None:
-        self.batch = Batch(asyncio.get_running_loop())
+        self.batch = WriteBatch()
         self.read_end, self.write_end = os.pipe()
         self.errors: list[Exception] = []
         self.end_errors: list[Exception | None] = []
@@ -275,7 +276,7 @@ async def test_a_reader_may_be_closed_by_what_it_delivers() -> None:
         delivered.append(data)
         reader.close()
 
-    reader = PipeReader(Batch(asyncio.get_running_loop()), read_end, take, lambda error: delivered.append(b"end"))
+    reader = PipeReader(WriteBatch(), read_end, take, lambda error: delivered.append(b"end"))
     os.write(write_end, b"data")
     while not delivered:
         await asyncio.sleep(0)
@@ -291,7 +292,7 @@ async def test_a_regular_file_is_read_to_its_end(tmp_path: Path) -> None:
     path.write_bytes(content)
     received = bytearray()
     ended = asyncio.Event()
-    batch = Batch(asyncio.get_running_loop())
+    batch = WriteBatch()
     reader = PipeReader(batch, os.open(path, os.O_RDONLY), received.extend, lambda error: ended.set())
     reader.pause()
     await asyncio.sleep(0)
@@ -304,7 +305,7 @@ async def test_a_regular_file_is_read_to_its_end(tmp_path: Path) -> None:
 async def test_writes_go_to_a_file_that_cannot_be_watched(tmp_path: Path) -> None:
     path = tmp_path / "answers"
     errors: list[Exception] = []
-    writer = PipeWriter(Batch(asyncio.get_running_loop()), os.open(path, os.O_WRONLY | os.O_CREAT), errors.append)
+    writer = PipeWriter(WriteBatch(), os.open(path, os.O_WRONLY | os.O_CREAT), errors.append)
     writer.write(b"x" * 300_000, b"\n")
     await asyncio.sleep(0)
     writer.close()
@@ -419,7 +420,7 @@ async def test_what_a_large_message_took_is_given_back_however_its_last_read_was
     """A message that ends with a full read is not followed by a small one until its peer says something again."""
     asked: list[int] = []
     pipe = Pipe(reading=False)
-    monkeypatch.setattr(pipes, "give_back_soon", lambda loop: asked.append(len(pipe.received)))
+    monkeypatch.setattr(pipes, "trim_soon", lambda loop: asked.append(len(pipe.received)))
     pipes.widen(pipe.read_end)
     os.set_blocking(pipe.write_end, False)
     reader = pipe.start_reading()

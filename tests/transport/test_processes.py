@@ -98,11 +98,11 @@ def test_strays_without_an_environment_are_told_apart_by_their_brand(table: Proc
     mine, other = table.mark(), table.mark()
     table.prepare()
     guardian = sole_guardian()
-    with table.branding(mine):
+    with table.tagging(mine):
         stray = subprocess.Popen(["sh", "-c", "sleep 600; true"], env={}, executable="/bin/sh", start_new_session=True)
     stranger = subprocess.Popen(["sleep", "600"], env={}, executable="/bin/sleep", start_new_session=True)
     try:
-        wait_until(lambda: table.strays(mine) == [stray.pid], what="the brand in the limits")
+        wait_until(lambda: table.strays(mine) == [stray.pid], what="the tag in the limits")
         # In the middle of `exec` the stranger cannot be read, and counts as possibly marked.
         wait_until(lambda: table.is_clear_of(other), what="the end of `exec`")
         assert table.strays(other) == []

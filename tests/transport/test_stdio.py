@@ -17,7 +17,7 @@ MEBIBYTE = 1024 * 1024
 # Echoes what it gets, while a library prints what it should not.
 ECHO = """
 import asyncio, os, sys
-from mcp_workbench.transport.pipes import Batch
+from mcp_workbench.transport.write_batch import WriteBatch
 from mcp_workbench.transport.stdio import StdioLink
 
 class Echo:
@@ -33,7 +33,7 @@ class Echo:
 async def main():
     global link, done
     done = asyncio.Event()
-    link = StdioLink(Batch(asyncio.get_running_loop()), 1000)
+    link = StdioLink(WriteBatch(), 1000)
     link.start(Echo())
     await done.wait()
     while link.unsent_bytes:

@@ -112,7 +112,7 @@ async def usable_over_http(label: str, offer: Offer) -> Offer:
     annotated = [name for name, definition in tools.items() if b'"x-mcp-header"' in bytes(definition)]
     if not annotated:
         return offer
-    from mcp_workbench.transport.http.parameters import InvalidAnnotation, read_annotations
+    from mcp_workbench.transport.http.header_parameters import InvalidAnnotation, read_annotations
 
     usable = dict(tools)
     read = 0

@@ -24,9 +24,10 @@ from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, error_response, find_
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
-from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, why, widen
+from mcp_workbench.transport.pipes import PipeReader, PipeWriter, why, widen
 from mcp_workbench.transport.processes import MARK, ProcessTable
 from mcp_workbench.transport.stderr import StderrRing
+from mcp_workbench.transport.write_batch import WriteBatch
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class ChildLink:
         process: subprocess.Popen[bytes],
         mark: str,
         table: ProcessTable,
-        batch: Batch,
+        batch: WriteBatch,
         receiver: Receiver,
         limit: int,
     ) -> None:
@@ -262,7 +263,7 @@ def spawn(
     cwd: str | None,
     *,
     table: ProcessTable,
-    batch: Batch,
+    batch: WriteBatch,
     receiver: Receiver,
     limit: int,
 ) -> ChildLink:
@@ -280,7 +281,7 @@ def spawn(
         if "PYTHONPATH" in os.environ:
             environment.setdefault("PYTHONPATH", os.environ["PYTHONPATH"])
     try:
-        with table.branding(mark):
+        with table.tagging(mark):
             process = subprocess.Popen(
                 [program, *args],
                 stdin=subprocess.PIPE,

@@ -21,7 +21,8 @@ from typing import Final
 from msgspec import Raw
 
 from mcp_workbench.errors import shortage
-from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon, keep_some
+from mcp_workbench.transport.allocator import KEPT_BYTES, keep_freed_memory, trim_soon
+from mcp_workbench.transport.write_batch import WriteBatch
 
 log = logging.getLogger(__name__)
 
@@ -51,56 +52,17 @@ def why(error: Exception) -> str:
     return shortage(error) or (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
 
 
-class Batch:
-    """Gathers the writers that have something to send, and flushes them when the current read has been handled."""
-
-    __slots__ = ("_held", "_loop", "_scheduled", "_writers")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._writers: list[PipeWriter] = []
-        self._held = False
-        self._scheduled = False
-
-    def add(self, writer: PipeWriter) -> None:
-        """Flush this writer at the end of the batch, or in the next turn of the loop when none is open."""
-        self._writers.append(writer)
-        if not self._held and not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._flush)
-
-    def run(self, handle: Callable[[bytes], None], data: bytes) -> None:
-        """Call `handle(data)` with writes held back until it returns."""
-        self._held = True
-        try:
-            handle(data)
-        finally:
-            self._held = False
-            if self._writers:
-                self._flush()
-
-    def _flush(self) -> None:
-        self._scheduled = False
-        writers, self._writers = self._writers, []
-        for writer in writers:
-            try:
-                writer.flush()
-            except Exception:
-                # What goes wrong with one must not keep the others from being sent, for ever.
-                log.exception("a message could not be sent; please report this")
-
-
 class PipeReader:
     """Calls back with what a descriptor brings, then once with its end. Owns and closes the descriptor.
 
     The end comes with the error that made it one, or None. Every error does: the event loop calls again as long as
-    there is something to read, so what fails and lasts would fail in each of its turns.
+    there is something to read, so what fails and lasts would fail in each of its passes.
     """
 
     __slots__ = ("_batch", "_closed", "_ended", "_fd", "_in_a_row", "_loop", "_on_data", "_pollable", "_size", "paused")
 
     def __init__(
-        self, batch: Batch, fd: int, on_data: Callable[[bytes], None], ended: Callable[[Exception | None], None]
+        self, batch: WriteBatch, fd: int, on_data: Callable[[bytes], None], ended: Callable[[Exception | None], None]
     ) -> None:
         self._batch = batch
         self._loop = asyncio.get_running_loop()
@@ -146,7 +108,7 @@ class PipeReader:
         self._closed = True
         if self._size != SMALL_READ:
             # In the middle of a large message, which nobody will want any more.
-            give_back_soon(self._loop)
+            trim_soon(self._loop)
         os.close(self._fd)
 
     def _ready_again(self) -> None:
@@ -168,12 +130,12 @@ class PipeReader:
         if self._size == SMALL_READ:
             if len(data) == SMALL_READ:
                 self._size = LARGE_READ
-                keep_some()
+                keep_freed_memory()
         else:
             self._in_a_row += len(data)
             if self._in_a_row > KEPT_BYTES:
                 # Now, and again with the next megabytes: which read is the last of a message cannot be told.
-                give_back_soon(self._loop)
+                trim_soon(self._loop)
                 self._in_a_row = 0
             if len(data) < SMALL_READ:
                 self._size = SMALL_READ
@@ -211,7 +173,7 @@ class PipeWriter:
         "waiting_since",
     )
 
-    def __init__(self, batch: Batch, fd: int, failed: Callable[[Exception], None]) -> None:
+    def __init__(self, batch: WriteBatch, fd: int, failed: Callable[[Exception], None]) -> None:
         self._batch = batch
         self._loop = asyncio.get_running_loop()
         self._fd = fd
@@ -332,7 +294,7 @@ class PipeWriter:
             return
         if self._was_large:
             self._was_large = False
-            give_back_soon(self._loop)
+            trim_soon(self._loop)
         if self.on_drained is not None:
             self.on_drained()
 
@@ -344,7 +306,7 @@ class PipeWriter:
         self._parts.clear()
         self.unsent_bytes = 0
         if self._was_large:
-            give_back_soon(self._loop)
+            trim_soon(self._loop)
         if self._waiting:
             self._loop.remove_writer(self._fd)
         os.close(self._fd)

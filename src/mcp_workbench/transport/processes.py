@@ -4,9 +4,9 @@ Servers hide behind `npx`, `uvx` and `sh`, and some fork helpers that leave thei
 
 - each server leads a process group of its own, which is ended as a whole;
 - on Linux we are a *child subreaper*: what is orphaned below us becomes our child, where it can be found, told apart
-  by a mark in its environment or by a brand (`brands.py`), and ended;
+  by a mark in its environment or by its tag (`process_tag.py`), and ended;
 - a small *guardian* process outlives us by a second if we die without warning, and ends all groups and everything that
-  is marked or branded. Parent-death signals would reach direct children only.
+  is marked or tagged. Parent-death signals would reach direct children only.
 
 Owns the guardian, the marks and the reaping. Refuses to know what a server is.
 """
@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mcp_workbench.transport.brands import Brand
+    from mcp_workbench.transport.process_tag import ProcessTag
 
 # The configurations that the workbenches above a process serve: one that is among them would start itself for ever.
 WITHIN: Final = "MCP_WORKBENCH_WITHIN"
@@ -39,7 +39,7 @@ DEEPEST_FAMILY: Final = 20
 # ends, which happens when we are gone, however we went.
 _GUARDIAN: Final = """
 trap '' INT TERM HUP QUIT PIPE
-mark=$0 brand=$1
+mark=$0 tag=$1
 groups=' '
 while read -r sign group; do
   case $sign in
@@ -50,7 +50,7 @@ done
 end() {
   for group in $groups; do kill -s "$1" -- "-$group" 2>/dev/null; done
   [ -r /proc/self/environ ] || return 0
-  for found in $(grep -l -a -F "$mark" /proc/[0-9]*/environ; grep -l -F "$brand" /proc/[0-9]*/limits); do
+  for found in $(grep -l -a -F "$mark" /proc/[0-9]*/environ; grep -l -F "$tag" /proc/[0-9]*/limits); do
     found=${found#/proc/}; found=${found%/*}
     [ "$found" = $$ ] || kill -s "$1" "$found" 2>/dev/null
   done
@@ -77,11 +77,11 @@ class ProcessTable:
         self.is_hurried = False
 
     @cached_property
-    def _brand(self) -> Brand:
+    def _tag(self) -> ProcessTag:
         # Imported with the first server: starting up does not need it.
-        from mcp_workbench.transport.brands import Brand
+        from mcp_workbench.transport.process_tag import ProcessTag
 
-        return Brand()
+        return ProcessTag()
 
     def prepare(self) -> None:
         """Done once, before the first server starts: nothing of this belongs on the start-up path."""
@@ -99,9 +99,9 @@ class ProcessTable:
         self._started += 1
         return f"{self._instance}/{self._started};"
 
-    def branding(self, mark: str) -> contextlib.AbstractContextManager[None]:
+    def tagging(self, mark: str) -> contextlib.AbstractContextManager[None]:
         """While the server with this mark is started."""
-        return self._brand.given_to(_serial(mark))
+        return self._tag.applied(_serial(mark))
 
     def add(self, group: int) -> None:
         """A server was started as the leader of this process group."""
@@ -124,12 +124,12 @@ class ProcessTable:
         return found
 
     def is_clear_of(self, mark: str) -> bool:
-        """Whether no orphan is left that bears this mark, or that may do so but cannot be read right now."""
+        """Whether no orphan is left with this mark, or that may do so but cannot be read right now."""
         return all(self._is_marked(pid, mark) is False for pid in self.strays())
 
     def _is_marked(self, pid: int, mark: str) -> bool | None:
         """In either way; None: cannot be told."""
-        return self._brand.is_borne_by(pid, _serial(mark)) or _has_mark(pid, mark)
+        return self._tag.is_on(pid, _serial(mark)) or _has_mark(pid, mark)
 
     def reap_strays(self) -> None:
         """Collect orphans that have ended, so that they do not stay as zombies."""
@@ -183,10 +183,10 @@ class ProcessTable:
         if sys.platform == "win32":
             return
         try:
-            # It bears nothing by which it could be found, by itself or by the guardian of a workbench above us.
-            with self._brand.withheld():
+            # It carries nothing by which it could be found, by itself or by the guardian of a workbench above us.
+            with self._tag.cleared():
                 self._guardian = subprocess.Popen(
-                    ["/bin/sh", "-c", _GUARDIAN, f"{MARK}={self._instance}/", self._brand.digits],
+                    ["/bin/sh", "-c", _GUARDIAN, f"{MARK}={self._instance}/", self._tag.prefix],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

@@ -15,7 +15,8 @@ from msgspec import Raw
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, error_response, find_id
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
-from mcp_workbench.transport.pipes import Batch, PipeReader, PipeWriter, why, widen
+from mcp_workbench.transport.pipes import PipeReader, PipeWriter, why, widen
+from mcp_workbench.transport.write_batch import WriteBatch
 
 # A client that does not read makes its answers pile up here. Beyond the first bound we stop reading its requests;
 # beyond the second an answer becomes an error, and a client that reads nothing at all is taken for dead.
@@ -33,7 +34,7 @@ class StdioLink:
     in any library cannot corrupt it.
     """
 
-    def __init__(self, batch: Batch, limit: int) -> None:
+    def __init__(self, batch: WriteBatch, limit: int) -> None:
         self._limit = limit
         self._lines: LineFeed | None = None
         self._batch = batch
@@ -82,7 +83,7 @@ class StdioLink:
         if self._judgement is not None:
             self._judgement.cancel()
         self._reader.close()
-        # The last answers may have been written in this very turn of the loop.
+        # The last answers may have been written in this very pass of the loop.
         self._writer.flush()
         with contextlib.suppress(OSError):
             os.dup2(self._write_fd, 1)

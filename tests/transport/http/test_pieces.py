@@ -21,7 +21,7 @@ from mcp_workbench.transport.http.server.connection import Connection
 from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Outlet
-from mcp_workbench.transport.http.turns import Turn
+from mcp_workbench.transport.write_batch import WriteBatch
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import modern, modern_headers, written
 
@@ -165,7 +165,7 @@ def responses(draw: st.DrawFn) -> bytes:
 
 async def _understood(cut: list[bytes]) -> tuple[object, ...]:
     """What the client makes of it: status, headers and body, or how it complains."""
-    wire = Wire(lambda freed: None, Turn())
+    wire = Wire(lambda freed: None, WriteBatch())
     wire.connection_made(cast(asyncio.Transport, Sink()))
     asking = asyncio.create_task(wire.request(b"GET / HTTP/1.1\r\n\r\n", b""))
     await asyncio.sleep(0)

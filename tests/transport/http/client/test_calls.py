@@ -14,7 +14,7 @@ from mcp_workbench.transport.http.client.link import HttpLink
 from mcp_workbench.transport.http.client.post import Post
 from mcp_workbench.transport.http.client.response import Response
 from mcp_workbench.transport.http.client.wire import Wire
-from mcp_workbench.transport.http.parameters import HeaderParameters
+from mcp_workbench.transport.http.header_parameters import HeaderParameters
 from tests.transport.http.client.talk import STAMP, Talk, talking
 from tests.transport.http.listening import PATIENCE, Reply, Request, scripted_http
 

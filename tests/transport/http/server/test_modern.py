@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.transport.http.parameters import HeaderParameters
+from mcp_workbench.transport.http.header_parameters import HeaderParameters
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.statuses import STATUS_OF_CODE
 from tests.transport.http.listening import wait_until

@@ -215,7 +215,7 @@ async def test_a_client_that_waits_for_the_word_is_not_told_to_send_what_finds_n
 
 async def test_memory_is_given_back_when_bodies_go(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[object] = []
-    monkeypatch.setattr("mcp_workbench.transport.http.server.body_budget.give_back_soon", given_back.append)
+    monkeypatch.setattr("mcp_workbench.transport.http.server.body_budget.trim_soon", given_back.append)
     async with echoing() as house:
         uploads = [await upload(house, 2_000_000) for _ in range(4)]
         for connection in uploads:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from mcp_workbench.transport.http.carried import look_at
 from mcp_workbench.transport.http.client.response import WireError
+from mcp_workbench.transport.http.message_summary import summarise
 
 if TYPE_CHECKING:
     from mcp_workbench.transport.http.client.link import HttpLink
@@ -53,7 +53,7 @@ class CallHeads:
         head = self._heads.get((tool, version))
         if head is None:
             try:
-                headers = {**own, **link.request_headers(look_at(body))}
+                headers = {**own, **link.request_headers(summarise(body))}
                 head = link.client.open_head("POST", target.address, target.proxy, headers)
             except WireError:
                 return None

@@ -15,7 +15,7 @@ from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.transport.http.client.address import Address, BadAddress
 from mcp_workbench.transport.http.client.response import WireError
 from mcp_workbench.transport.http.client.wire import Wire, write_head
-from mcp_workbench.transport.http.turns import Turn
+from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
     import ssl
@@ -46,8 +46,8 @@ class DialFailed(Exception):
 class Dialer:
     """Opens connections. The rules of encryption are read once, with the first connection that needs them."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+    def __init__(self, batch: WriteBatch) -> None:
+        self._batch = batch
         self._context: ssl.SSLContext | None = None
 
     async def dial(self, address: Address, proxy: Address | None, free: Callable[[Wire], None]) -> Wire:
@@ -70,7 +70,7 @@ class Dialer:
         try:
             if proxy is None and address.scheme == "https":
                 return await self._encrypted(raw, address, free)
-            _, wire = await loop.create_connection(lambda: Wire(free, self._turn), sock=raw)
+            _, wire = await loop.create_connection(lambda: Wire(free, self._batch), sock=raw)
         except BaseException:
             raw.close()
             raise
@@ -82,7 +82,7 @@ class Dialer:
         loop = asyncio.get_running_loop()
         try:
             _, wire = await loop.create_connection(
-                lambda: Wire(free, self._turn), sock=raw, ssl=self._rules(), server_hostname=address.host
+                lambda: Wire(free, self._batch), sock=raw, ssl=self._rules(), server_hostname=address.host
             )
         except OSError as error:
             # Errors of `ssl` are such, and so are connections that are cut in the middle of it.

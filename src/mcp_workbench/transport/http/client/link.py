@@ -21,7 +21,6 @@ from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_re
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.carried import Carried, heading, is_batch, look_at, single_line, split_batch
 from mcp_workbench.transport.http.client.call_heads import CallHeads
 from mcp_workbench.transport.http.client.failures import NotAccepted, explain, too_large
 from mcp_workbench.transport.http.client.headers import HeaderSource
@@ -30,7 +29,15 @@ from mcp_workbench.transport.http.client.pool import HttpClient, Target
 from mcp_workbench.transport.http.client.post import Post
 from mcp_workbench.transport.http.client.telling import JSON_HEADERS, Telling
 from mcp_workbench.transport.http.client.unasked import UnaskedStream
-from mcp_workbench.transport.http.parameters import HeaderParameters, headers_for
+from mcp_workbench.transport.http.header_parameters import HeaderParameters, headers_for
+from mcp_workbench.transport.http.message_summary import (
+    MessageSummary,
+    is_batch,
+    kind_and_id,
+    single_line,
+    split_batch,
+    summarise,
+)
 from mcp_workbench.transport.link import SESSION_FORGOTTEN, AnswerReceiver
 
 log = logging.getLogger(__name__)
@@ -93,7 +100,7 @@ class HttpLink:
         self._waiting: deque[Post] = deque()
         self._running = 0
         # While this is not None, messages wait: the server must have seen an earlier one first.
-        self._held: list[tuple[Carried, bytes]] | None = None
+        self._held: list[tuple[MessageSummary, bytes]] | None = None
         self._heads = CallHeads(self)
         self._telling = Telling(self)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,7 +121,7 @@ class HttpLink:
         if self._is_closed or self._is_forgotten:
             return
         body = b"".join(parts)
-        self._take(look_at(body), body)
+        self._take(summarise(body), body)
 
     def send_call(self, message: bytes, id: int, tool: str, version: str | None) -> None:
         """Send a `tools/call` (`CallLink`)."""
@@ -173,7 +180,7 @@ class HttpLink:
                 for each in split_batch(message):
                     self.deliver(each, about)
                 return None
-            kind, id = heading(message)
+            kind, id = kind_and_id(message)
         except Malformed:
             # Whoever reads messages says what is wrong with this one.
             self._receiver.on_message(message)
@@ -267,23 +274,23 @@ class HttpLink:
 
     # ── what is sent ──
 
-    def _take(self, carried: Carried, body: bytes) -> None:
+    def _take(self, summary: MessageSummary, body: bytes) -> None:
         if self._held is not None:
-            self._hold(self._held, carried, body)
-        elif carried.kind == "request":
-            self._request(carried, body)
-        elif carried.cancels is not None:
-            self._cancel(carried.cancels, carried, body)
-        elif carried.method == "notifications/initialized":
+            self._hold(self._held, summary, body)
+        elif summary.kind == "request":
+            self._request(summary, body)
+        elif summary.cancels is not None:
+            self._cancel(summary.cancels, summary, body)
+        elif summary.method == "notifications/initialized":
             self._held = []
-            self.start(self._tell_initialized(carried, body))
-        elif self._is_modern and carried.kind == "notification":
-            log.debug("%s: the modern era has no `%s` over HTTP", self.target.address.origin, carried.method)
+            self.start(self._tell_initialized(summary, body))
+        elif self._is_modern and summary.kind == "notification":
+            log.debug("%s: the modern era has no `%s` over HTTP", self.target.address.origin, summary.method)
         else:
-            self._telling.put(carried, body)
+            self._telling.put(summary, body)
 
-    def _hold(self, held: list[tuple[Carried, bytes]], carried: Carried, body: bytes) -> None:
-        cancelled = carried.cancels
+    def _hold(self, held: list[tuple[MessageSummary, bytes]], summary: MessageSummary, body: bytes) -> None:
+        cancelled = summary.cancels
         if cancelled is not None:
             # What the server has never seen is not sent for nothing, and not after its caller was told that it failed.
             for number, (other, waiting) in enumerate(held):
@@ -293,25 +300,25 @@ class HttpLink:
                     return
         if fits(self.unsent_bytes + len(body), len(body)):
             self.unsent_bytes += len(body)
-            held.append((carried, body))
-        elif carried.kind == "request" and carried.id is not None:
+            held.append((summary, body))
+        elif summary.kind == "request" and summary.id is not None:
             why = refusal(self.unsent_bytes, len(body))
-            self._loop.call_soon(self._receiver.on_request_failed, carried.id, why)
+            self._loop.call_soon(self._receiver.on_request_failed, summary.id, why)
 
-    def _request(self, carried: Carried, body: bytes) -> None:
-        assert carried.id is not None
+    def _request(self, summary: MessageSummary, body: bytes) -> None:
+        assert summary.id is not None
         if self.transport == "sse" and not self.is_old:
-            if carried.method == "server/discover":
+            if summary.method == "server/discover":
                 # A server of 2024-11-05 cannot know it, and some do not survive what they do not know.
-                answer = error_response(carried.id, METHOD_NOT_FOUND, "HTTP+SSE servers are of the legacy era")
+                answer = error_response(summary.id, METHOD_NOT_FOUND, "HTTP+SSE servers are of the legacy era")
                 self._loop.call_soon(self._receiver.on_message, answer)
                 return
-            self._held = [(carried, body)]
+            self._held = [(summary, body)]
             self.unsent_bytes += len(body)
             self.start(self._open_old())
             return
-        self._is_modern = carried.version is not None
-        self._enter(Post(self, carried.id, carried.method, body, is_modern=self._is_modern), None)
+        self._is_modern = summary.version is not None
+        self._enter(Post(self, summary.id, summary.method, body, is_modern=self._is_modern), None)
 
     def _enter(self, post: Post, head: bytes | None) -> None:
         self._posts[post.id] = post
@@ -370,25 +377,25 @@ class HttpLink:
         if self._is_forgotten and not self._running:
             self._close_forgotten()
 
-    def request_headers(self, carried: Carried) -> dict[str, str]:
+    def request_headers(self, summary: MessageSummary) -> dict[str, str]:
         """What a request carries beside the server's own headers."""
-        version = carried.version
+        version = summary.version
         if version is None:
             headers = {**JSON_HEADERS, **self.headers()}
-            if carried.method == "initialize":
+            if summary.method == "initialize":
                 # It negotiates the revision, so it names none; and it begins a session, so it has none.
                 headers.pop(words.PROTOCOL_VERSION, None)
                 headers.pop(words.SESSION_ID, None)
             return headers
-        headers = {**JSON_HEADERS, words.PROTOCOL_VERSION: version, words.METHOD: carried.method}
-        name = carried.name
+        headers = {**JSON_HEADERS, words.PROTOCOL_VERSION: version, words.METHOD: summary.method}
+        name = summary.name
         if name is not None:
             headers[words.NAME] = header_values.encode(name)
-            if carried.method == "tools/call" and self._parameters_of is not None:
-                headers |= headers_for(self._parameters_of(name) or {}, carried.arguments)
+            if summary.method == "tools/call" and self._parameters_of is not None:
+                headers |= headers_for(self._parameters_of(name) or {}, summary.arguments)
         return headers
 
-    def _cancel(self, id: bytes, carried: Carried, body: bytes) -> None:
+    def _cancel(self, id: bytes, summary: MessageSummary, body: bytes) -> None:
         post = self._posts.get(id)
         if post is not None and post in self._waiting:
             self._waiting.remove(post)
@@ -402,11 +409,11 @@ class HttpLink:
             # this era, so it is told; and its place is free at once, whether it hears or not.
             self._posts.pop(post.id, None)
             if not post.cancel():
-                self._telling.put(carried, body)
+                self._telling.put(summary, body)
 
-    async def _tell_initialized(self, carried: Carried, body: bytes) -> None:
+    async def _tell_initialized(self, summary: MessageSummary, body: bytes) -> None:
         try:
-            await self._telling.send(carried, body)
+            await self._telling.send(summary, body)
             if not self.is_old and not self._is_forgotten:
                 self._unasked = UnaskedStream(self)
                 self._unasked.task = self._task(self._unasked.run())
@@ -422,18 +429,18 @@ class HttpLink:
             raise
         except Exception as error:
             why = explain(error, self.target.address, self.target.shown_proxy)
-            for carried, _ in self._take_held():
-                if carried.kind == "request" and carried.id is not None:
-                    self._receiver.on_request_failed(carried.id, why)
+            for summary, _ in self._take_held():
+                if summary.kind == "request" and summary.id is not None:
+                    self._receiver.on_request_failed(summary.id, why)
             return
         self._release()
 
     def _release(self) -> None:
-        for carried, body in self._take_held():
+        for summary, body in self._take_held():
             if not self._is_closed:
-                self._take(carried, body)
+                self._take(summary, body)
 
-    def _take_held(self) -> list[tuple[Carried, bytes]]:
+    def _take_held(self) -> list[tuple[MessageSummary, bytes]]:
         held, self._held = self._held or [], None
         self.unsent_bytes -= sum(len(body) for _, body in held)
         return held

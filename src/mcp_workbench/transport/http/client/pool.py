@@ -17,7 +17,7 @@ from mcp_workbench.transport.http.client.failures import explain_redirect
 from mcp_workbench.transport.http.client.headers import HeaderSource, Refusal
 from mcp_workbench.transport.http.client.response import Listener, Response
 from mcp_workbench.transport.http.client.wire import Wire, end_head, open_head
-from mcp_workbench.transport.http.turns import Turn
+from mcp_workbench.transport.write_batch import WriteBatch
 
 # Servers close idle connections after 5 seconds and more. We notice when they do; keeping ours longer than this would
 # only make it likelier to send a request into a connection that is being closed.
@@ -39,7 +39,7 @@ class HttpClient:
 
     def __init__(self, user_agent: str) -> None:
         self._user_agent = user_agent
-        self._dialer = Dialer(Turn())
+        self._dialer = Dialer(WriteBatch())
         self._idle: dict[Key, list[Wire]] = {}
         self._open: dict[Wire, Key] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -117,7 +117,7 @@ class HttpClient:
             wire.close()
         self._open.clear()
         self._idle.clear()
-        # One turn of the loop for sockets that have just been closed.
+        # One pass of the loop for sockets that have just been closed.
         await asyncio.sleep(0)
 
     async def _send(

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response, read_error
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.carried import look_at
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
 from mcp_workbench.transport.http.client.pool import Target
 from mcp_workbench.transport.http.client.reading import error_in, read_error_text, read_events, read_whole
 from mcp_workbench.transport.http.client.response import NotSent, Response, WireError
 from mcp_workbench.transport.http.client.wire import Wire
+from mcp_workbench.transport.http.message_summary import summarise
 from mcp_workbench.transport.http.sse import Event, SseParser
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Post:
     def headers(self) -> dict[str, str]:
         """What it carries beside the server's own headers, as things stood when it was first asked for."""
         if self._headers is None:
-            self._headers = self._link.request_headers(look_at(self.body))
+            self._headers = self._link.request_headers(summarise(self.body))
         return self._headers
 
     def cancel(self) -> bool:

@@ -12,9 +12,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.carried import Carried
 from mcp_workbench.transport.http.client.failures import explain
 from mcp_workbench.transport.http.client.reading import read_error_text
+from mcp_workbench.transport.http.message_summary import MessageSummary
 
 if TYPE_CHECKING:
     from mcp_workbench.transport.http.client.link import HttpLink
@@ -37,19 +37,19 @@ class Telling:
 
     def __init__(self, link: HttpLink) -> None:
         self._link = link
-        self._waiting: deque[tuple[Carried, bytes]] = deque()
+        self._waiting: deque[tuple[MessageSummary, bytes]] = deque()
         self._bytes = 0
         self._under_way = 0
         self.dropped = 0
 
-    def put(self, carried: Carried, body: bytes) -> None:
+    def put(self, summary: MessageSummary, body: bytes) -> None:
         """Send it when it is its turn."""
         if len(self._waiting) >= MOST_TO_TELL or self._bytes + len(body) > MOST_BYTES_TO_TELL:
             self.dropped += 1
             if self.dropped == 1:
                 log.warning("%s takes no notifications; what is too much is dropped", self._link.target.address.origin)
             return
-        self._waiting.append((carried, body))
+        self._waiting.append((summary, body))
         self._bytes += len(body)
         if self._under_way < MOST_TELLING:
             self._under_way += 1
@@ -58,13 +58,13 @@ class Telling:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                carried, body = self._waiting.popleft()
+                summary, body = self._waiting.popleft()
                 self._bytes -= len(body)
-                await self.send(carried, body)
+                await self.send(summary, body)
         finally:
             self._under_way -= 1
 
-    async def send(self, carried: Carried, body: bytes) -> None:
+    async def send(self, summary: MessageSummary, body: bytes) -> None:
         """Send it now. Bounded."""
         link = self._link
         origin = link.target.address.origin
@@ -75,13 +75,13 @@ class Telling:
             raise
         except Exception as error:
             why = explain(error, link.target.address, link.target.shown_proxy)
-            log.info("%s did not get `%s`: %s", origin, carried.method or "an answer", why.message)
+            log.info("%s did not get `%s`: %s", origin, summary.method or "an answer", why.message)
             return
         try:
             await read_error_text(response)
             if response.status == 404 and link.session_id is not None:
                 link.forgotten()
             elif response.status >= 300:
-                log.info("%s did not take `%s`: status %d", origin, carried.method, response.status)
+                log.info("%s did not take `%s`: status %d", origin, summary.method, response.status)
         finally:
             response.release()

@@ -25,8 +25,8 @@ from mcp_workbench.transport.http.client.response import (
     Unwritable,
     WireError,
 )
-from mcp_workbench.transport.http.turns import Turn
 from mcp_workbench.transport.http.vocabulary import JSON
+from mcp_workbench.transport.write_batch import WriteBatch
 
 # Status line and headers. Servers in the field stay far below; a stream of endless headers must end somewhere.
 MOST_HEAD_BYTES: Final = 128 * 1024
@@ -71,6 +71,7 @@ class Wire(asyncio.Protocol):
     """A connection."""
 
     __slots__ = (
+        "_batch",
         "_free",
         "_head_bytes",
         "_headers",
@@ -85,20 +86,19 @@ class Wire(asyncio.Protocol):
         "_response",
         "_soon",
         "_tunnel",
-        "_turn",
         "idle_since",
         "is_open",
         "transport",
     )
 
-    def __init__(self, free: Callable[[Wire], None], turn: Turn) -> None:
+    def __init__(self, free: Callable[[Wire], None], batch: WriteBatch) -> None:
         self.is_open = False
         self.idle_since = 0.0
         # Called when the connection can be used again, and when it is gone.
         self._free = free
-        # A whole request that leaves at the end of this turn.
+        # A whole request that leaves at the end of this batch.
         self._soon = b""
-        self._turn = turn
+        self._batch = batch
         # What it runs on.
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser: Any = None
@@ -131,7 +131,7 @@ class Wire(asyncio.Protocol):
 
     def begin(self, head: bytes, body: bytes, listener: Listener, *, soon: bool = False) -> None:
         """Send a request; `listener` is told of its response. No task is spent on it. `soon`: with others, at the end
-        of this turn."""
+        of this batch."""
         if self._parser is None:
             self._parser = httptools.HttpResponseParser(self)
             # As servers are: some end lines as they like.
@@ -150,7 +150,7 @@ class Wire(asyncio.Protocol):
             self.transport.write(body)
         elif soon:
             self._soon = head + body
-            self._turn.add(self)
+            self._batch.add(self)
         else:
             self.transport.write(head + body)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 
+from mcp_workbench.transport.allocator import KEPT_BYTES, trim_soon
 from mcp_workbench.transport.http.server.limits import SMALL_BODY
-from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon
 
 
 class BodyBudget:
@@ -46,4 +46,4 @@ class BodyBudget:
         self._dropped += arrived
         if self._dropped > KEPT_BYTES:
             self._dropped = 0
-            give_back_soon(asyncio.get_running_loop())
+            trim_soon(asyncio.get_running_loop())

@@ -17,6 +17,7 @@ import struct
 from collections import deque
 from typing import Final, cast
 
+from mcp_workbench.transport.allocator import trim_soon
 from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.known_heads import HeadsOfClient
@@ -24,7 +25,6 @@ from mcp_workbench.transport.http.server.limits import LINGER_BYTES, LINGER_SECO
 from mcp_workbench.transport.http.server.outlet import Outlet
 from mcp_workbench.transport.http.server.peers import peer_of
 from mcp_workbench.transport.http.server.request_reader import Request, RequestReader
-from mcp_workbench.transport.memory import give_back_soon
 
 # On, and no seconds: closing means a reset.
 _DISCARD: Final = struct.pack("ii", 1, 0)
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         # The response that is under way, and requests that came before it was whole.
         self._outlet: Outlet | None = None
         self._queue: deque[Request] = deque()
-        # A whole response that leaves at the end of this turn.
+        # A whole response that leaves with the batch.
         self._soon = b""
         self._is_owing = False
         self._is_lingering = False
@@ -112,12 +112,12 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def write_soon(self, data: bytes) -> None:
-        """Send: at the end of this turn where others wait too, else at once."""
+        """Send: with the batch where others wait too, else at once."""
         if self._soon or self._connections.owing < 2:
             self.write(data)
         else:
             self._soon = data
-            self._connections.turn.add(self)
+            self._connections.batch.add(self)
 
     def flush(self) -> None:
         """Send what was to be sent soon (`Writer`)."""
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(OSError):
                 unsent.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
         if self.unsent_bytes > self._limits.pause_bytes:
-            give_back_soon(self._loop)
+            trim_soon(self._loop)
         self._transport.abort()
 
     def finish(self) -> None:

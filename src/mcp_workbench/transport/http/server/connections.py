@@ -1,7 +1,7 @@
 """All connections of one server, and what they may make us hold together.
 
 Owns who is connected and who of them has authenticated, how many wait for a response, which of them do not read what
-they asked for, the heads that are known, what leaves at the end of a turn, and the `Date` that all of them send.
+they asked for, the heads that are known, what leaves at the end of a batch, and the `Date` that all of them send.
 Refuses to know how a connection speaks (`Connection`) and what is served (`Site`).
 """
 
@@ -12,6 +12,7 @@ import time
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Protocol
 
+from mcp_workbench.transport.allocator import trim_soon
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.body_budget import BodyBudget
@@ -20,8 +21,7 @@ from mcp_workbench.transport.http.server.limits import CROWD, Limits
 from mcp_workbench.transport.http.server.outlet import Headers, Outlet
 from mcp_workbench.transport.http.server.peers import Unauthenticated
 from mcp_workbench.transport.http.server.sweeps import Sweep
-from mcp_workbench.transport.http.turns import Turn
-from mcp_workbench.transport.memory import give_back_soon
+from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
     from mcp_workbench.transport.http.server.connection import Connection
@@ -54,7 +54,7 @@ class Connections:
         # A message of the largest size must find room when it is alone.
         self.bodies = BodyBudget(max(limits.body_bytes_in_all, limits.message_bytes))
         self.heads = KnownHeads()
-        self.turn = Turn()
+        self.batch = WriteBatch()
         # How many wait for a response of which nothing has been written yet.
         self.owing = 0
         # What happens after a while is late by at most this.
@@ -89,7 +89,7 @@ class Connections:
         self._stalled.pop(connection, None)
         if self._most >= CROWD and len(self.open) < self._most // 4:
             self._most = len(self.open)
-            give_back_soon(asyncio.get_running_loop())
+            trim_soon(asyncio.get_running_loop())
 
     def _make_room(self, newcomer: Connection) -> None:
         """Close connections that have not authenticated, where there are too many of them."""

@@ -13,7 +13,7 @@ from typing import Final
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, Malformed
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.carried import Carried, is_batch, look_at, single_line, split_batch
+from mcp_workbench.transport.http.message_summary import MessageSummary, is_batch, single_line, split_batch, summarise
 from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post
 from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.exchange import JSON_HEADERS, Exchange
@@ -178,46 +178,46 @@ class Endpoint:
             self._serve_batch(arrival, body, outlet)
             return
         try:
-            carried = look_at(body)
+            summary = summarise(body)
         except Malformed as error:
             _complain(outlet, error.id, error.code, error.complaint)
             return
-        if carried.kind == "request":
-            if not messages.is_valid_id(carried.id or b"null"):
+        if summary.kind == "request":
+            if not messages.is_valid_id(summary.id or b"null"):
                 _complain(outlet, None, INVALID_REQUEST, "`id` must be a string or a number")
                 return
             if self.is_draining:
-                _complain(outlet, carried.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
+                _complain(outlet, summary.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
                 return
-        if era_of(arrival, carried) == "modern":
-            self._serve_modern(arrival, carried, body, outlet)
-        elif carried.method == "initialize" and carried.kind == "request":
-            if not self.sessions.open(arrival.principal, carried, body, outlet):
+        if era_of(arrival, summary) == "modern":
+            self._serve_modern(arrival, summary, body, outlet)
+        elif summary.method == "initialize" and summary.kind == "request":
+            if not self.sessions.open(arrival.principal, summary, body, outlet):
                 text = "there is no room for another session; try again later"
-                _complain(outlet, carried.id, INTERNAL_ERROR, text, status=503)
+                _complain(outlet, summary.id, INTERNAL_ERROR, text, status=503)
         else:
             session = self._find_session(arrival)
             if isinstance(session, Refusal):
-                _complain(outlet, carried.id, INVALID_REQUEST, session.message, status=session.status)
+                _complain(outlet, summary.id, INVALID_REQUEST, session.message, status=session.status)
             else:
-                _serve_legacy(session, [(body, carried)], outlet)
+                _serve_legacy(session, [(body, summary)], outlet)
 
-    def _serve_modern(self, arrival: Arrival, carried: Carried, body: bytes, outlet: Outlet) -> None:
-        if carried.kind == "notification":
+    def _serve_modern(self, arrival: Arrival, summary: MessageSummary, body: bytes, outlet: Outlet) -> None:
+        if summary.kind == "notification":
             # The revision defines none over HTTP; to cancel is to disconnect.
             outlet.answer(202, NO_HEADERS)
             return
-        if carried.kind != "request":
+        if summary.kind != "request":
             _complain(outlet, None, INVALID_REQUEST, "clients of this revision send requests only")
             return
-        wrong = mismatch(arrival, carried, self._parameters_of)
+        wrong = mismatch(arrival, summary, self._parameters_of)
         if wrong is not None:
-            _complain(outlet, carried.id, words.HEADER_MISMATCH, f"Header mismatch: {wrong}")
-        elif carried.method == "initialize":
-            _complain(outlet, carried.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
+            _complain(outlet, summary.id, words.HEADER_MISMATCH, f"Header mismatch: {wrong}")
+        elif summary.method == "initialize":
+            _complain(outlet, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
-            exchange = Exchange(carried, outlet, self.exchanges, self._now(), self._limits)
-            exchange.start(self._make_session(exchange, arrival.principal), body, carried)
+            exchange = Exchange(summary, outlet, self.exchanges, self._now(), self._limits)
+            exchange.start(self._make_session(exchange, arrival.principal), body, summary)
 
     def _serve_batch(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
         session = self._find_session(arrival)
@@ -228,11 +228,11 @@ class Endpoint:
             _complain(outlet, None, INVALID_REQUEST, f"only MCP {words.BATCH_VERSION} has batches")
             return
         try:
-            posted = [(each, look_at(each)) for each in split_batch(body)]
+            posted = [(each, summarise(each)) for each in split_batch(body)]
         except Malformed as error:
             _complain(outlet, None, error.code, error.complaint)
             return
-        ids = [carried.id for _, carried in posted if carried.kind == "request"]
+        ids = [summary.id for _, summary in posted if summary.kind == "request"]
         if not posted or len(posted) > MOST_IN_BATCH:
             _complain(outlet, None, INVALID_REQUEST, f"a batch has 1 to {MOST_IN_BATCH} messages")
         elif len(set(ids)) != len(ids) or not all(messages.is_valid_id(id or b"null") for id in ids):
@@ -240,7 +240,7 @@ class Endpoint:
         elif ids and self.is_draining:
             refusals = [messages.error_response(id, INTERNAL_ERROR, SHUTTING_DOWN) for id in ids]
             outlet.answer(503, JSON_HEADERS, b"[%b]" % b",".join(refusals))
-        elif any(carried.method == "initialize" for _, carried in posted):
+        elif any(summary.method == "initialize" for _, summary in posted):
             _complain(outlet, None, INVALID_REQUEST, "`initialize` cannot be part of a batch")
         else:
             _serve_legacy(session, posted, outlet)
@@ -262,7 +262,7 @@ def _answer_refusal(refusal: Refusal, outlet: Outlet) -> None:
 
 
 def _serve_legacy(session: LegacySession, posted: Posted, outlet: Outlet) -> None:
-    ids = {carried.id for _, carried in posted if carried.kind == "request" and carried.id is not None}
+    ids = {summary.id for _, summary in posted if summary.kind == "request" and summary.id is not None}
     for id in ids:
         if session.is_under_way(id):
             _complain(outlet, id, INVALID_REQUEST, "a request with this id is still under way")
@@ -270,8 +270,8 @@ def _serve_legacy(session: LegacySession, posted: Posted, outlet: Outlet) -> Non
     if ids:
         session.request(posted, ids, outlet)
         return
-    for message, carried in posted:
-        session.tell(message, carried)
+    for message, summary in posted:
+        session.tell(message, summary)
     outlet.answer(202, NO_HEADERS)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcp_workbench.transport.http.carried import Carried, heading
+from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.outlet import Headers, Outlet
 from mcp_workbench.transport.http.server.sides import ServedSession, cancellation, hand_over
@@ -42,27 +42,29 @@ class Exchange:
         "session",
     )
 
-    def __init__(self, carried: Carried, outlet: Outlet, sweep: Sweep[Exchange], now: float, limits: Limits) -> None:
+    def __init__(
+        self, summary: MessageSummary, outlet: Outlet, sweep: Sweep[Exchange], now: float, limits: Limits
+    ) -> None:
         self.session: ServedSession | None = None
         self.is_over = False
         # Not the whole message, which may be large: it is the session's to keep for as long as it has to.
-        self._id = carried.id
-        self._method = carried.method
+        self._id = summary.id
+        self._method = summary.method
         self._outlet = outlet
         self._sweep = sweep
         self._limits = limits
         self._is_streaming = False
         self._silent_since = now
-        self._result = b'{"jsonrpc":"2.0","id":%b,"result":' % carried.id if carried.id is not None else b"?"
+        self._result = b'{"jsonrpc":"2.0","id":%b,"result":' % summary.id if summary.id is not None else b"?"
 
     def __repr__(self) -> str:
         state = "over" if self.is_over else "streaming" if self._is_streaming else "waiting"
         return f"<Exchange {self._method} {self._id!r} {state}>"
 
-    def start(self, session: ServedSession, body: bytes, carried: Carried) -> None:
+    def start(self, session: ServedSession, body: bytes, summary: MessageSummary) -> None:
         """Let the session have the request. The answer may be there when this returns."""
         self.session = session
-        hand_over(session, body, carried)
+        hand_over(session, body, summary)
         if not self.is_over:
             self._outlet.gone = self.disconnected
             self._sweep.add(self)
@@ -75,7 +77,7 @@ class Exchange:
             return
         message = b"".join(parts)
         # How the house writes a result, told apart from all else without reading it.
-        kind = "result" if message.startswith(self._result) else heading(message)[0]
+        kind = "result" if message.startswith(self._result) else kind_and_id(message)[0]
         if kind in ("request", "notification"):
             self._begin_stream()
             self._outlet.write(encode_event(message))

@@ -18,11 +18,11 @@ from typing import Any, Final, Protocol, cast
 import httptools  # noqa: TID253 (loaded only where HTTP is served)
 from msgspec import Struct
 
+from mcp_workbench.transport.allocator import KEPT_BYTES, trim_soon
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival, path_of, shown_again
 from mcp_workbench.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.transport.http.server.limits import MOST_HEAD_BYTES, MOST_UNUSED_BODY, SMALL_BODY, Limits
-from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon
 
 log = logging.getLogger(__name__)
 
@@ -342,7 +342,7 @@ class RequestReader:
             return b""
         self._body = []
         if self._body_bytes > KEPT_BYTES:
-            give_back_soon(self._loop)
+            trim_soon(self._loop)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

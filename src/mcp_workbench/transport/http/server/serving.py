@@ -124,13 +124,13 @@ class HttpServer:
             connection.abort()
         self._connections.sweep.stop()
         self._endpoint.exchanges.stop()
-        # One turn of the loop for sockets that have just been aborted.
+        # One pass of the loop for sockets that have just been aborted.
         await asyncio.sleep(0)
 
     async def _wait_until_gone(self) -> None:
         now = asyncio.get_running_loop().time
         end = now() + GOODBYE_SECONDS
-        # Polled: it takes a turn of the loop, unless somebody does not read.
+        # Polled: it takes a pass of the loop, unless somebody does not read.
         while self._connections.open and now() < end:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

@@ -14,7 +14,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.carried import Carried, heading
+from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.outlet import Outlet, header
 from mcp_workbench.transport.http.server.reply import Reply
@@ -25,7 +25,7 @@ from mcp_workbench.transport.http.server.sweeps import Sweep
 # 256 bits: beyond guessing, whatever the number of sessions.
 ID_BYTES: Final = 32
 # The messages of one POST, as they were written and looked at from outside.
-Posted = list[tuple[bytes, Carried]]
+Posted = list[tuple[bytes, MessageSummary]]
 
 
 class _Result(Struct):
@@ -82,12 +82,12 @@ class LegacySession:
 
     # ── from the client ──
 
-    def initialize(self, session: ServedSession, carried: Carried, body: bytes, outlet: Outlet) -> None:
+    def initialize(self, session: ServedSession, summary: MessageSummary, body: bytes, outlet: Outlet) -> None:
         """The first POST. The session exists for others once its answer is on its way."""
-        assert carried.id is not None
+        assert summary.id is not None
         self.session = session
-        self._initialize_id = carried.id
-        self._feed(self._reply(outlet, {carried.id}), [(body, carried)])
+        self._initialize_id = summary.id
+        self._feed(self._reply(outlet, {summary.id}), [(body, summary)])
 
     def request(self, posted: Posted, ids: set[bytes], outlet: Outlet) -> None:
         """A POST with requests in it. The answers may be there when this returns."""
@@ -97,14 +97,14 @@ class LegacySession:
             reply.stream()
         self._feed(reply, posted)
 
-    def tell(self, message: bytes, carried: Carried) -> None:
+    def tell(self, message: bytes, summary: MessageSummary) -> None:
         """A notification, or the answer to a question."""
         assert self.session is not None
         self.session.on_message(message)
-        self._note_cancelled(self.session, carried)
+        self._note_cancelled(self.session, summary)
 
-    def _note_cancelled(self, session: ServedSession, carried: Carried) -> None:
-        cancelled = carried.cancels
+    def _note_cancelled(self, session: ServedSession, summary: MessageSummary) -> None:
+        cancelled = summary.cancels
         if cancelled is None or cancelled in session.calls:
             return
         reply = self._replies.pop(cancelled, None)
@@ -140,9 +140,9 @@ class LegacySession:
         assert self.session is not None
         self._feeding = reply
         try:
-            for message, carried in posted:
-                hand_over(self.session, message, carried)
-                self._note_cancelled(self.session, carried)
+            for message, summary in posted:
+                hand_over(self.session, message, summary)
+                self._note_cancelled(self.session, summary)
         finally:
             self._feeding = None
         if not reply.is_over:
@@ -157,7 +157,7 @@ class LegacySession:
         if self.is_over:
             return
         message = b"".join(parts)
-        kind, id = heading(message)
+        kind, id = kind_and_id(message)
         if kind in ("request", "notification"):
             related = None if about is None else self._replies.get(about)
             if related is not None and related.is_reachable:
@@ -280,12 +280,12 @@ class SessionTable:
         """Every session, least recently used first."""
         return list(self._sessions.values())
 
-    def open(self, principal: str, carried: Carried, body: bytes, outlet: Outlet) -> bool:
+    def open(self, principal: str, summary: MessageSummary, body: bytes, outlet: Outlet) -> bool:
         """Answer `initialize` with a new session. False when there is no room for one."""
         if len(self._sessions) >= self.limits.sessions and not self._make_room():
             return False
         legacy = LegacySession(self, principal, self.now())
-        legacy.initialize(self._make_session(legacy, principal), carried, body, outlet)
+        legacy.initialize(self._make_session(legacy, principal), summary, body, outlet)
         return True
 
     def find(self, id: str, principal: str) -> LegacySession | None:

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Raw
 
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.transport.http.carried import Carried
+from mcp_workbench.transport.http.message_summary import MessageSummary
 from mcp_workbench.transport.link import Link, Receiver
 
 
@@ -34,10 +34,10 @@ class MakeSession(Protocol):
         """It is told of its end by `on_closed`, once."""
 
 
-def hand_over(session: ServedSession, message: bytes, carried: Carried) -> None:
+def hand_over(session: ServedSession, message: bytes, summary: MessageSummary) -> None:
     """Let a session have a message, and not read it a second time where that can be spared."""
-    if carried.id is not None and carried.method and carried.params is not None:
-        session.on_request(carried.id, carried.method, carried.params)
+    if summary.id is not None and summary.method and summary.params is not None:
+        session.on_request(summary.id, summary.method, summary.params)
     else:
         session.on_message(message)
 

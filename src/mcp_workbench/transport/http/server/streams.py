@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from mcp_workbench.transport.allocator import KEPT_BYTES, trim_soon
 from mcp_workbench.transport.http.server.exchange import STREAM_HEADERS
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, Outlet
 from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
-from mcp_workbench.transport.memory import KEPT_BYTES, give_back_soon
 
 # The stream that a plain GET opens.
 STANDALONE: Final = 0
@@ -165,7 +165,7 @@ class Stream:
     def forget(self) -> None:
         """Keep nothing."""
         if self.kept_bytes > KEPT_BYTES:
-            give_back_soon(asyncio.get_running_loop())
+            trim_soon(asyncio.get_running_loop())
         self._forget_beyond(0, 0)
         if self.ended_at is not None:
             size, self.kept_bytes = self.kept_bytes, 0

@@ -10,27 +10,27 @@ from collections.abc import Callable
 from typing import Literal
 
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.carried import Carried
-from mcp_workbench.transport.http.parameters import HeaderParameters, find_mismatch
+from mcp_workbench.transport.http.header_parameters import HeaderParameters, find_mismatch
+from mcp_workbench.transport.http.message_summary import MessageSummary
 from mcp_workbench.transport.http.server.arrival import Arrival
 
 # What a tool mirrors into headers; None for a tool that is not known.
 ParametersOf = Callable[[str], HeaderParameters | None]
 
 
-def era_of(arrival: Arrival, carried: Carried) -> Literal["legacy", "modern"]:
+def era_of(arrival: Arrival, summary: MessageSummary) -> Literal["legacy", "modern"]:
     """A stamp makes a request modern, `initialize` makes it legacy, and for the rest the header decides."""
-    if carried.kind == "request" and carried.version is not None:
+    if summary.kind == "request" and summary.version is not None:
         return "modern"
     version = arrival.get(words.PROTOCOL_VERSION)
-    if version is None or version in words.LEGACY_VERSIONS or carried.method == "initialize":
+    if version is None or version in words.LEGACY_VERSIONS or summary.method == "initialize":
         return "legacy"
     return "modern"
 
 
-def mismatch(arrival: Arrival, carried: Carried, parameters_of: ParametersOf | None) -> str | None:
+def mismatch(arrival: Arrival, summary: MessageSummary, parameters_of: ParametersOf | None) -> str | None:
     """What is wrong with the headers of a modern request, or None."""
-    version, method, headers = carried.version, carried.method, arrival.headers
+    version, method, headers = summary.version, summary.method, arrival.headers
     if version is None:
         # Nothing to compare with. The session refuses what is not stamped; but not a `ping`, which a legacy client may
         # send before anything is agreed upon, and this one names a revision without sessions.
@@ -41,7 +41,7 @@ def mismatch(arrival: Arrival, carried: Carried, parameters_of: ParametersOf | N
         return _differs(arrival, words.METHOD, "`method`")
     if method not in words.NAMED_BY:
         return None
-    name = carried.name
+    name = summary.name
     if name is None:
         return None
     if arrival.named != name:
@@ -49,7 +49,7 @@ def mismatch(arrival: Arrival, carried: Carried, parameters_of: ParametersOf | N
     if method != "tools/call" or parameters_of is None:
         return None
     parameters = parameters_of(name)
-    return find_mismatch(parameters, carried.arguments, arrival.parameters) if parameters else None
+    return find_mismatch(parameters, summary.arguments, arrival.parameters) if parameters else None
 
 
 def _differs(arrival: Arrival, header: str, what: str) -> str:

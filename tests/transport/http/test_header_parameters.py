@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.json import encode
 
-from mcp_workbench.transport.http.parameters import (
+from mcp_workbench.transport.http.header_parameters import (
     HeaderParameters,
     InvalidAnnotation,
     find_mismatch,

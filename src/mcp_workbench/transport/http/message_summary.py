@@ -35,7 +35,7 @@ _decode_string: Final = Decoder(str).decode
 _decode_list: Final = Decoder(list[Raw]).decode
 
 
-class Carried:
+class MessageSummary:
     """One message, looked at from outside."""
 
     __slots__ = ("id", "kind", "method", "params", "raw_params", "version")
@@ -101,7 +101,7 @@ def _version_of(stamp: bytes) -> str | None:
         return ""
 
 
-def look_at(message: bytes) -> Carried:
+def summarise(message: bytes) -> MessageSummary:
     """Look at a message. Raises `Malformed` for anything that is not a message."""
     found = messages.read(message)
     id = None if found.id is UNSET else bytes(found.id)
@@ -109,9 +109,9 @@ def look_at(message: bytes) -> Carried:
         if found.result is UNSET and found.error is UNSET:
             known = id if id is not None and messages.is_valid_id(id) else None
             raise messages.Malformed(messages.NOT_A_MESSAGE, known, code=messages.INVALID_REQUEST)
-        return Carried("result" if found.error is UNSET else "error", id, "", None)
+        return MessageSummary("result" if found.error is UNSET else "error", id, "", None)
     params = None if found.params is UNSET else found.params
-    return Carried("notification" if id is None else "request", id, found.method, params)
+    return MessageSummary("notification" if id is None else "request", id, found.method, params)
 
 
 # How the house itself writes messages, and how many others do: enough to tell an answer from the rest without reading
@@ -122,15 +122,15 @@ _HEAD: Final = re.compile(
 _KINDS: Final[dict[bytes, Kind]] = {b"method": "request", b"result": "result", b"error": "error"}
 
 
-def heading(message: bytes) -> tuple[Kind, bytes | None]:
+def kind_and_id(message: bytes) -> tuple[Kind, bytes | None]:
     """Kind and id of a message, of which the first part is enough where it was written in the usual order.
 
     Raises `Malformed` where it is neither in that order nor a whole message.
     """
     found = _HEAD.match(message)
     if found is None:
-        carried = look_at(message)
-        return carried.kind, carried.id
+        summary = summarise(message)
+        return summary.kind, summary.id
     if found[1] is None:
         return "notification", None
     return _KINDS[found[2]], found[1]

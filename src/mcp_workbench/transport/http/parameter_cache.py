@@ -11,12 +11,17 @@ from collections.abc import Callable
 from msgspec import DecodeError, Raw
 from msgspec.json import decode
 
-from mcp_workbench.transport.http.parameters import ANNOTATION, HeaderParameters, InvalidAnnotation, read_annotations
+from mcp_workbench.transport.http.header_parameters import (
+    ANNOTATION,
+    HeaderParameters,
+    InvalidAnnotation,
+    read_annotations,
+)
 
 _WORD = f'"{ANNOTATION}"'.encode()
 
 
-class Mirrored:
+class HeaderParameterCache:
     """Remembered for as long as `state` stays the same."""
 
     __slots__ = ("_definition_of", "_known", "_known_for", "_state")

@@ -1,4 +1,4 @@
-"""What the C library does with memory that a large message has used.
+"""glibc's allocator, and what it does with memory that a large message has used.
 
 By default glibc gives it back to the system after each message and asks for it again with the next one; the page
 faults that this costs take longer than everything we do with the message (measured: 3.1 ms against 2.3 ms for a result
@@ -20,7 +20,7 @@ MAPPED_FROM: Final = 2 * 1024 * 1024
 
 # A moment after a message of more than `KEPT_BYTES`; further ones may follow it. And once more, for a peer that took
 # its time: what it had not read yet was still in use the first time.
-GIVE_BACK_AFTER: Final = (1.0, 10.0)
+TRIM_AFTER: Final = (1.0, 10.0)
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
@@ -33,7 +33,7 @@ _done = False
 _timers: list[asyncio.TimerHandle | None] = [None, None]
 
 
-def keep_some() -> None:
+def keep_freed_memory() -> None:
     """Do it, once. Without glibc nothing happens."""
     global _done
     if _done:
@@ -47,25 +47,25 @@ def keep_some() -> None:
         mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM)
 
 
-def give_back_soon(loop: asyncio.AbstractEventLoop) -> None:
+def trim_soon(loop: asyncio.AbstractEventLoop) -> None:
     """A message of more than we keep has passed. Without glibc nothing happens."""
-    for number, seconds in enumerate(GIVE_BACK_AFTER):
+    for number, seconds in enumerate(TRIM_AFTER):
         timer = _timers[number]
         if timer is not None and timer.when() > loop.time():
             if number == 0:
                 continue
             timer.cancel()
-        _timers[number] = loop.call_later(seconds, _give_back)
+        _timers[number] = loop.call_later(seconds, _trim_to_kept)
 
 
-def _give_back() -> None:
+def _trim_to_kept() -> None:
     with contextlib.suppress(*_WITHOUT):
         import ctypes
 
         ctypes.CDLL(None).malloc_trim(KEPT_BYTES)
 
 
-def give_back() -> None:
+def trim() -> None:
     """Return to the system what is free, in whichever arena: threads have their own, which nobody trims."""
     with contextlib.suppress(*_WITHOUT):
         import ctypes

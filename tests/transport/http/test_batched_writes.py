@@ -1,4 +1,4 @@
-"""What is written at the end of a turn of the loop: all of it, in order, and before a connection closes."""
+"""What is written at the end of a batch of the loop: all of it, in order, and before a connection closes."""
 
 from __future__ import annotations
 
@@ -11,42 +11,13 @@ import pytest
 from mcp_workbench.transport.http.client.response import NotSent, Response, WireError
 from mcp_workbench.transport.http.client.wire import Wire
 from mcp_workbench.transport.http.server.connection import Connection
-from mcp_workbench.transport.http.turns import Turn
+from mcp_workbench.transport.write_batch import WriteBatch
 from tests.transport.http.client.talk import talking
 from tests.transport.http.client.test_calls import call_of, modern_server
 from tests.transport.http.listening import Reply, Request, scripted_http
 from tests.transport.http.server.echoing import House, echoing
 from tests.transport.http.server.raw_client import RawConnection, modern, modern_headers, written
 from tests.transport.http.test_pieces import Sink
-
-
-class Noted:
-    """A writer that writes down when it was flushed."""
-
-    def __init__(self, name: str, flushed: list[str], *, fails: bool = False) -> None:
-        self.name = name
-        self.flushed = flushed
-        self.fails = fails
-
-    def flush(self) -> None:
-        self.flushed.append(self.name)
-        if self.fails:
-            raise RuntimeError("a defect")
-
-
-async def test_writers_are_flushed_once_in_the_order_they_came(caplog: pytest.LogCaptureFixture) -> None:
-    flushed: list[str] = []
-    turn = Turn()
-    for name in "abc":
-        turn.add(Noted(name, flushed, fails=name == "b"))
-    assert flushed == []
-    await asyncio.sleep(0)
-    assert flushed == ["a", "b", "c"], "also behind one that failed"
-    assert "defect" in caplog.text
-    turn.add(Noted("d", flushed))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert flushed == ["a", "b", "c", "d"]
 
 
 def later(id: int) -> bytes:
@@ -206,7 +177,7 @@ class Heard:
 async def test_what_comes_before_the_request_has_left_does_not_answer_it(is_known: bool) -> None:
     answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
     freed: list[Wire] = []
-    wire, sink = Wire(freed.append, Turn()), Sink()
+    wire, sink = Wire(freed.append, WriteBatch()), Sink()
     wire.connection_made(cast(asyncio.Transport, sink))
     before = Heard()
     wire.begin(b"FIRST", b"", before)

@@ -1,11 +1,11 @@
-"""A number that a process and everything below it bear, whatever they do to their environment, files and groups.
+"""A number that a process and all its descendants carry, whatever they do to their environment, files and groups.
 
-Limits are inherited by fork and by exec, and nobody touches the one on how long a real-time process may compute
-without a pause: it is unlimited everywhere, means nothing to other processes, and has room for nineteen digits. Ours
-are twelve for a workbench and six for a server. Whoever wants to get rid of it can; but nobody does so by accident, as
-daemons do that start with a clean environment.
+Resource limits are inherited by fork and by exec, and nobody touches `RLIMIT_RTTIME`, how long a real-time process may
+compute without a pause: it is unlimited everywhere, means nothing to other processes, and has room for nineteen digits.
+Ours are twelve for a workbench and six for a server. A process can get rid of it, but none does so by accident, as
+daemons lose an environment variable when they start with a clean environment.
 
-Linux only; elsewhere nobody bears anything. Owns the numbers. Refuses to know what is done to their bearers.
+Linux only; elsewhere processes are not tagged. Owns the numbers. Refuses to know what is done to tagged processes.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ _FIRST: Final = 10**18
 _SERVERS: Final = 10**6
 
 
-class Brand:
-    """One workbench's numbers."""
+class ProcessTag:
+    """The tags of one workbench's servers."""
 
     def __init__(self) -> None:
         self._instance = 1 + int.from_bytes(os.urandom(8), "big") % (10**12 - 1)
 
     @property
-    def digits(self) -> str:
-        """What the numbers of all servers begin with, as the kernel shows them."""
+    def prefix(self) -> str:
+        """What the tags of all servers begin with, as `/proc/PID/limits` shows them."""
         return f" {_FIRST // _SERVERS + self._instance}"
 
     def number(self, server: int) -> int:
-        """What one server bears."""
         return _FIRST + self._instance * _SERVERS + server % _SERVERS
 
-    def is_borne_by(self, pid: int, server: int) -> bool:
+    def is_on(self, pid: int, server: int) -> bool:
         """Whether this process descends from that server."""
         try:
             with open(f"/proc/{pid}/limits") as file:
@@ -44,13 +43,13 @@ class Brand:
         except OSError:
             return False
 
-    def given_to(self, server: int) -> contextlib.AbstractContextManager[None]:
-        """Whoever is started meanwhile bears it."""
+    def applied(self, server: int) -> contextlib.AbstractContextManager[None]:
+        """Processes that are started meanwhile carry it."""
         return _limited(self.number(server))
 
     @staticmethod
-    def withheld() -> contextlib.AbstractContextManager[None]:
-        """Whoever is started meanwhile bears nobody's, not even that of a workbench above us."""
+    def cleared() -> contextlib.AbstractContextManager[None]:
+        """Processes that are started meanwhile carry none, not even that of a workbench above us."""
         return _limited(_FIRST)
 
 

@@ -13,7 +13,7 @@ from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import Malformed
 from mcp_workbench.protocol import meta, versions
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.carried import heading, is_batch, look_at, single_line, split_batch
+from mcp_workbench.transport.http.message_summary import is_batch, kind_and_id, single_line, split_batch, summarise
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 
@@ -34,67 +34,67 @@ def test_the_kind_is_seen_in_any_order(message: dict[str, Any], kind: str, id: b
     for fields in ({"jsonrpc": "2.0", **message}, {**message, "jsonrpc": "2.0"}, dict(reversed(message.items()))):
         for separators in ((",", ":"), (", ", ": ")):
             data = json.dumps(fields, separators=separators).encode()
-            carried = look_at(data)
-            assert (carried.kind, carried.id) == (kind, id)
-            assert heading(data) == (kind, id)
+            summary = summarise(data)
+            assert (summary.kind, summary.id) == (kind, id)
+            assert kind_and_id(data) == (kind, id)
 
 
 @pytest.mark.parametrize(("text", "id"), [(b"{}", None), (b'{"id":7}', b"7"), (b'{"id":null,"params":{}}', None)])
 def test_what_is_neither_request_nor_answer_is_no_message(text: bytes, id: bytes | None) -> None:
     with pytest.raises(Malformed) as caught:
-        look_at(text)
+        summarise(text)
     assert (caught.value.code, caught.value.id) == (messages.INVALID_REQUEST, id)
     assert caught.value.complaint == messages.NOT_A_MESSAGE, "as over stdio"
 
 
 def test_the_house_writes_what_is_recognised_without_reading_it_all() -> None:
-    assert heading(messages.request(7, "ping")[:40]) == ("request", b"7")
-    assert heading(b'{"jsonrpc":"2.0","id":"a","result":') == ("result", b'"a"')
-    assert heading(messages.error_response(b"3", -1, "x")) == ("error", b"3")
-    assert heading(messages.notification("notifications/x")) == ("notification", None)
+    assert kind_and_id(messages.request(7, "ping")[:40]) == ("request", b"7")
+    assert kind_and_id(b'{"jsonrpc":"2.0","id":"a","result":') == ("result", b'"a"')
+    assert kind_and_id(messages.error_response(b"3", -1, "x")) == ("error", b"3")
+    assert kind_and_id(messages.notification("notifications/x")) == ("notification", None)
 
 
 def test_what_headers_mirror_is_seen() -> None:
-    carried = look_at(
+    summary = summarise(
         json.dumps(
             {"id": 1, "method": "tools/call", "params": {"name": "é", "arguments": {"a": 1}, "_meta": {VERSION: "v"}}}
         ).encode()
     )
-    assert (carried.version, carried.name, bytes(carried.arguments or b"")) == ("v", "é", b'{"a": 1}')
-    read = look_at(b'{"id":1,"method":"resources/read","params":{"uri":"file:///x","name":"no"}}')
+    assert (summary.version, summary.name, bytes(summary.arguments or b"")) == ("v", "é", b'{"a": 1}')
+    read = summarise(b'{"id":1,"method":"resources/read","params":{"uri":"file:///x","name":"no"}}')
     assert (read.name, read.version) == ("file:///x", None)
-    assert look_at(b'{"id":1,"method":"tools/list","params":{"name":"no"}}').name is None
+    assert summarise(b'{"id":1,"method":"tools/list","params":{"name":"no"}}').name is None
 
 
 @pytest.mark.parametrize(
     "params", [b"[]", b"1", b"null", b'{"name":1,"_meta":[]}', b'{"_meta":{"x":1}}', b'{"name":"\\ud800","_meta":null}']
 )
 def test_odd_parameters_do_no_harm(params: bytes) -> None:
-    carried = look_at(b'{"id":1,"method":"tools/call","params":%b}' % params)
-    assert carried.version is None
-    assert carried.name is None
+    summary = summarise(b'{"id":1,"method":"tools/call","params":%b}' % params)
+    assert summary.version is None
+    assert summary.name is None
 
 
 def test_a_stamp_that_is_no_string_is_a_stamp_all_the_same() -> None:
-    assert look_at(b'{"id":1,"method":"x","params":{"_meta":{"%b":5}}}' % VERSION.encode()).version == ""
+    assert summarise(b'{"id":1,"method":"x","params":{"_meta":{"%b":5}}}' % VERSION.encode()).version == ""
 
 
 def test_a_cancellation_names_its_request() -> None:
-    assert look_at(b'{"method":"notifications/cancelled","params":{"requestId":"a"}}').cancels == b'"a"'
-    assert look_at(b'{"method":"notifications/cancelled","params":{}}').cancels is None
-    assert look_at(b'{"method":"notifications/cancelled","params":[]}').cancels is None
-    assert look_at(b'{"method":"notifications/x","params":{"requestId":1}}').cancels is None
+    assert summarise(b'{"method":"notifications/cancelled","params":{"requestId":"a"}}').cancels == b'"a"'
+    assert summarise(b'{"method":"notifications/cancelled","params":{}}').cancels is None
+    assert summarise(b'{"method":"notifications/cancelled","params":[]}').cancels is None
+    assert summarise(b'{"method":"notifications/x","params":{"requestId":1}}').cancels is None
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"1", b'"x"', b"[]", b"\xff", b'{"method":1}', b"[" * 100_000])
 def test_what_is_no_message_is_malformed(body: bytes) -> None:
     with pytest.raises(Malformed):
-        look_at(body)
+        summarise(body)
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_make_it_fail_in_another_way(body: bytes) -> None:
-    for look in (look_at, heading, split_batch):
+    for look in (summarise, kind_and_id, split_batch):
         try:
             look(body)
         except Malformed:
