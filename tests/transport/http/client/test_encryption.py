@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.transport.http.client.failures import NotAccepted
 from tests.transport.http.client.talk import Talk, talking
 from tests.transport.http.listening import PATIENCE, Reply, Request, scripted_http, wait_until
 from tests.transport.http.tunnels import Proxy, listening, make_certificate
@@ -94,7 +93,6 @@ async def test_the_certificate_at_the_end_of_a_tunnel_is_looked_at(
         async with talking("https://other.invalid/mcp") as talk:
             error = await talk.failure(talk.request("tools/list", modern=True))
             assert "the certificate of `other.invalid` is not valid" in error.message
-            assert isinstance(error, NotAccepted)
 
 
 @pytest.mark.parametrize("kind", ["closes", "is not TLS", "never answers CONNECT"])
@@ -117,5 +115,4 @@ async def test_a_tunnel_that_leads_nowhere_is_told(kind: str, monkeypatch: pytes
                 error = await talk.failure(talk.request("tools/list", modern=True))
             expected = "the proxy http://127.0.0.1" if kind == "never answers CONNECT" else "no encrypted connection to"
             assert expected in error.message and "hunter2" not in error.message
-            assert isinstance(error, NotAccepted)
             await wait_until(lambda: server.open_connections == 0)

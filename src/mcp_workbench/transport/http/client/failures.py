@@ -25,10 +25,6 @@ _TRY_AGAIN: Final = "try again; if it stays so, look at the server's own log"
 _NOT_REPEATED: Final = "the call was not repeated; call again if that is safe"
 
 
-class NotAccepted(DownstreamError):
-    """The request certainly did not get as far as the server's own code, so it may be sent again."""
-
-
 def explain(error: BaseException, address: Address, proxy: str | None = None) -> DownstreamError:
     """Whatever kept a request from being answered, as an error of the server."""
     if isinstance(error, DownstreamError):
@@ -55,33 +51,33 @@ def explain(error: BaseException, address: Address, proxy: str | None = None) ->
 def _explain_dialing(error: DialFailed, address: Address, proxy: str | None) -> DownstreamError:
     where, cause = address.origin, error.cause
     if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
-        return NotAccepted("no more files can be opened", hint=SHORTAGE_HINTS[NO_FILES])
+        return DownstreamError("no more files can be opened", hint=SHORTAGE_HINTS[NO_FILES])
     match error.stage:
         case "name":
-            return NotAccepted(f"there is no host `{address.host}`", hint="check `url` and the network")
+            return DownstreamError(f"there is no host `{address.host}`", hint="check `url` and the network")
         case "time":
-            return NotAccepted(f"no connection to {where} in time", hint="check `url`, the network and the server")
+            return DownstreamError(f"no connection to {where} in time", hint="check `url`, the network and the server")
         case "proxy" if error.status:
             text = f"the proxy {proxy} refused to connect us to {where}, with status {error.status}"
-            return NotAccepted(text, hint=_PROXY_HINT)
+            return DownstreamError(text, hint=_PROXY_HINT)
         case "proxy":
-            return NotAccepted(f"the proxy {proxy} cannot be reached: {_reason(cause)}", hint=_PROXY_HINT)
+            return DownstreamError(f"the proxy {proxy} cannot be reached: {_reason(cause)}", hint=_PROXY_HINT)
         case "tls":
             return _explain_encryption(cause, address)
     if isinstance(cause, ConnectionRefusedError):
-        return NotAccepted(f"nobody listens at {where}", hint="start the server, or check `url`")
-    return NotAccepted(f"{where} cannot be reached: {_reason(cause)}", hint="check `url` and the network")
+        return DownstreamError(f"nobody listens at {where}", hint="start the server, or check `url`")
+    return DownstreamError(f"{where} cannot be reached: {_reason(cause)}", hint="check `url` and the network")
 
 
 def _explain_encryption(cause: Exception | None, address: Address) -> DownstreamError:
     reason = getattr(cause, "verify_message", None)
     if reason:
-        return NotAccepted(
+        return DownstreamError(
             f"the certificate of `{address.host}` is not valid: {quoted(reason)}",
             hint="do not send secrets there; for a certificate authority of your own set SSL_CERT_FILE",
         )
     hint = "does the server speak https at this port? If not, write http:// in `url`"
-    return NotAccepted(f"no encrypted connection to {address.origin}: {_reason(cause)}", hint=hint)
+    return DownstreamError(f"no encrypted connection to {address.origin}: {_reason(cause)}", hint=hint)
 
 
 _PROXY_HINT: Final = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environment"
@@ -97,12 +93,12 @@ def explain_status(
         case 401:
             message = f"{where} wants you to sign in (401){_challenge(headers)}"
             if has_token:
-                return NotAccepted(message, hint="check the token in `headers` of this server; it may have expired")
-            return NotAccepted(
+                return DownstreamError(message, hint="check the token in `headers` of this server; it may have expired")
+            return DownstreamError(
                 message, hint='put a token in `headers` of this server: {"Authorization": "Bearer ${TOKEN}"}'
             )
         case 403:
-            return NotAccepted(f"{where} refuses us (403){said}", hint="check what this account or token may do")
+            return DownstreamError(f"{where} refuses us (403){said}", hint="check what this account or token may do")
         case 404 | 410:
             return DownstreamError(f"{where} has no MCP server at this address ({status}){said}", hint="check `url`")
         case 405:
@@ -111,7 +107,7 @@ def explain_status(
                 hint='check `url`; for a server with the old HTTP+SSE transport set `transport` to "sse"',
             )
         case 407:
-            return NotAccepted("the proxy wants a password (407)", hint=_PROXY_HINT)
+            return DownstreamError("the proxy wants a password (407)", hint=_PROXY_HINT)
         case 413:
             return DownstreamError(f"{where} does not take requests of this size (413){said}", hint="send less")
         case 429:
@@ -127,7 +123,7 @@ def explain_status(
 def explain_redirect(status: int, here: Address, there: Address) -> DownstreamError:
     """A redirect that we do not follow."""
     if here.origin != there.origin:
-        return NotAccepted(
+        return DownstreamError(
             f"{here.origin} sends us to another place, {there.origin}; your headers are not shown there",
             hint=f"if that is the right server, set `url` to {there.shown}",
         )

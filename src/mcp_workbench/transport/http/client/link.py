@@ -22,7 +22,7 @@ from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.client.call_heads import CallHeads
-from mcp_workbench.transport.http.client.failures import NotAccepted, explain, too_large
+from mcp_workbench.transport.http.client.failures import explain, too_large
 from mcp_workbench.transport.http.client.headers import HeaderSource
 from mcp_workbench.transport.http.client.old_transport import OldTransport
 from mcp_workbench.transport.http.client.pool import HttpClient, Target
@@ -496,6 +496,3 @@ class HttpLink:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a defect of ours; please report it", exc_info=error)
-
-
-__all__ = ["SESSION_FORGOTTEN", "HttpLink", "HttpTransport", "NotAccepted", "ParametersOf"]
