@@ -13,12 +13,12 @@ from bench.context.data import Count, Listed
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.economy.forms import Form, show
 from mcp_workbench.economy.ladder import DEFAULT_BUDGET, tokens
 from mcp_workbench.face.opening import opened
 from mcp_workbench.face.request import OpenRequest
-from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.protocol.handshake import ServerProfile
 
 _PROFILE = ServerProfile(
@@ -44,10 +44,10 @@ def open_each(catalogue: Sequence[Listed], count: Count) -> Opened:
     toolboxes: dict[str, list[Listed]] = {}
     for listed in catalogue:
         toolboxes.setdefault(listed.server, []).append(listed)
-    known, shelves = _known(toolboxes)
+    known, tool_index = _known(toolboxes)
     costs, counted, forms = [], [], Counter[str]()
     for name in toolboxes:
-        made, result = opened(known, shelves, OpenRequest(name), {}, [])
+        made, result = opened(known, tool_index, OpenRequest(name), {}, [])
         text: str = msgspec.json.decode(result)["content"][0]["text"]
         costs.append(tokens(text))
         counted.append(count(text))
@@ -64,7 +64,7 @@ def open_each(catalogue: Sequence[Listed], count: Count) -> Opened:
     )
 
 
-def _known(toolboxes: Mapping[str, Sequence[Listed]]) -> tuple[Catalog, Shelves]:
+def _known(toolboxes: Mapping[str, Sequence[Listed]]) -> tuple[Catalog, ToolIndex]:
     """A catalogue in which every toolbox has one server, whose tools are known."""
     configured = {
         name: ToolboxConfig(name=name, description=f"The tools of {name}.", servers={name: ServerConfig(name=name)})
@@ -75,7 +75,7 @@ def _known(toolboxes: Mapping[str, Sequence[Listed]]) -> tuple[Catalog, Shelves]
     for name, tools in toolboxes.items():
         definitions = {listed.name: msgspec.Raw(listed.tool(name).definition) for listed in tools}
         catalogue.learn(catalogue.toolboxes[name][name], Offer(_PROFILE, {"tools": definitions}))
-    return catalogue, Shelves(catalogue, store)
+    return catalogue, ToolIndex(catalogue, store)
 
 
 def per_tool(catalogue: Sequence[Listed], count: Count) -> dict[str, float]:

@@ -16,6 +16,7 @@ from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.config.load import has_changed
 from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
@@ -23,7 +24,6 @@ from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.proxy import ProxyFace
-from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.lists import FIRST_LIST_PATIENCE, Lists
@@ -268,23 +268,23 @@ class Gateway:
 
     def _summarise_if_missing(self, view: View, toolbox: str) -> None:
         """Servers that say the same as last time tell no news, but a new configuration has no summary of them yet."""
-        if isinstance(self.face, ProxyFace) and self.face.shelves.is_summary_missing:
+        if isinstance(self.face, ProxyFace) and self.face.tool_index.is_summary_missing:
             self._start_summary_timer()
 
     def _start_summary_timer(self) -> None:
         if self._summary_timer is None and isinstance(self.face, ProxyFace):
             loop = asyncio.get_running_loop()
-            self._summary_timer = loop.call_later(SUMMARISE_AFTER, self._summarise, self.face.shelves)
+            self._summary_timer = loop.call_later(SUMMARISE_AFTER, self._summarise, self.face.tool_index)
 
-    def _summarise(self, shelves: Shelves) -> None:
+    def _summarise(self, tool_index: ToolIndex) -> None:
         self._summary_timer = None
         # All that is remembered counts, also of servers that nobody has asked for this time.
         self.face.recalled(self.catalog.entries())
         # In a thread: thousands of tools take a moment, and calls must not wait for it.
-        self.router.in_background(self._summarise_aside(shelves))
+        self.router.in_background(self._summarise_aside(tool_index))
 
-    async def _summarise_aside(self, shelves: Shelves) -> None:
-        await asyncio.to_thread(shelves.summarise)
+    async def _summarise_aside(self, tool_index: ToolIndex) -> None:
+        await asyncio.to_thread(tool_index.summarise)
         # The words of thousands of tools leave megabytes behind.
         trim()
 
@@ -320,7 +320,7 @@ def make_face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:
         from mcp_workbench.face.dynamic import DynamicFace
 
         return DynamicFace(catalog)
-    return ProxyFace(catalog, Shelves(catalog, store))
+    return ProxyFace(catalog, ToolIndex(catalog, store))
 
 
 async def _contained(work: Awaitable[None]) -> None:

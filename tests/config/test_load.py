@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.config import jsonc
-from mcp_workbench.config.load import MAX_BYTES, _members_read, _members_written, load
+from mcp_workbench.config.load import MAX_BYTES, _members_read, _members_written, load, read
 from mcp_workbench.config.model import DEFAULT_MAX_MESSAGE_BYTES
 from mcp_workbench.config.problems import ConfigProblems
 from tests.config.loading import FILE, outcome_of, parsed, problems_of, toolbox_with
 
 GOOD = toolbox_with({"command": "npx"})
+
+
+def test_reading_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.write_text(json.dumps(GOOD))
+    tracemalloc.start()
+    try:
+        read(str(path))
+        assert tracemalloc.get_traced_memory()[1] < MAX_BYTES // 16
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")

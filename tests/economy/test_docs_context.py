@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from mcp_workbench.economy.answer import LIMIT
-from mcp_workbench.face import results
+from mcp_workbench.face import kept_results
 from mcp_workbench.face.request import DETAILS, LEAST_BUDGET, MOST_FOUND, MOST_NAMED, OpenRequest
 from mcp_workbench.lists import STARTS_AT_ONCE
 from mcp_workbench.router import LISTED_STAYS, SEARCH_PATIENCE
@@ -115,7 +115,7 @@ def test_every_argument_is_explained() -> None:
     assert re.findall(r"^\| `(\w+)` \| .* \| .* \|$", calling, re.MULTILINE) == ["tool", "arguments", "max_tokens"]
     reading = CONTEXT.partition("## Large results")[2].partition("## Pinned tools")[0]
     assert set(re.findall(r"^\| `(\w+)` \| .* \|$", reading, re.MULTILINE)) == {
-        field for field in results.ReadOn.__struct_fields__ if field != "around"
+        field for field in kept_results.ReadOn.__struct_fields__ if field != "around"
     }
     assert "`around`" in reading
 
@@ -128,8 +128,12 @@ def test_every_form_is_explained_in_order() -> None:
 def test_the_numbers_of_the_page_are_those_of_the_source() -> None:
     assert (LIMIT, MOST_FOUND, MOST_NAMED, LEAST_BUDGET) == (10, 50, 50, 300)
     assert (STARTS_AT_ONCE, SEARCH_PATIENCE, LISTED_STAYS) == (8, 10.0, 60.0)
-    assert (results.MOST_RESULTS, results.MOST_BYTES, results.KEPT_SECONDS) == (200, 128 * 1024 * 1024, 1800.0)
-    assert (results.LEAST_BUDGET, results.DEFAULT_PIECE) == (200, 2000)
+    assert (kept_results.MOST_RESULTS, kept_results.MOST_BYTES, kept_results.KEPT_SECONDS) == (
+        200,
+        128 * 1024 * 1024,
+        1800.0,
+    )
+    assert (kept_results.LEAST_BUDGET, kept_results.DEFAULT_PIECE) == (200, 2000)
 
 
 def test_the_table_of_the_command_is_what_the_command_says(tmp_path: Path) -> None:

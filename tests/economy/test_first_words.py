@@ -177,5 +177,5 @@ async def test_a_server_that_was_given_up_is_told_as_it_was_known(tmp_path: Path
         seen.gateway.catalog.withdraw(seen.gateway.catalog.toolboxes["two"]["b"], DownstreamError("crashed"))
         face = seen.gateway.face
         assert isinstance(face, ProxyFace)
-        face.shelves.summarise()
+        face.tool_index.summarise()
         assert (await first_words(seen, "legacy"))["instructions"] == before

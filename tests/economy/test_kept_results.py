@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.face import results as kept
+from mcp_workbench.face import kept_results as kept
 from mcp_workbench.face.view import View
 from mcp_workbench.session.call import LARGE_RESULT
 from tests.economy.shelf import Answer, Server, Shelf, shelf, text_of, tool
@@ -363,7 +363,7 @@ async def test_a_result_that_is_too_large_to_be_kept_is_shortened_all_the_same(
 async def test_results_are_kept_for_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(kept, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    results = kept.Results()
+    results = kept.KeptResults()
     view = View("")
     head = json.loads(bytes(results.shorten(view, json.dumps(text(LINES)).encode(), 300)))
     uri = head["content"][1]["uri"]
@@ -398,7 +398,7 @@ def test_the_links_of_a_result_with_very_many_blocks_are_those_of_the_first() ->
     many = b'{"content":[' + b'{"type":"text","text":""},' * 200_000 + json.dumps(IMAGE).encode() + b"]}"
     few = many.replace(b'{"type":"text","text":""},' * 190_000, b"")
     for stored, links in ((many, 1), (few, 2)):
-        head = json.loads(bytes(kept.Results().shorten(View(""), stored, 300)))
+        head = json.loads(bytes(kept.KeptResults().shorten(View(""), stored, 300)))
         assert [each["type"] for each in head["content"]] == ["text", *["resource_link"] * links]
 
 

@@ -9,9 +9,10 @@ from msgspec import Raw
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.catalog.names import path_of
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find, path_of, related
+from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find, related
 from mcp_workbench.protocol.handshake import ServerProfile
 
 PROFILE = ServerProfile(era="legacy", version="2025-11-25", capabilities=Raw(b"{}"), server_info=Raw(b"{}"))

@@ -198,7 +198,8 @@ def _read(path: str) -> bytes:
         if time.time() - found.st_mtime > USE_NOTED_AFTER:
             with contextlib.suppress(OSError):
                 os.utime(descriptor)
-        return file.read(LARGEST_MANIFEST + 1)
+        # Replaced as a whole, so it has the size that it is found with.
+        return file.read(min(found.st_size, LARGEST_MANIFEST) + 1)
 
 
 def _drop_unused(folder: str) -> None:

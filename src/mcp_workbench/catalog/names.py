@@ -18,6 +18,11 @@ from mcp_workbench.catalog.entry import ServerEntry
 CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
+def path_of(entry: ServerEntry, tool: str) -> str:
+    """`toolbox/server/tool`, which names one tool among all."""
+    return f"{entry.toolbox}/{entry.name}/{tool}"
+
+
 class Target(Struct, frozen=True, gc=False):
     """Where an exposed name leads."""
 
@@ -29,7 +34,7 @@ class Target(Struct, frozen=True, gc=False):
     @property
     def label(self) -> str:
         """`toolbox/server/name`."""
-        return f"{self.entry.toolbox}/{self.entry.name}/{self.name}"
+        return path_of(self.entry, self.name)
 
     def is_same(self, other: Target) -> bool:
         """Whether both are the same tool of the same server, whatever is said of it by now."""

@@ -227,7 +227,7 @@ class Engine:
         """The result of `open_toolbox` for a toolbox, from what is known now, with what is listed in it."""
         assert request.toolbox_name is not None
         by_place = {(request.toolbox_name, server): error for server, error in failures.items()}
-        return opened(self.face.catalog, self.face.shelves, request, by_place, [])
+        return opened(self.face.catalog, self.face.tool_index, request, by_place, [])
 
     def client(self) -> LocalClient:
         """A client of this workbench."""

@@ -15,7 +15,7 @@ from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcp_workbench.cli.http_token import HttpToken
-    from mcp_workbench.config.choose import Choice
+    from mcp_workbench.config.choose import ChosenConfig
     from mcp_workbench.config.model import FaceName, WorkbenchConfig
     from mcp_workbench.gateway import Gateway, Options
 
@@ -107,7 +107,7 @@ def _options(parsed: Parsed) -> Options:
     )
 
 
-def _log_choice(choice: Choice) -> None:
+def _log_choice(choice: ChosenConfig) -> None:
     """What the user should know of the configuration although it is served: a file that was passed over, keys that have
     no effect, and servers that lack a variable, which is their problem alone."""
     config = choice.config
@@ -131,7 +131,7 @@ def _log_choice(choice: Choice) -> None:
                 log.warning("[%s/%s] unavailable: %s", toolbox.name, server.name, in_one_line(server.unresolved))
 
 
-def _serve(parsed: Parsed, choice: Choice, options: Options) -> int:
+def _serve(parsed: Parsed, choice: ChosenConfig, options: Options) -> int:
     from mcp_workbench.config.redact import Redactor
     from mcp_workbench.gateway import Gateway
     from mcp_workbench.observe.log import set_up

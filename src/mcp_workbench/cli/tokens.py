@@ -120,14 +120,16 @@ def measure(config: WorkbenchConfig, engine: Engine) -> Report:
     face = engine.face
     toolboxes = []
     for name, servers in face.catalog.toolboxes.items():
-        known = {server: face.shelves.tools([entry]) for server, entry in servers.items() if entry.recall() is not None}
+        known = {
+            server: face.tool_index.tools([entry]) for server, entry in servers.items() if entry.recall() is not None
+        }
         together = [tool for tools in known.values() for tool in tools]
         own = config.toolboxes[name].budget
         budget = (config.budget if own is None else own) or None
         costs = [ServerCost(server, cost(known[server]) if server in known else None) for server in servers]
         toolboxes.append(ToolboxCost(name, costs, cost(together), _opened(face, name), budget))
-    if face.shelves.is_summary_missing:
-        face.shelves.summarise()
+    if face.tool_index.is_summary_missing:
+        face.tool_index.summarise()
     start = _start(face)
     return Report(config.path, config.face_in_force, *_in_force(engine, config, start), config.plain, *start, toolboxes)
 
@@ -152,7 +154,7 @@ def _start(face: ProxyFace) -> tuple[int, int, int]:
 
 
 def _opened(face: ProxyFace, toolbox: str) -> Opened:
-    made, result = opened(face.catalog, face.shelves, OpenRequest(toolbox), {}, [])
+    made, result = opened(face.catalog, face.tool_index, OpenRequest(toolbox), {}, [])
     text: str = decode(result)["content"][0]["text"]
     return Opened(made.form.value, tokens(text), len(made.shown))
 
@@ -263,7 +265,7 @@ def in_short(config: WorkbenchConfig) -> str | None:
     face = engine.face
     entries = list(face.catalog.entries())
     unknown = sum(entry.recall() is None for entry in entries)
-    flat = flat_cost(face.shelves.tools(entries))
+    flat = flat_cost(face.tool_index.tools(entries))
     if not flat:
         return None
     start = _start(face)

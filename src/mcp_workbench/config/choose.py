@@ -23,21 +23,21 @@ _APPLICATION = "mcp-workbench"
 HOW_TO_TRUST = "look at what it starts, then run `mcp-workbench trust` in this folder, or name it with `--config`"
 
 
-class Choice(Struct, frozen=True):
+class ChosenConfig(Struct, frozen=True):
     """The configuration, and what the user should know of how it was chosen."""
 
     config: WorkbenchConfig
     warning: str | None = None
 
 
-def choose(option: str | None, argument: str | None, environ: Mapping[str, str]) -> Choice:
+def choose(option: str | None, argument: str | None, environ: Mapping[str, str]) -> ChosenConfig:
     """The configuration that is named, else that of the project where it is trusted, else the user's own.
 
     Raises `ConfigError`.
     """
     found = locate(option, argument, environ)
     if not found.is_project:
-        return Choice(load(found.path, environ))
+        return ChosenConfig(load(found.path, environ))
     from mcp_workbench.config.trust import Verdict, verdict
 
     written_at = modified_at(found.path)
@@ -48,14 +48,14 @@ def choose(option: str | None, argument: str | None, environ: Mapping[str, str])
         # What somebody left in the folder must not keep the user from what is the user's own.
         if own is None:
             raise
-        return Choice(load(own, environ), f"{error.message}\nusing `{own}` instead")
+        return ChosenConfig(load(own, environ), f"{error.message}\nusing `{own}` instead")
     judged = verdict(found.path, content)
     if judged is Verdict.TRUSTED:
-        return Choice(replace(parse(content, found.path, environ), modified_at=written_at))
+        return ChosenConfig(replace(parse(content, found.path, environ), modified_at=written_at))
     refused = f"the configuration `{os.path.abspath(found.path)}` {judged.value}"
     if own is None:
         raise ConfigError(refused, hint=HOW_TO_TRUST)
-    return Choice(load(own, environ), f"{refused}; using `{own}` instead\nhint: {HOW_TO_TRUST}")
+    return ChosenConfig(load(own, environ), f"{refused}; using `{own}` instead\nhint: {HOW_TO_TRUST}")
 
 
 class Located(Struct, frozen=True):

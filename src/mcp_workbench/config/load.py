@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from typing import BinaryIO
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from mcp_workbench.config.validate import foreign_part, validate
 
 # Claude Code keeps its history beside `mcpServers` in files of several megabytes; beyond this it is some other file.
 MAX_BYTES = 16 * 1024 * 1024
+PIECE_BYTES = 64 * 1024
 
 
 def load(path: str, environ: Mapping[str, str]) -> WorkbenchConfig:
@@ -86,7 +88,7 @@ def read(path: str) -> bytes:
             if os.name == "posix" and os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
                 hint = "it names programs that are started as you: take that away with `chmod o-w`"
                 raise _unreadable(path, "can be written by everybody on this machine", hint=hint)
-            content = file.read(MAX_BYTES + 1)
+            content = _read_whole(file)
     except FileNotFoundError:
         raise _unreadable(path, "does not exist", hint="name another one with `--config`") from None
     except IsADirectoryError:
@@ -103,6 +105,17 @@ def read(path: str) -> bytes:
     if not content.strip(b"\xef\xbb\xbf \t\r\n"):
         raise _unreadable(path, "is empty, expected an object with `toolboxes` or `mcpServers` in it")
     return content
+
+
+def _read_whole(file: BinaryIO) -> bytes:
+    # In pieces: `read(MAX_BYTES + 1)` takes that much memory before it reads, and the size that the system tells is 0
+    # for files that are made up as they are read.
+    pieces: list[bytes] = []
+    length = 0
+    while length <= MAX_BYTES and (piece := file.read(PIECE_BYTES)):
+        pieces.append(piece)
+        length += len(piece)
+    return b"".join(pieces)
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -33,7 +33,7 @@ _MOST_FOREIGN_MILLISECONDS = MOST_SECONDS * 1000
 _ADDRESSES = (keys.URL, keys.SERVER_URL, keys.HTTP_URL)
 
 
-class ServerEntry:
+class WrittenServer:
     """One server as it stands in the file. `foreign`: the file belongs to another client, whose habits apply.
 
     What it becomes depends on the entry and on the environment of its reader, which is its own, and on nothing else:

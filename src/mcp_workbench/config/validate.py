@@ -25,7 +25,7 @@ from mcp_workbench.config.model import (
 )
 from mcp_workbench.config.problems import Path, Problem, quote, render_path
 from mcp_workbench.config.reading import Reader
-from mcp_workbench.config.server import ServerEntry
+from mcp_workbench.config.server import WrittenServer
 
 T = TypeVar("T")
 
@@ -241,7 +241,7 @@ class _File:
         servers = {}
         for name, entry in self._entries(value, path, "server").items():
             reader = self.reader.for_part()
-            server = ServerEntry(
+            server = WrittenServer(
                 name,
                 entry,
                 (*path, name),

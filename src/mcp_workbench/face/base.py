@@ -18,11 +18,11 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import Holders, NameTable, build, describe_collision
 from mcp_workbench.catalog.uris import claimants, shared_addresses, takes_all
 from mcp_workbench.face.decisions import Decision, Forward, Reject
+from mcp_workbench.face.kept_results import Shortening
 from mcp_workbench.face.links import Links
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.request import OpenRequest
-from mcp_workbench.face.results import Shortening
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such, rivals_for_address, shared_text, takes_all_text
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, encode

@@ -9,6 +9,8 @@ from msgspec import Raw
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.names import path_of
+from mcp_workbench.catalog.tool_index import ToolIndex, tool_of
 from mcp_workbench.economy.prose import cut
 from mcp_workbench.economy.same_words import with_words_of
 from mcp_workbench.face.opening import (
@@ -20,9 +22,8 @@ from mcp_workbench.face.opening import (
     text_result,
     unavailable,
 )
-from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, find, path_of
+from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, find
 from mcp_workbench.face.request import OpenRequest
-from mcp_workbench.face.shelves import Shelves, tool_of
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import encode
 
@@ -47,18 +48,18 @@ if TYPE_CHECKING:
 # ── a need told in words ──
 
 
-def found_result(catalog: Catalog, shelves: Shelves, request: OpenRequest, failures: Failures) -> bytes:
+def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failures: Failures) -> bytes:
     """The best tools for a need, inside a toolbox or everywhere."""
     from mcp_workbench.economy.answer import LIMIT, NEXT_IN_RANK, answer
     from mcp_workbench.economy.forms import Form
 
     assert request.query is not None
     limit = request.limit or LIMIT
-    places = shelves.places()
+    places = tool_index.places()
     within = _within(catalog, places, request, failures)
-    found, ranked = _ranked(shelves, request.query, limit + NEXT_IN_RANK, within)
+    found, ranked = _ranked(tool_index, request.query, limit + NEXT_IN_RANK, within)
     if len(_different(ranked)) < limit and len(found.hits) < found.matched:
-        found, ranked = _ranked(shelves, request.query, _TWINS * (limit + NEXT_IN_RANK), within)
+        found, ranked = _ranked(tool_index, request.query, _TWINS * (limit + NEXT_IN_RANK), within)
     told = unavailable(failures, budget_of(catalog, request)) if failures else []
     form = None if request.detail is None else Form(request.detail)
     if form is not None and form.is_json:
@@ -77,9 +78,9 @@ def found_result(catalog: Catalog, shelves: Shelves, request: OpenRequest, failu
     return text_result(made.text + said)
 
 
-def _ranked(shelves: Shelves, query: str, limit: int, within: set[str] | None) -> tuple[Found, list[Tool]]:
-    places = shelves.places()
-    found = shelves.latest_index().search(query, limit=limit, within=within)
+def _ranked(tool_index: ToolIndex, query: str, limit: int, within: set[str] | None) -> tuple[Found, list[Tool]]:
+    places = tool_index.places()
+    found = tool_index.latest_index().search(query, limit=limit, within=within)
     return found, [_tool(*places[hit.key]) for hit in found.hits if hit.key in places]
 
 

@@ -15,11 +15,11 @@ from msgspec import UNSET, Raw
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.offer import about_oversized
+from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import Box, told_within
 from mcp_workbench.economy.prose import clip, cut, one_line
 from mcp_workbench.errors import DownstreamError, StillStarting, WorkbenchError
 from mcp_workbench.face.request import LEAST_BUDGET, OpenRequest
-from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.jsonrpc.messages import encode
 
 if TYPE_CHECKING:
@@ -96,25 +96,25 @@ def why_not(entries: Iterable[ServerEntry]) -> str | None:
 
 def opened_result(
     catalog: Catalog,
-    shelves: Shelves,
+    tool_index: ToolIndex,
     request: OpenRequest,
     failures: Failures,
     changed: list[str],
 ) -> bytes:
     """The tools of one toolbox in the longest form that fits its budget, and what is not available and why."""
-    return opened(catalog, shelves, request, failures, changed)[1]
+    return opened(catalog, tool_index, request, failures, changed)[1]
 
 
 def opened(
     catalog: Catalog,
-    shelves: Shelves,
+    tool_index: ToolIndex,
     request: OpenRequest,
     failures: Failures,
     changed: list[str],
 ) -> tuple[Listing, bytes]:
     """The same, with what was listed in it."""
     from mcp_workbench.economy.forms import Form
-    from mcp_workbench.economy.ladder import listing
+    from mcp_workbench.economy.ladder import listing, render
 
     assert request.toolbox_name is not None
     toolbox = catalog.config.toolboxes[request.toolbox_name]
@@ -128,28 +128,25 @@ def opened(
     }
     if changed:
         beside["changed"] = changed
-    tools = shelves.tools(available)
+    tools = tool_index.tools(available)
 
-    def listed(beside: dict[str, object]) -> Listing:
-        return listing(
-            tools,
-            budget=budget,
-            beside=(len(encode(beside)) + _FRAME, len(_as_text(beside, "").encode())),
-            form=None if request.detail is None else Form(request.detail),
-            limit=request.limit,
-            cursor=request.cursor,
-            extras=request.detail == "full",
-            spend=request.budget is not UNSET,
-        )
-
-    made = listed(beside)
+    made = listing(
+        tools,
+        budget=budget,
+        beside=(len(encode(beside)) + _FRAME, len(_as_text(beside, "").encode())),
+        form=None if request.detail is None else Form(request.detail),
+        limit=request.limit,
+        cursor=request.cursor,
+        extras=request.detail == "full",
+        spend=request.budget is not UNSET,
+    )
     instructions = _server_instructions(available) if made.form.is_json and request.cursor is None else {}
     if instructions:
-        # Said where it costs no tool its schema.
         more = {**beside, "instructions": instructions}
-        also = listed(more)
-        if (also.form, len(also.shown)) == (made.form, len(made.shown)):
-            made, beside = also, more
+        most = bytes_of(budget)
+        # Said where there is room left, so that it costs no tool its schema.
+        if most is None or len(encode(more)) + _FRAME + len(render(made).encode()) <= most:
+            beside = more
     return made, _opened(made, beside, is_error=len(failures) == len(entries))
 
 
@@ -269,10 +266,6 @@ def bytes_of(budget: int | None) -> int | None:
 
 def _bytes(budget: int | None) -> int:
     return (LEAST_BUDGET if budget is None else max(budget, LEAST_BUDGET)) * BYTES_PER_TOKEN
-
-
-def _fits(content: object, budget: int | None) -> bool:
-    return budget is None or len(encode(content)) <= _bytes(budget)
 
 
 def _within_share(text: str, budget: int | None, share: int) -> str:

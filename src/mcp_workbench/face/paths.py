@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.names import path_of
 
 Place = tuple[ServerEntry, str]
 
@@ -38,11 +39,6 @@ class Unheard(Struct, frozen=True):
     """No known tool is meant, but these servers have not said yet what they offer."""
 
     entries: tuple[ServerEntry, ...]
-
-
-def path_of(entry: ServerEntry, tool: str) -> str:
-    """The whole path of a tool."""
-    return f"{entry.toolbox}/{entry.name}/{tool}"
 
 
 def find(catalog: Catalog, path: str) -> Meant | Ambiguous | Unheard | None:

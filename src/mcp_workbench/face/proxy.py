@@ -14,18 +14,18 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import Box, instructions, names
 from mcp_workbench.face.base import Face, Params, not_found
 from mcp_workbench.face.checking import ArgumentChecker
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
 from mcp_workbench.face.identifier import NO_ARGUMENTS, BadIdentifier, ToolIdentifier, read_use_tool
+from mcp_workbench.face.kept_results import SCHEME as RESULTS
+from mcp_workbench.face.kept_results import KeptResults, Shortening
 from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
 from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find, related
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_request
-from mcp_workbench.face.results import SCHEME as RESULTS
-from mcp_workbench.face.results import Results, Shortening
-from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, encode
@@ -42,13 +42,13 @@ class ProxyFace(Face):
     relays_announcements = False
     opens_in_thread = True
 
-    def __init__(self, catalog: Catalog, shelves: Shelves) -> None:
+    def __init__(self, catalog: Catalog, tool_index: ToolIndex) -> None:
         super().__init__(catalog)
-        self.shelves = shelves
+        self.tool_index = tool_index
         self._pins = Pins(catalog, self.report)
         self.tools_change = bool(self._pins)
         self._checker = ArgumentChecker()
-        self.results = Results()
+        self.results = KeptResults()
 
     def entries(self, view: View) -> list[ServerEntry]:
         """Toolboxes that have been opened, and those whose manifest is known."""
@@ -93,7 +93,7 @@ class ProxyFace(Face):
 
     def instructions(self, view: View) -> str:
         """How to call, and what there is."""
-        return instructions(self.shelves.boxes())
+        return instructions(self.tool_index.boxes())
 
     def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
         """Of the tools only those that are pinned are listed."""
@@ -151,7 +151,7 @@ class ProxyFace(Face):
         broken = {
             name: why for name, box in self.catalog.toolboxes.items() if (why := why_not(box.values())) is not None
         }
-        return Answer(index_result(self.shelves.boxes(), budget_of(self.catalog, request), request.cursor, broken))
+        return Answer(index_result(self.tool_index.boxes(), budget_of(self.catalog, request), request.cursor, broken))
 
     def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision:
         try:
@@ -248,7 +248,7 @@ class ProxyFace(Face):
 
     def preparation(self, request: OpenRequest) -> Callable[[], None] | None:
         """The index, for a search."""
-        return None if request.query is None or request.tools or self.shelves.is_indexed else self.shelves.prepare
+        return None if request.query is None or request.tools or self.tool_index.is_indexed else self.tool_index.prepare
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         """What was asked for: definitions, the best tools for a need, or a toolbox."""
@@ -257,11 +257,11 @@ class ProxyFace(Face):
 
             if request.tools:
                 return definitions_result(self.catalog, request, failures)
-            return found_result(self.catalog, self.shelves, request, failures)
+            return found_result(self.catalog, self.tool_index, request, failures)
         assert request.toolbox_name is not None
         view.opened[request.toolbox_name] = None
         view.changed.pop(request.toolbox_name, None)
-        return opened_result(self.catalog, self.shelves, request, failures, _take_changed(view))
+        return opened_result(self.catalog, self.tool_index, request, failures, _take_changed(view))
 
 
 def call_body(tool: str, arguments: Raw | None, params: Params) -> bytes:

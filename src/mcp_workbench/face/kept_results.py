@@ -72,7 +72,7 @@ _decode_blocks: Final = Decoder(list[Raw]).decode
 _decode_type: Final = Decoder(_Typed).decode
 
 
-class Results:
+class KeptResults:
     """What is kept."""
 
     def __init__(self) -> None:

@@ -19,8 +19,8 @@ from msgspec.json import Decoder
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore, identity_of
+from mcp_workbench.catalog.names import path_of
 from mcp_workbench.economy.instructions import Box
-from mcp_workbench.face.paths import path_of
 from mcp_workbench.jsonrpc.messages import encode
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Remembered(Struct):
 _decode_remembered: Final = Decoder(_Remembered).decode
 
 
-class Shelves:
+class ToolIndex:
     """Everything that is known of all tools, for those who list, search and introduce them."""
 
     def __init__(self, catalog: Catalog, store: ManifestStore) -> None:

@@ -12,27 +12,27 @@ from msgspec import Raw
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.config.load import load
-from mcp_workbench.face.shelves import Shelves
 from mcp_workbench.protocol.handshake import ServerProfile
 
 FILES = {"command": "npx", "args": ["-y", "files"], "env": {"A": "1"}}
 
 
-def opened(folder: Path, server: dict[str, Any]) -> tuple[Catalog, Shelves]:
+def opened(folder: Path, server: dict[str, Any]) -> tuple[Catalog, ToolIndex]:
     path = folder / "workbench-config.json"
     path.write_text(json.dumps({"toolboxes": {"box": {"description": "all", "mcpServers": {"server": server}}}}))
     store = ManifestStore(lambda: str(folder / "manifests"))
     catalog = Catalog(load(str(path), {}), store)
-    return catalog, Shelves(catalog, store)
+    return catalog, ToolIndex(catalog, store)
 
 
 def summarised(folder: Path) -> None:
-    catalog, shelves = opened(folder, FILES)
+    catalog, tool_index = opened(folder, FILES)
     (entry,) = catalog.entries()
     tools = {"read": Raw(b'{"name":"read","description":"Reads a file","inputSchema":{"type":"object"}}')}
     entry.learn(Offer(ServerProfile("legacy", "2025-11-25"), {"tools": tools}))
-    shelves.summarise()
+    tool_index.summarise()
 
 
 def test_what_was_worked_out_is_there_next_time(tmp_path: Path) -> None:
