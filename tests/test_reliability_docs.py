@@ -29,15 +29,15 @@ BOUND = re.compile(r"^((?:MOST|LARGEST)_[A-Z_]+|[A-Z_]+_(?:SECONDS|TIMEOUT|GRACE
 # Bounds of how something is done: nobody can notice them.
 INNER = {
     "transport.pipes.MOST_BUFFERS": "what one system call takes",
-    "transport.http.client.inflating.MOST_INFLATED": "what one read may become; all of them together are a message",
+    "transport.http.client.decompression.MOST_INFLATED": "what one read may become; all of them together are a message",
     "transport.http.client.failures.MOST_QUOTED": "the length of a quotation",
-    "transport.http.client.reading.END_SECONDS": "whether a connection is worth keeping",
+    "transport.http.client.response_body.END_SECONDS": "whether a connection is worth keeping",
     "transport.http.client.link.LISTEN_FIRST_SECONDS": "the order of two requests",
     "transport.http.server.admission.MOST_KNOWN_HOSTS": "a memory of what was compared before",
     "transport.http.server.known_heads.MOST_HEADS": "a memory of what was taken apart before",
-    "transport.http.client.call_heads.MOST_HEADS": "a memory of what was written before",
+    "transport.http.client.call_head_cache.MOST_HEADS": "a memory of what was written before",
     "transport.http.sse.MOST_RETRY_DIGITS": "a number that is read",
-    "transport.http.client.wire.MOST_DIGITS": "a number that is read",
+    "transport.http.client.connection.MOST_DIGITS": "a number that is read",
     "transport.http.server.known_heads.MOST_DIGITS": "a number that is read",
 }
 

@@ -154,7 +154,7 @@ class _OldLink:
     """A link to a server that speaks the older transport."""
 
     unsent_bytes = 0
-    is_old = True
+    is_sse = True
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         raise AssertionError("nothing is sent")

@@ -22,7 +22,7 @@ from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, decode_object, enco
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.handshake import ServerProfile
 from mcp_workbench.slices import SLICE_BYTES, sliced
-from mcp_workbench.transport.link import AddressLink, Link
+from mcp_workbench.transport.link import Link, UrlLink
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +102,8 @@ async def list_offer(
 
 async def offered_over_http(label: str, offer: Offer, link: Link | None) -> Offer:
     """What a server at an address offers: what can be used over HTTP, and how it was found to be spoken to."""
-    is_old = isinstance(link, AddressLink) and link.is_old
-    return replace(await usable_over_http(label, offer), transport="sse" if is_old else "http")
+    is_sse = isinstance(link, UrlLink) and link.is_sse
+    return replace(await usable_over_http(label, offer), transport="sse" if is_sse else "http")
 
 
 async def usable_over_http(label: str, offer: Offer) -> Offer:

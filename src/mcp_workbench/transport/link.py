@@ -59,11 +59,11 @@ class Link(Protocol):
 
 
 @runtime_checkable
-class AddressLink(Protocol):
+class UrlLink(Protocol):
     """A link to a server at an address."""
 
     @property
-    def is_old(self) -> bool:
+    def is_sse(self) -> bool:
         """Whether the server turned out to speak the older HTTP+SSE transport."""
 
 

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from mcp_workbench.transport.http.client.response import NotSent, Response, WireError
-from mcp_workbench.transport.http.client.wire import Wire
+from mcp_workbench.transport.http.client.connection import OutboundConnection
+from mcp_workbench.transport.http.client.response import NotSent, RequestFailed, Response
 from mcp_workbench.transport.http.server.connection import Connection
 from mcp_workbench.transport.write_batch import WriteBatch
 from tests.transport.http.client.talk import talking
@@ -147,8 +147,8 @@ async def test_a_call_whose_connection_goes_before_it_was_written_takes_another(
         for id in (3, 4):
             call_of(talk, id, "call")
         post = talk.link._posts[b"4"]
-        assert post.wire is not None
-        post.wire.close()
+        assert post.connection is not None
+        post.connection.close()
         for id in (3, 4):
             assert (await talk.answer(id))["result"] == {"ok": True}
         assert len(server.requests) == 4 and server.connections == 3
@@ -169,31 +169,31 @@ class Heard:
     def on_response(self, response: Response) -> None:
         self.told.append(response.take())
 
-    def on_broken(self, error: WireError) -> None:
+    def on_broken(self, error: RequestFailed) -> None:
         self.told.append(type(error))
 
 
 @pytest.mark.parametrize("is_known", [False, True])
 async def test_what_comes_before_the_request_has_left_does_not_answer_it(is_known: bool) -> None:
     answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
-    freed: list[Wire] = []
-    wire, sink = Wire(freed.append, WriteBatch()), Sink()
-    wire.connection_made(cast(asyncio.Transport, sink))
+    freed: list[OutboundConnection] = []
+    connection, sink = OutboundConnection(freed.append, WriteBatch()), Sink()
+    connection.connection_made(cast(asyncio.Transport, sink))
     before = Heard()
-    wire.begin(b"FIRST", b"", before)
-    wire.data_received(answer)
-    wire.release(is_clean=True)
+    connection.begin(b"FIRST", b"", before)
+    connection.data_received(answer)
+    connection.release(is_clean=True)
     if is_known:
-        wire.begin(b"SECOND", b"", before)
-        wire.data_received(answer)
-        wire.done_with(True)
+        connection.begin(b"SECOND", b"", before)
+        connection.data_received(answer)
+        connection.done_with(True)
     assert before.told == [b"{}"] * (1 + is_known)
-    assert freed == [wire] * (1 + is_known) and wire.is_open
+    assert freed == [connection] * (1 + is_known) and connection.is_open
     heard = Heard()
-    wire.begin(b"LAST", b"", heard, soon=True)
-    wire.data_received(answer)
+    connection.begin(b"LAST", b"", heard, soon=True)
+    connection.data_received(answer)
     assert sink.is_over, "a server that answers what it has not been asked is not to be trusted"
-    wire.connection_lost(None)
+    connection.connection_lost(None)
     await asyncio.sleep(0)
     assert heard.told == [NotSent]
     assert b"LAST" not in sink.written

@@ -13,8 +13,8 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.transport.http.client.response import WireError
-from mcp_workbench.transport.http.client.wire import Wire
+from mcp_workbench.transport.http.client.connection import OutboundConnection
+from mcp_workbench.transport.http.client.response import RequestFailed
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.connection import Connection
@@ -165,22 +165,22 @@ def responses(draw: st.DrawFn) -> bytes:
 
 async def _understood(cut: list[bytes]) -> tuple[object, ...]:
     """What the client makes of it: status, headers and body, or how it complains."""
-    wire = Wire(lambda freed: None, WriteBatch())
-    wire.connection_made(cast(asyncio.Transport, Sink()))
-    asking = asyncio.create_task(wire.request(b"GET / HTTP/1.1\r\n\r\n", b""))
+    connection = OutboundConnection(lambda freed: None, WriteBatch())
+    connection.connection_made(cast(asyncio.Transport, Sink()))
+    asking = asyncio.create_task(connection.request(b"GET / HTTP/1.1\r\n\r\n", b""))
     await asyncio.sleep(0)
     for piece in cut:
-        if wire.is_open:
-            wire.data_received(piece)
-    wire.eof_received()
-    wire.connection_lost(None)
+        if connection.is_open:
+            connection.data_received(piece)
+    connection.eof_received()
+    connection.connection_lost(None)
     try:
         async with asyncio.timeout(10):
             response = await asking
             body = b""
             while piece := await response.read():
                 body += piece
-    except WireError as error:
+    except RequestFailed as error:
         return (type(error),)
     return response.status, response.headers, body
 

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_workbench.transport.http.sse import KEEP_ALIVE, Event, SseParser, encode_event
+from mcp_workbench.transport.http.sse import KEEP_ALIVE, ServerSentEvent, SseParser, encode_event
 
 LIMIT = 1000
 
 
-def parse(*chunks: bytes, limit: int = LIMIT) -> list[Event]:
+def parse(*chunks: bytes, limit: int = LIMIT) -> list[ServerSentEvent]:
     parser = SseParser(limit)
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
-def message(data: bytes, id: str = "", type: str = "message") -> Event:
-    return Event(data, type, id)
+def message(data: bytes, id: str = "", type: str = "message") -> ServerSentEvent:
+    return ServerSentEvent(data, type, id)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def message(data: bytes, id: str = "", type: str = "message") -> Event:
         (b"", []),
     ],
 )
-def test_streams_are_read_as_the_standard_says(stream: bytes, events: list[Event]) -> None:
+def test_streams_are_read_as_the_standard_says(stream: bytes, events: list[ServerSentEvent]) -> None:
     assert parse(stream) == events
     assert parse(*(stream[index : index + 1] for index in range(len(stream)))) == events
 

@@ -21,7 +21,7 @@ LONGEST_ID: Final = 1024
 KEEP_ALIVE: Final = b":\n\n"
 
 
-class Event(Struct, frozen=True, gc=False):
+class ServerSentEvent(Struct, frozen=True, gc=False):
     """One event. `id` is the last id that the stream has named, which may be an earlier event's."""
 
     data: bytes
@@ -65,7 +65,7 @@ class SseParser:
         self.retry: int | None = None
         self.overflowed = False
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Take in what was read; return the events it completes. An unfinished event at the end never counts."""
         if self._start is not None:
             chunk = self._without_mark(chunk)
@@ -85,7 +85,7 @@ class SseParser:
             lines[0] = b"".join(self._held)
             self._held.clear()
             self._held_size = 0
-        events: list[Event] = []
+        events: list[ServerSentEvent] = []
         for line in lines:
             self._take(line, events)
             if self.overflowed:
@@ -115,11 +115,11 @@ class SseParser:
         self._held.clear()
         self._data.clear()
 
-    def _take(self, line: bytes, events: list[Event]) -> None:
+    def _take(self, line: bytes, events: list[ServerSentEvent]) -> None:
         if not line:
             if self._data:
                 data = b"\n".join(self._data)
-                events.append(Event(data, self._type or "message", self.last_id))
+                events.append(ServerSentEvent(data, self._type or "message", self.last_id))
                 self._data.clear()
                 self._data_size = 0
             self._type = ""

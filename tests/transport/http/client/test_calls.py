@@ -1,4 +1,4 @@
-"""Calls, of which the sender says what they are: the same on the wire, with less work on the way."""
+"""Calls, of which the sender says what they are: the same on the connection, with less work on the way."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.transport.http.client.connection import OutboundConnection
 from mcp_workbench.transport.http.client.headers import FixedHeaders
 from mcp_workbench.transport.http.client.link import HttpLink
 from mcp_workbench.transport.http.client.post import Post
 from mcp_workbench.transport.http.client.response import Response
-from mcp_workbench.transport.http.client.wire import Wire
 from mcp_workbench.transport.http.header_parameters import HeaderParameters
 from tests.transport.http.client.talk import STAMP, Talk, talking
 from tests.transport.http.listening import PATIENCE, Reply, Request, scripted_http
@@ -72,9 +72,9 @@ async def test_answers_that_differ_in_length_alone_are_not_taken_apart(monkeypat
     made: list[int] = []
     make = Response.__init__
 
-    def counting(response: Response, wire: Wire, status: int, headers: dict[str, str]) -> None:
+    def counting(response: Response, connection: OutboundConnection, status: int, headers: dict[str, str]) -> None:
         made.append(status)
-        make(response, wire, status, headers)
+        make(response, connection, status, headers)
 
     monkeypatch.setattr(Response, "__init__", counting)
     async with scripted_http(handler) as server, talking(server.url) as talk:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.transport.http.client.headers import FixedHeaders, HeaderSource, Refusal
+from mcp_workbench.transport.http.client.headers import CredentialRefusal, FixedHeaders, HeaderSource
 from tests.transport.http.client.talk import STAMP, Talk, talking
 from tests.transport.http.listening import Handler, Reply, Request, scripted_http
 
@@ -20,7 +20,7 @@ class Tokens:
     """A source as signing in will be: token after token, one refresh for all who wait."""
 
     def __init__(self, *, first: int = 1, last: int = 99) -> None:
-        self.refusals: list[Refusal] = []
+        self.refusals: list[CredentialRefusal] = []
         self.refreshes = 0
         self.may_refresh = asyncio.Event()
         self.may_refresh.set()
@@ -38,7 +38,7 @@ class Tokens:
         assert self._headers is not None
         return self._headers
 
-    async def refused(self, refusal: Refusal) -> bool:
+    async def refused(self, refusal: CredentialRefusal) -> bool:
         self.refusals.append(refusal)
         if refusal.sent is self._headers:
             await self.fetch()
@@ -137,7 +137,7 @@ async def test_a_request_that_was_refused_is_sent_once_more_with_better_headers(
     tokens = Tokens()
     async with scripted_http(wants(2, status, challenge)) as server, talking(server.url, source=tokens) as talk:
         assert (await talk.ask("tools/list", modern=True))["result"] == {"token": 2}
-        assert tokens.refusals == [Refusal(status, challenge, {"authorization": "Bearer 1"})]
+        assert tokens.refusals == [CredentialRefusal(status, challenge, {"authorization": "Bearer 1"})]
         assert len(server.requests) == 2
 
 
@@ -225,4 +225,4 @@ async def test_fixed_headers_are_there_at_once_and_have_nothing_better() -> None
     source: HeaderSource = FixedHeaders({"Authorization": "Bearer 1", "Content-Length": "7"})
     assert source.headers() is source.headers() and source.headers() == {"authorization": "Bearer 1"}
     assert await source.fetch() is source.headers()
-    assert not await source.refused(Refusal(401, "Bearer", {}))
+    assert not await source.refused(CredentialRefusal(401, "Bearer", {}))

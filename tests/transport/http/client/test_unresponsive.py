@@ -12,8 +12,8 @@ import pytest
 
 from mcp_workbench.transport import backlog
 from mcp_workbench.transport.http.client import link as link_module
-from mcp_workbench.transport.http.client import telling
-from mcp_workbench.transport.http.client.inflating import MOST_INFLATED
+from mcp_workbench.transport.http.client import one_way
+from mcp_workbench.transport.http.client.decompression import MOST_INFLATED
 from mcp_workbench.transport.http.client.post import LEAST_RESUME_SECONDS, Post
 from tests.transport.http.client.talk import STAMP, talking
 from tests.transport.http.client.test_link import LegacyServer, answer
@@ -54,7 +54,7 @@ async def test_calls_that_were_given_up_take_no_place_even_if_the_server_does_no
 
 
 async def test_a_notification_that_is_never_answered_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "TELL_SECONDS", 0.05)
+    monkeypatch.setattr(one_way, "ONE_WAY_SECONDS", 0.05)
     server = Silent("notifications/initialized")
     async with scripted_http(server) as listening, talking(listening.url) as talk:
         await talk.initialize()
@@ -128,7 +128,7 @@ async def test_a_call_that_was_given_up_is_not_left_to_the_collector_of_cycles()
 async def test_a_server_that_provokes_answers_and_takes_none_uses_a_few_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(telling, "MOST_TO_TELL", 50)
+    monkeypatch.setattr(one_way, "MOST_ONE_WAY_WAITING", 50)
     server = Silent()
     never = asyncio.Event()
 
@@ -143,10 +143,10 @@ async def test_a_server_that_provokes_answers_and_takes_none_uses_a_few_connecti
         before = listening.connections
         for number in range(300):
             talk.send({"jsonrpc": "2.0", "id": number, "result": {}})
-        await wait_until(lambda: listening.connections >= before + telling.MOST_TELLING - 1)
+        await wait_until(lambda: listening.connections >= before + one_way.MOST_ONE_WAY - 1)
         assert (await talk.ask("tools/call", {"name": "x"}))["result"] == {"ok": True}
-        assert listening.connections <= before + telling.MOST_TELLING + 2
-        assert talk.link._telling.dropped == 300 - 50
+        assert listening.connections <= before + one_way.MOST_ONE_WAY + 2
+        assert talk.link._one_way.dropped == 300 - 50
         never.set()
 
 

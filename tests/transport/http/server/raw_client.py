@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from mcp_workbench.transport.http.sse import Event, SseParser
+from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 from tests.transport.http.listening import PATIENCE
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ class Response:
         self.body = b""
         self._connection = connection
         self._parser = SseParser(1 << 24)
-        self._events: list[Event] = []
+        self._events: list[ServerSentEvent] = []
         self.comments = 0
 
     @property
@@ -47,7 +47,7 @@ class Response:
     def is_stream(self) -> bool:
         return self.headers.get("content-type") == "text/event-stream"
 
-    async def event(self) -> Event:
+    async def event(self) -> ServerSentEvent:
         """The next event. Comments are counted."""
         while not self._events:
             chunk = await self._connection.chunk()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.transport.http.client.address import Address, BadAddress
-from mcp_workbench.transport.http.client.response import WireError
-from mcp_workbench.transport.http.client.wire import Wire, write_head
+from mcp_workbench.transport.http.client.connection import OutboundConnection, write_head
+from mcp_workbench.transport.http.client.response import RequestFailed
 from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ class Dialer:
         self._batch = batch
         self._context: ssl.SSLContext | None = None
 
-    async def dial(self, address: Address, proxy: Address | None, free: Callable[[Wire], None]) -> Wire:
+    async def dial(
+        self, address: Address, proxy: Address | None, free: Callable[[OutboundConnection], None]
+    ) -> OutboundConnection:
         """Connect. Raises `DialFailed`."""
         try:
             async with within(CONNECT_SECONDS):
@@ -58,7 +60,9 @@ class Dialer:
         except TimeoutError as error:
             raise DialFailed("time", error) from None
 
-    async def _dial(self, address: Address, proxy: Address | None, free: Callable[[Wire], None]) -> Wire:
+    async def _dial(
+        self, address: Address, proxy: Address | None, free: Callable[[OutboundConnection], None]
+    ) -> OutboundConnection:
         loop = asyncio.get_running_loop()
         first = address if proxy is None else proxy
         try:
@@ -70,44 +74,46 @@ class Dialer:
         try:
             if proxy is None and address.scheme == "https":
                 return await self._encrypted(raw, address, free)
-            _, wire = await loop.create_connection(lambda: Wire(free, self._batch), sock=raw)
+            _, connection = await loop.create_connection(lambda: OutboundConnection(free, self._batch), sock=raw)
         except BaseException:
             raw.close()
             raise
         if proxy is not None and address.scheme == "https":
-            await self._through(wire, address, proxy)
-        return wire
+            await self._through(connection, address, proxy)
+        return connection
 
-    async def _encrypted(self, raw: socket.socket, address: Address, free: Callable[[Wire], None]) -> Wire:
+    async def _encrypted(
+        self, raw: socket.socket, address: Address, free: Callable[[OutboundConnection], None]
+    ) -> OutboundConnection:
         loop = asyncio.get_running_loop()
         try:
-            _, wire = await loop.create_connection(
-                lambda: Wire(free, self._batch), sock=raw, ssl=self._rules(), server_hostname=address.host
+            _, connection = await loop.create_connection(
+                lambda: OutboundConnection(free, self._batch), sock=raw, ssl=self._rules(), server_hostname=address.host
             )
         except OSError as error:
             # Errors of `ssl` are such, and so are connections that are cut in the middle of it.
             raise DialFailed("tls", error) from None
-        return wire
+        return connection
 
-    async def _through(self, wire: Wire, address: Address, proxy: Address) -> None:
+    async def _through(self, connection: OutboundConnection, address: Address, proxy: Address) -> None:
         host = f"[{address.host}]" if ":" in address.host else address.host
         headers = {"host": f"{host}:{address.port}", **proxy_headers(proxy)}
         try:
-            status = await wire.tunnel(write_head("CONNECT", f"{host}:{address.port}", headers, None))
-        except WireError as error:
+            status = await connection.tunnel(write_head("CONNECT", f"{host}:{address.port}", headers, None))
+        except RequestFailed as error:
             raise DialFailed("proxy", error) from None
         if status != 200:
-            wire.close()
+            connection.close()
             raise DialFailed("proxy", status=status)
         try:
             transport = await asyncio.get_running_loop().start_tls(
-                wire.transport, wire, self._rules(), server_hostname=address.host
+                connection.transport, connection, self._rules(), server_hostname=address.host
             )
         except OSError as error:
-            wire.close()
+            connection.close()
             raise DialFailed("tls", error) from None
         assert transport is not None
-        wire.transport = transport
+        connection.transport = transport
 
     def _rules(self) -> ssl.SSLContext:
         if self._context is None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 FRAMING_HEADERS: Final = frozenset(("connection", "content-length", "transfer-encoding", "expect", "upgrade"))
 
 
-class Refusal(NamedTuple):
+class CredentialRefusal(NamedTuple):
     """A server wants other credentials than those that it was sent, and did not act on the request."""
 
     # 401, or 403 with the error `insufficient_scope` (RFC 6750, section 3.1).
@@ -39,7 +39,7 @@ class HeaderSource(Protocol):
         source's to see to, and so is its bound. Raises `DownstreamError` where there will be none.
         """
 
-    async def refused(self, refusal: Refusal) -> bool:
+    async def refused(self, refusal: CredentialRefusal) -> bool:
         """The server wants other credentials. True where there are better ones, and the request is sent once more.
 
         A request brings each status here at most once. May raise `DownstreamError` to say what the user has to do;
@@ -59,5 +59,5 @@ class FixedHeaders:
     async def fetch(self) -> Mapping[str, str]:
         return self._headers
 
-    async def refused(self, refusal: Refusal) -> bool:
+    async def refused(self, refusal: CredentialRefusal) -> bool:
         return False

@@ -21,14 +21,14 @@ from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_re
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.client.call_heads import CallHeads
+from mcp_workbench.transport.http.client.call_head_cache import CallHeadCache
 from mcp_workbench.transport.http.client.failures import explain, too_large
 from mcp_workbench.transport.http.client.headers import HeaderSource
-from mcp_workbench.transport.http.client.old_transport import OldTransport
-from mcp_workbench.transport.http.client.pool import HttpClient, Target
+from mcp_workbench.transport.http.client.one_way import JSON_HEADERS, OneWaySender
+from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.post import Post
-from mcp_workbench.transport.http.client.telling import JSON_HEADERS, Telling
-from mcp_workbench.transport.http.client.unasked import UnaskedStream
+from mcp_workbench.transport.http.client.sse_transport import SseTransport
+from mcp_workbench.transport.http.client.standalone_stream import StandaloneStream
 from mcp_workbench.transport.http.header_parameters import HeaderParameters, headers_for
 from mcp_workbench.transport.http.message_summary import (
     MessageSummary,
@@ -86,7 +86,7 @@ class HttpLink:
         parameters_of: ParametersOf | None = None,
     ) -> None:
         self.client = client
-        self.target = Target.of(url, source)
+        self.target = HttpTarget.of(url, source)
         self.limit = limit
         self.transport: HttpTransport = transport
         self.session_id: str | None = None
@@ -101,11 +101,11 @@ class HttpLink:
         self._running = 0
         # While this is not None, messages wait: the server must have seen an earlier one first.
         self._held: list[tuple[MessageSummary, bytes]] | None = None
-        self._heads = CallHeads(self)
-        self._telling = Telling(self)
+        self._heads = CallHeadCache(self)
+        self._one_way = OneWaySender(self)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._old: OldTransport | None = None
-        self._unasked: UnaskedStream | None = None
+        self._sse: SseTransport | None = None
+        self._standalone: StandaloneStream | None = None
         self._is_closed = False
         self._is_forgotten = False
         self._loop = asyncio.get_running_loop()
@@ -125,7 +125,7 @@ class HttpLink:
 
     def send_call(self, message: bytes, id: int, tool: str, version: str | None) -> None:
         """Send a `tools/call` (`CallLink`)."""
-        if self._held is not None or self._is_closed or self._is_forgotten or self._old is not None:
+        if self._held is not None or self._is_closed or self._is_forgotten or self._sse is not None:
             self.send(message)
             return
         self._is_modern = version is not None
@@ -155,8 +155,8 @@ class HttpLink:
         if tasks:
             # They have nothing to wait for but themselves; a defect of ours must not hold up the end all the same.
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
-        if self._old is not None:
-            await self._old.stop()
+        if self._sse is not None:
+            await self._sse.stop()
         if self.session_id is not None and not self._is_forgotten:
             await self._say_goodbye()
 
@@ -234,7 +234,7 @@ class HttpLink:
         if post.is_answered:
             self.over(post)
         else:
-            post.task = self.run_to_end(post, post.unanswered())
+            post.task = self.run_to_end(post, post.answered_something_else())
 
     def forgotten(self) -> None:
         """The server does not know our session any more. What was refused for that stays without an answer."""
@@ -245,8 +245,8 @@ class HttpLink:
             self._posts.pop(post.id, None)
             post.sent()
         self._waiting.clear()
-        if self._unasked is not None:
-            self._unasked.stop()
+        if self._standalone is not None:
+            self._standalone.stop()
         self._loop.call_later(FORGOTTEN_GRACE, self._close_forgotten)
 
     def close(self, reason: str) -> None:
@@ -255,22 +255,22 @@ class HttpLink:
             self._is_closed = True
             self._receiver.on_closed(reason)
 
-    async def use_old_transport(self) -> Target:
+    async def use_sse_transport(self) -> HttpTarget:
         """Open the event stream of 2024-11-05. From now on messages are POSTed where it says."""
-        old = OldTransport(self.client, self.target, self.limit, self._deliver_quietly, self.close)
+        old = SseTransport(self.client, self.target, self.limit, self._deliver_quietly, self.close)
         try:
             target = await old.open()
         except BaseException:
             await old.stop()
             raise
-        self._old = old
+        self._sse = old
         self.target = target
         return target
 
     @property
-    def is_old(self) -> bool:
+    def is_sse(self) -> bool:
         """Whether this is a server of 2024-11-05."""
-        return self._old is not None
+        return self._sse is not None
 
     # ── what is sent ──
 
@@ -287,7 +287,7 @@ class HttpLink:
         elif self._is_modern and summary.kind == "notification":
             log.debug("%s: the modern era has no `%s` over HTTP", self.target.address.origin, summary.method)
         else:
-            self._telling.put(summary, body)
+            self._one_way.put(summary, body)
 
     def _hold(self, held: list[tuple[MessageSummary, bytes]], summary: MessageSummary, body: bytes) -> None:
         cancelled = summary.cancels
@@ -307,7 +307,7 @@ class HttpLink:
 
     def _request(self, summary: MessageSummary, body: bytes) -> None:
         assert summary.id is not None
-        if self.transport == "sse" and not self.is_old:
+        if self.transport == "sse" and not self.is_sse:
             if summary.method == "server/discover":
                 # A server of 2024-11-05 cannot know it, and some do not survive what they do not know.
                 answer = error_response(summary.id, METHOD_NOT_FOUND, "HTTP+SSE servers are of the legacy era")
@@ -315,7 +315,7 @@ class HttpLink:
                 return
             self._held = [(summary, body)]
             self.unsent_bytes += len(body)
-            self.start(self._open_old())
+            self.start(self._open_sse())
             return
         self._is_modern = summary.version is not None
         self._enter(Post(self, summary.id, summary.method, body, is_modern=self._is_modern), None)
@@ -336,8 +336,8 @@ class HttpLink:
         if post.method != _ENDLESS:
             self._running += 1
         if head is not None:
-            post.wire = self.client.begin(self.target, head, post.body, post, soon=self._running > 1)
-        if post.wire is None:
+            post.connection = self.client.begin(self.target, head, post.body, post, soon=self._running > 1)
+        if post.connection is None:
             post.task = self.run_to_end(post, post.run())
 
     def run_to_end(self, post: Post, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -367,8 +367,8 @@ class HttpLink:
 
     def over(self, post: Post) -> None:
         """Nothing is left to do for a request."""
-        post.let_go()
-        if self._old is None and self._posts.get(post.id) is post:
+        post.release()
+        if self._sse is None and self._posts.get(post.id) is post:
             del self._posts[post.id]
         if post.method != _ENDLESS:
             self._running -= 1
@@ -409,22 +409,22 @@ class HttpLink:
             # this era, so it is told; and its place is free at once, whether it hears or not.
             self._posts.pop(post.id, None)
             if not post.cancel():
-                self._telling.put(summary, body)
+                self._one_way.put(summary, body)
 
     async def _tell_initialized(self, summary: MessageSummary, body: bytes) -> None:
         try:
-            await self._telling.send(summary, body)
-            if not self.is_old and not self._is_forgotten:
-                self._unasked = UnaskedStream(self)
-                self._unasked.task = self._task(self._unasked.run())
+            await self._one_way.send(summary, body)
+            if not self.is_sse and not self._is_forgotten:
+                self._standalone = StandaloneStream(self)
+                self._standalone.task = self._task(self._standalone.run())
                 # What a server asks on that stream is lost while nobody listens there, and the call it is for hangs.
-                await self._unasked.wait_open(LISTEN_FIRST_SECONDS)
+                await self._standalone.wait_open(LISTEN_FIRST_SECONDS)
         finally:
             self._release()
 
-    async def _open_old(self) -> None:
+    async def _open_sse(self) -> None:
         try:
-            await self.use_old_transport()
+            await self.use_sse_transport()
         except asyncio.CancelledError:
             raise
         except Exception as error:

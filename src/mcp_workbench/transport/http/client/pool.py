@@ -12,11 +12,11 @@ from typing import Final
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.http.client.address import Address, BadAddress
+from mcp_workbench.transport.http.client.connection import OutboundConnection, end_head, open_head
 from mcp_workbench.transport.http.client.dialing import Dialer, basic, proxy_for, proxy_headers
 from mcp_workbench.transport.http.client.failures import explain_redirect
-from mcp_workbench.transport.http.client.headers import HeaderSource, Refusal
-from mcp_workbench.transport.http.client.response import Listener, Response
-from mcp_workbench.transport.http.client.wire import Wire, end_head, open_head
+from mcp_workbench.transport.http.client.headers import CredentialRefusal, HeaderSource
+from mcp_workbench.transport.http.client.response import Response, ResponseListener
 from mcp_workbench.transport.write_batch import WriteBatch
 
 # Servers close idle connections after 5 seconds and more. We notice when they do; keeping ours longer than this would
@@ -40,14 +40,14 @@ class HttpClient:
     def __init__(self, user_agent: str) -> None:
         self._user_agent = user_agent
         self._dialer = Dialer(WriteBatch())
-        self._idle: dict[Key, list[Wire]] = {}
-        self._open: dict[Wire, Key] = {}
+        self._idle: dict[Key, list[OutboundConnection]] = {}
+        self._open: dict[OutboundConnection, Key] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
 
     async def request(
-        self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None = None
+        self, method: str, target: HttpTarget, headers: Mapping[str, str], body: bytes | None = None
     ) -> Response:
         """Send a request; return the response once its head is there. Whoever gets it releases it.
 
@@ -58,22 +58,24 @@ class HttpClient:
         response = await self._send(method, target.address, target, own, headers, body)
         return await self.settle(response, method, target, own, headers, body)
 
-    def begin(self, target: Target, head: bytes, body: bytes, listener: Listener, *, soon: bool) -> Wire | None:
+    def begin(
+        self, target: HttpTarget, head: bytes, body: bytes, listener: ResponseListener, *, soon: bool
+    ) -> OutboundConnection | None:
         """Send a request on a connection that is free; None where there is none. `head` is without its end; `soon` is
-        as the wire has it.
+        as the connection has it.
 
         What comes back may be a redirect, or want somebody to sign in: `settle` sees to that.
         """
-        wire = self._take(target.key(target.address))
-        if wire is not None:
-            wire.begin(end_head(head, body), body, listener, soon=soon)
-        return wire
+        connection = self._take(target.key(target.address))
+        if connection is not None:
+            connection.begin(end_head(head, body), body, listener, soon=soon)
+        return connection
 
     async def settle(
         self,
         response: Response,
         method: str,
-        target: Target,
+        target: HttpTarget,
         own: Mapping[str, str],
         headers: Mapping[str, str],
         body: bytes | None,
@@ -88,7 +90,7 @@ class HttpClient:
                 if status not in refused and _wants_other_credentials(response):
                     refused.add(status)
                     challenge = response.headers.get("www-authenticate", "")
-                    if not await target.source.refused(Refusal(status, challenge, own)):
+                    if not await target.source.refused(CredentialRefusal(status, challenge, own)):
                         return response
                     response.release()
                 elif status not in REDIRECTS or location is None:
@@ -113,8 +115,8 @@ class HttpClient:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for wire in list(self._open):
-            wire.close()
+        for connection in list(self._open):
+            connection.close()
         self._open.clear()
         self._idle.clear()
         # One pass of the loop for sockets that have just been closed.
@@ -124,18 +126,18 @@ class HttpClient:
         self,
         method: str,
         address: Address,
-        target: Target,
+        target: HttpTarget,
         own: Mapping[str, str],
         headers: Mapping[str, str],
         body: bytes | None,
     ) -> Response:
         head = end_head(self.open_head(method, address, target.proxy, {**own, **headers}), body)
         key = target.key(address)
-        wire = self._take(key)
-        if wire is None:
-            wire = await self._dialer.dial(address, target.proxy, self._put_back)
-            self._open[wire] = key
-        return await wire.request(head, body or b"")
+        connection = self._take(key)
+        if connection is None:
+            connection = await self._dialer.dial(address, target.proxy, self._put_back)
+            self._open[connection] = key
+        return await connection.request(head, body or b"")
 
     def open_head(self, method: str, address: Address, proxy: Address | None, headers: Mapping[str, str]) -> bytes:
         """The head of a request, but for its end. Raises `Unwritable`."""
@@ -149,31 +151,31 @@ class HttpClient:
             what = address.origin + what
         return open_head(method, what, lines)
 
-    def _take(self, key: Key) -> Wire | None:
+    def _take(self, key: Key) -> OutboundConnection | None:
         # The one that was used last is the least likely to be closed by the server.
         idle = self._idle.get(key)
         while idle:
-            wire = idle.pop()
-            if not wire.is_open or wire.transport.is_closing():
+            connection = idle.pop()
+            if not connection.is_open or connection.transport.is_closing():
                 continue
-            if self._loop.time() - wire.idle_since > LOOK_AFTER and wire.is_readable():
+            if self._loop.time() - connection.idle_since > LOOK_AFTER and connection.is_readable():
                 # The server closed it, and we have not come to hear of it: a request would be lost in it.
-                wire.close()
+                connection.close()
                 continue
-            return wire
+            return connection
         return None
 
-    def _put_back(self, wire: Wire) -> None:
+    def _put_back(self, connection: OutboundConnection) -> None:
         """A connection is free, or gone."""
-        key = self._open.get(wire)
-        if key is None or not wire.is_open or self._is_closed:
-            wire.close()
-            self._open.pop(wire, None)
-            if key is not None and wire in self._idle.get(key, ()):
-                self._idle[key].remove(wire)
+        key = self._open.get(connection)
+        if key is None or not connection.is_open or self._is_closed:
+            connection.close()
+            self._open.pop(connection, None)
+            if key is not None and connection in self._idle.get(key, ()):
+                self._idle[key].remove(connection)
             return
-        wire.idle_since = self._loop.time()
-        self._idle.setdefault(key, []).append(wire)
+        connection.idle_since = self._loop.time()
+        self._idle.setdefault(key, []).append(connection)
         if self._timer is None:
             self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS, self._close_idle)
 
@@ -181,17 +183,17 @@ class HttpClient:
         self._timer = None
         latest = self._loop.time() - KEEP_ALIVE_SECONDS
         for key, idle in list(self._idle.items()):
-            self._idle[key] = [wire for wire in idle if wire.idle_since > latest]
-            for wire in idle:
-                if wire.idle_since <= latest:
-                    wire.close()
+            self._idle[key] = [connection for connection in idle if connection.idle_since > latest]
+            for connection in idle:
+                if connection.idle_since <= latest:
+                    connection.close()
             if not self._idle[key]:
                 del self._idle[key]
         if self._idle:
             self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS / 4, self._close_idle)
 
 
-class Target:
+class HttpTarget:
     """A server's address, with everything that is needed to reach it."""
 
     __slots__ = ("_key", "_keyed", "address", "proxy", "source")
@@ -210,7 +212,7 @@ class Target:
         return self._key
 
     @classmethod
-    def of(cls, url: str, source: HeaderSource) -> Target:
+    def of(cls, url: str, source: HeaderSource) -> HttpTarget:
         """The target that a configuration names. Raises `DownstreamError`."""
         try:
             address = Address.parse(url)

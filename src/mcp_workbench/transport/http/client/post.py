@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response, read_error
 from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http.client.connection import OutboundConnection
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
-from mcp_workbench.transport.http.client.pool import Target
-from mcp_workbench.transport.http.client.reading import error_in, read_error_text, read_events, read_whole
-from mcp_workbench.transport.http.client.response import NotSent, Response, WireError
-from mcp_workbench.transport.http.client.wire import Wire
+from mcp_workbench.transport.http.client.pool import HttpTarget
+from mcp_workbench.transport.http.client.response import NotSent, RequestFailed, Response
+from mcp_workbench.transport.http.client.response_body import error_in, read_error_text, read_events, read_whole
 from mcp_workbench.transport.http.message_summary import summarise
-from mcp_workbench.transport.http.sse import Event, SseParser
+from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 
 if TYPE_CHECKING:
     from mcp_workbench.transport.http.client.link import HttpLink
@@ -35,7 +35,7 @@ LEAST_RESUME_SECONDS: Final = 0.05
 # Attempts in a row that bring nothing new.
 MOST_RESUMES: Final = 5
 # Statuses of a POST after which the specification lets us look for the old HTTP+SSE transport.
-_LOOK_FOR_OLD: Final = (400, 404, 405)
+_MAY_SPEAK_SSE: Final = (400, 404, 405)
 # Refusals of a resumed stream that may be lifted.
 _LATER: Final = (408, 425, 429)
 # Said of the address and not of the request, whatever else the body says.
@@ -65,6 +65,7 @@ class Post:
         "_link",
         "_unsettled",
         "body",
+        "connection",
         "has_session",
         "id",
         "is_answered",
@@ -72,7 +73,6 @@ class Post:
         "method",
         "own_headers",
         "task",
-        "wire",
     )
 
     takes_bodies = True
@@ -94,7 +94,7 @@ class Post:
         self.own_headers: Mapping[str, str] = _NONE
         self._link = link
         # The connection that it was sent on, while it has no task.
-        self.wire: Wire | None = None
+        self.connection: OutboundConnection | None = None
         # A response that waits for a task to look at it.
         self._unsettled: Response | None = None
         self._is_unsent = True
@@ -111,12 +111,12 @@ class Post:
         self.is_answered = True
         if self.task is not None:
             self.task.cancel()
-        elif self.wire is not None:
-            if self.wire.withdraw():
-                self.wire = None
+        elif self.connection is not None:
+            if self.connection.withdraw():
+                self.connection = None
                 self._link.over(self)
                 return True
-            self.wire.close()
+            self.connection.close()
         return False
 
     def sent(self) -> None:
@@ -125,7 +125,7 @@ class Post:
             self._is_unsent = False
             self._link.unsent_bytes -= len(self.body)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """It is over, perhaps before anybody looked at its response."""
         self.sent()
         # What a cancelled task remembers leads back here: with a large body in between, for long.
@@ -134,18 +134,18 @@ class Post:
             self._unsettled.release()
             self._unsettled = None
 
-    # ── the short way: an answer in one piece needs no task (`Listener`) ──
+    # ── the short way: an answer in one piece needs no task (`ResponseListener`) ──
 
     def on_body(self, body: bytes) -> None:
         """Deliver an answer that is there as a whole."""
-        wire, self.wire = self.wire, None
-        assert wire is not None
+        connection, self.connection = self.connection, None
+        assert connection is not None
         self.sent()
-        self._link.deliver_answer(self, body, wire.done_with)
+        self._link.deliver_answer(self, body, connection.done_with)
 
     def on_response(self, response: Response) -> None:
         """Deliver an answer that is there as a whole; anything else goes the long way."""
-        self.wire = None
+        self.connection = None
         link = self._link
         is_answer = response.status == 200 and response.content_type == words.JSON and response.is_there
         if not is_answer or response.buffered_bytes > link.limit:
@@ -155,9 +155,9 @@ class Post:
         self.sent()
         link.deliver_answer(self, response.take(), response.done_with)
 
-    def on_broken(self, error: WireError) -> None:
+    def on_broken(self, error: RequestFailed) -> None:
         """The connection broke before there was a response."""
-        self.wire = None
+        self.connection = None
         if isinstance(error, NotSent) and not self.is_answered:
             # The server has nothing of it: on another connection, then.
             self.task = self._link.run_to_end(self, self.run())
@@ -176,26 +176,26 @@ class Post:
         """Send it and see it answered."""
         await self._send(self._link.target)
 
-    async def _send(self, target: Target) -> None:
+    async def _send(self, target: HttpTarget) -> None:
         await self._on_response(await self._link.client.request("POST", target, self.headers, self.body), target)
 
-    async def _on_response(self, response: Response, target: Target) -> None:
+    async def _on_response(self, response: Response, target: HttpTarget) -> None:
         self.sent()
         try:
             if self.method == "initialize" and response.status < 300:
                 self._link.session_id = response.headers.get(words.SESSION_ID)
             if response.status >= 300:
                 await self._on_refused(response, target)
-            elif self._link.is_old:
+            elif self._link.is_sse:
                 # The answer comes on the event stream.
                 await read_error_text(response)
             elif response.status in (202, 204):
-                await self._nothing(f"accepted the request ({response.status}) without an answer")
+                await self._fail_unanswered(f"accepted the request ({response.status}) without an answer")
             else:
                 await self._on_body(response)
         finally:
             # Keeps a connection that has been read to its end; closes any other.
-            response.done_with(self.is_answered or self._link.is_old)
+            response.done_with(self.is_answered or self._link.is_sse)
 
     async def _on_body(self, response: Response) -> None:
         if response.content_type == words.EVENT_STREAM:
@@ -203,11 +203,11 @@ class Post:
         elif response.content_type == words.JSON:
             self._link.deliver(await read_whole(response, self._link.limit))
             if not self.is_answered:
-                await self._nothing(NOT_AN_ANSWER)
+                await self._fail_unanswered(NOT_AN_ANSWER)
         else:
             text = quoted(await read_error_text(response))
             kind = quoted(response.content_type) or "no content type"
-            await self._nothing(f"answered with {kind}, which is not MCP: {text}")
+            await self._fail_unanswered(f"answered with {kind}, which is not MCP: {text}")
 
     # Streams
 
@@ -229,7 +229,7 @@ class Post:
             )
         await self._resume(parser)
 
-    def _on_event(self, event: Event) -> bool:
+    def _on_event(self, event: ServerSentEvent) -> bool:
         if event.type == "message" and event.data:
             self._delivered += 1
             self._link.deliver(event.data, self)
@@ -277,7 +277,7 @@ class Post:
 
     # Refusals
 
-    async def _on_refused(self, response: Response, target: Target) -> None:
+    async def _on_refused(self, response: Response, target: HttpTarget) -> None:
         link, status, method = self._link, response.status, self.method
         text = await read_error_text(response)
         found = error_in(text) if status not in _SAME_FOR_ALL else None
@@ -287,7 +287,7 @@ class Post:
             self.is_answered = True
             return
         is_mcp = found is not None and found[0] in _FROM_MCP
-        if method == "initialize" and status in _LOOK_FOR_OLD and not is_mcp and await self._goes_by_old():
+        if method == "initialize" and status in _MAY_SPEAK_SSE and not is_mcp and await self._falls_back_to_sse():
             return
         if found is not None and not (method == "initialize" and status in _WRONG_PLACE and not is_mcp):
             # The id may be null: the server did not look that far.
@@ -301,13 +301,13 @@ class Post:
             return
         raise failure
 
-    async def _goes_by_old(self) -> bool:
+    async def _falls_back_to_sse(self) -> bool:
         """Whether the server has the transport of 2024-11-05; the request is then on its way there."""
         link = self._link
-        if link.transport != "auto" or link.is_old:
+        if link.transport != "auto" or link.is_sse:
             return False
         try:
-            target = await link.use_old_transport()
+            target = await link.use_sse_transport()
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -318,11 +318,11 @@ class Post:
         await self._send(target)
         return True
 
-    async def unanswered(self) -> None:
+    async def answered_something_else(self) -> None:
         """What came back answers something else."""
-        await self._nothing(NOT_AN_ANSWER)
+        await self._fail_unanswered(NOT_AN_ANSWER)
 
-    async def _nothing(self, what: str) -> None:
+    async def _fail_unanswered(self, what: str) -> None:
         message = f"{self._link.target.address.origin} {what}"
         if self.method == "server/discover":
             self._link.deliver(error_response(self.id, INTERNAL_ERROR, message))

@@ -1,6 +1,6 @@
 """A response of a server: its head, its body as it comes, and what may go wrong with it.
 
-Owns the flow of a body. Refuses to know how it is framed: that is the wire's.
+Owns the flow of a body. Refuses to know how it is framed: that is the connection's.
 """
 
 from __future__ import annotations
@@ -9,40 +9,40 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from mcp_workbench.transport.http.client.inflating import inflater
+from mcp_workbench.transport.http.client.decompression import inflater
 
 if TYPE_CHECKING:
-    from mcp_workbench.transport.http.client.wire import Wire
+    from mcp_workbench.transport.http.client.connection import OutboundConnection
 
 # A body that nobody reads waits in the kernel, not here.
 MOST_BUFFERED: Final = 1024 * 1024
 
 
-class WireError(Exception):
+class RequestFailed(Exception):
     """The connection did not bring a response. The classes say how far it got."""
 
 
-class NoAnswer(WireError):
+class NoAnswer(RequestFailed):
     """It ended before the first byte of a response; whether the server acted is not known."""
 
 
-class NotSent(WireError):
+class NotSent(RequestFailed):
     """It ended before anything of the request had left."""
 
 
-class BrokeOff(WireError):
+class BrokeOff(RequestFailed):
     """It ended in the middle of a response."""
 
 
-class NotHttp(WireError):
+class NotHttp(RequestFailed):
     """What came is not HTTP."""
 
 
-class Unwritable(WireError):
+class Unwritable(RequestFailed):
     """The request cannot be written: a header has characters that no header can have."""
 
 
-class Listener(Protocol):
+class ResponseListener(Protocol):
     """Whoever waits for a response. Told one of the three, once."""
 
     # Whether it is content with the body of a response whose head is known.
@@ -50,29 +50,29 @@ class Listener(Protocol):
 
     def on_body(self, body: bytes) -> None:
         """A whole response with status 200 and JSON, whose head is that of an earlier one on this connection. Whoever
-        is told says when it is done with the wire (`done_with`)."""
+        is told says when it is done with the connection (`done_with`)."""
 
     def on_response(self, response: Response) -> None:
         """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""
 
-    def on_broken(self, error: WireError) -> None:
+    def on_broken(self, error: RequestFailed) -> None:
         """There will be none."""
 
 
 class Response:
     """A response, from its head on. Its body is read piece by piece; then it is released."""
 
-    __slots__ = ("_buffered", "_ended", "_error", "_inflate", "_pieces", "_waiter", "_wire", "headers", "status")
+    __slots__ = ("_buffered", "_connection", "_ended", "_error", "_inflate", "_pieces", "_waiter", "headers", "status")
 
-    def __init__(self, wire: Wire, status: int, headers: dict[str, str]) -> None:
+    def __init__(self, connection: OutboundConnection, status: int, headers: dict[str, str]) -> None:
         self.status = status
         # Lower-case names; of one that is repeated, the values joined.
         self.headers = headers
-        self._wire: Wire | None = wire
+        self._connection: OutboundConnection | None = connection
         self._pieces: deque[bytes] = deque()
         self._buffered = 0
         self._ended = False
-        self._error: WireError | None = None
+        self._error: RequestFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._inflate = inflater(headers.get("content-encoding", ""))
 
@@ -115,38 +115,38 @@ class Response:
                 self._waiter = None
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
-        if self._buffered > MOST_BUFFERED and self._wire is not None:
-            self._wire.resume_reading()
+        if self._buffered > MOST_BUFFERED and self._connection is not None:
+            self._connection.resume_reading()
         self._buffered = 0
         return data
 
     def release(self) -> None:
         """Done with it. A connection whose response was read to its end can be used again; any other is closed."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.release(is_clean=self._ended and self._error is None)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.release(is_clean=self._ended and self._error is None)
 
     def done_with(self, is_ours: bool) -> None:
         """Done with it. Where it was not the answer to our request, the right one may still come on this connection,
         which nobody else should get."""
-        wire = self._wire
-        if not is_ours and wire is not None:
-            self._wire = None
-            wire.close()
+        connection = self._connection
+        if not is_ours and connection is not None:
+            self._connection = None
+            connection.close()
         self.release()
 
-    # For the wire
+    # For the connection
 
     def feed(self, data: bytes) -> None:
         """A piece of the body."""
         for piece in (data,) if self._inflate is None else self._inflate(data):
             self._pieces.append(piece)
             self._buffered += len(piece)
-        if self._buffered > MOST_BUFFERED and self._wire is not None:
-            self._wire.pause_reading()
+        if self._buffered > MOST_BUFFERED and self._connection is not None:
+            self._connection.pause_reading()
         self._wake()
 
-    def end(self, error: WireError | None = None) -> None:
+    def end(self, error: RequestFailed | None = None) -> None:
         """Nothing more comes."""
         if not self._ended:
             self._ended = True

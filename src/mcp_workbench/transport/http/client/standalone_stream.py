@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.client.post import header_safe, pause
-from mcp_workbench.transport.http.client.reading import read_events
-from mcp_workbench.transport.http.sse import Event, SseParser
+from mcp_workbench.transport.http.client.response_body import read_events
+from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 
 if TYPE_CHECKING:
     from mcp_workbench.transport.http.client.link import HttpLink
@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE: Final = 60.0
 
 
-class UnaskedStream:
+class StandaloneStream:
     """Reads it for as long as the link lives."""
 
     def __init__(self, link: HttpLink) -> None:
         self.task: asyncio.Task[None] | None = None
         self._link = link
-        self._has_heard = False
+        self._has_received = False
         # Whether the server has been reached, or has shown that it cannot be.
         self._is_tried = asyncio.Event()
 
@@ -50,7 +50,7 @@ class UnaskedStream:
         parser = SseParser(self._link.limit)
         fruitless = 0
         while True:
-            self._has_heard = False
+            self._has_received = False
             again = SseParser(self._link.limit)
             again.last_id, again.retry, parser = parser.last_id, parser.retry, again
             try:
@@ -61,7 +61,7 @@ class UnaskedStream:
             except Exception as error:
                 log.debug("%s: its stream broke: %s", self._link.target.address.origin, error)
             self._is_tried.set()
-            fruitless = 0 if self._has_heard else fruitless + 1
+            fruitless = 0 if self._has_received else fruitless + 1
             await asyncio.sleep(max(pause(parser.retry), min(2.0**fruitless / 2, LONGEST_PAUSE)))
 
     async def _read(self, parser: SseParser) -> bool:
@@ -83,8 +83,8 @@ class UnaskedStream:
         finally:
             response.release()
 
-    def _on_event(self, event: Event) -> bool:
-        self._has_heard = True
+    def _on_event(self, event: ServerSentEvent) -> bool:
+        self._has_received = True
         if event.type == "message" and event.data:
             self._link.deliver(event.data)
         return False

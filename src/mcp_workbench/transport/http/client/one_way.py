@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.client.failures import explain
-from mcp_workbench.transport.http.client.reading import read_error_text
+from mcp_workbench.transport.http.client.response_body import read_error_text
 from mcp_workbench.transport.http.message_summary import MessageSummary
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # A notification is answered at once, or nobody reads it.
-TELL_SECONDS: Final = 10.0
+ONE_WAY_SECONDS: Final = 10.0
 # On their way to one server at once, and waiting for their turn.
-MOST_TELLING: Final = 8
-MOST_TO_TELL: Final = 1000
-MOST_BYTES_TO_TELL: Final = 64 * 1024 * 1024
+MOST_ONE_WAY: Final = 8
+MOST_ONE_WAY_WAITING: Final = 1000
+MOST_ONE_WAY_BYTES: Final = 64 * 1024 * 1024
 JSON_HEADERS: Final = {"content-type": words.JSON, "accept": words.ACCEPT_BOTH}
 
 
-class Telling:
+class OneWaySender:
     """The messages of one link that nothing comes back for."""
 
     __slots__ = ("_bytes", "_link", "_under_way", "_waiting", "dropped")
@@ -44,14 +44,14 @@ class Telling:
 
     def put(self, summary: MessageSummary, body: bytes) -> None:
         """Send it when it is its turn."""
-        if len(self._waiting) >= MOST_TO_TELL or self._bytes + len(body) > MOST_BYTES_TO_TELL:
+        if len(self._waiting) >= MOST_ONE_WAY_WAITING or self._bytes + len(body) > MOST_ONE_WAY_BYTES:
             self.dropped += 1
             if self.dropped == 1:
                 log.warning("%s takes no notifications; what is too much is dropped", self._link.target.address.origin)
             return
         self._waiting.append((summary, body))
         self._bytes += len(body)
-        if self._under_way < MOST_TELLING:
+        if self._under_way < MOST_ONE_WAY:
             self._under_way += 1
             self._link.start(self._send_all())
 
@@ -69,7 +69,7 @@ class Telling:
         link = self._link
         origin = link.target.address.origin
         try:
-            async with asyncio.timeout(TELL_SECONDS):
+            async with asyncio.timeout(ONE_WAY_SECONDS):
                 response = await link.client.request("POST", link.target, {**JSON_HEADERS, **link.headers()}, body)
         except asyncio.CancelledError:
             raise

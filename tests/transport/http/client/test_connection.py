@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.transport.http.client import dialing, pool
+from mcp_workbench.transport.http.client.connection import write_head
 from mcp_workbench.transport.http.client.headers import FixedHeaders
-from mcp_workbench.transport.http.client.pool import HttpClient, Target
+from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response import (
     MOST_BUFFERED,
     BrokeOff,
     NotHttp,
+    RequestFailed,
     Response,
     Unwritable,
-    WireError,
 )
-from mcp_workbench.transport.http.client.wire import write_head
 from tests.transport.http.listening import PATIENCE, Reply, Request, scripted_http, wait_until
 
 
@@ -47,7 +47,7 @@ async def answered(raw: bytes, *, hang_up: bool = False) -> tuple[Response, byte
     client = HttpClient("x")
     try:
         async with scripted_http(handler) as server:
-            response = await client.request("GET", Target.of(server.url, FixedHeaders({})), {})
+            response = await client.request("GET", HttpTarget.of(server.url, FixedHeaders({})), {})
             return response, await body_of(response)
     finally:
         await client.close()
@@ -89,11 +89,11 @@ async def test_a_body_may_end_with_the_connection() -> None:
         (OK + b"Content-Length: 9\r\n\r\nhello", BrokeOff),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n9\r\nhello", BrokeOff),
         (OK + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello", NotHttp),
-        (b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello", WireError),
+        (b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello", RequestFailed),
         (b"220 smtp.example ESMTP\r\n", NotHttp),
     ],
 )
-async def test_what_is_broken_is_said_to_be(raw: bytes, error: type[WireError]) -> None:
+async def test_what_is_broken_is_said_to_be(raw: bytes, error: type[RequestFailed]) -> None:
     with pytest.raises(error):
         await answered(raw, hang_up=True)
 
@@ -116,7 +116,7 @@ async def test_a_connection_is_used_again_only_after_a_whole_response() -> None:
     client = HttpClient("x")
     try:
         async with scripted_http(handler) as server:
-            target = Target.of(server.url, FixedHeaders({}))
+            target = HttpTarget.of(server.url, FixedHeaders({}))
             for _ in range(3):
                 await body_of(await client.request("GET", target, {}))
             assert server.connections == 1
@@ -124,7 +124,7 @@ async def test_a_connection_is_used_again_only_after_a_whole_response() -> None:
             assert server.connections == 1
             await body_of(await client.request("GET", target, {}))
             assert server.connections <= 2, "what was not read to its end cannot be known to be free"
-            closing = Target.of(server.url.replace("/mcp", "/close"), FixedHeaders({}))
+            closing = HttpTarget.of(server.url.replace("/mcp", "/close"), FixedHeaders({}))
             before = server.connections
             for _ in range(2):
                 await body_of(await client.request("GET", closing, {}))
@@ -140,7 +140,7 @@ async def test_a_server_that_says_more_than_it_was_asked_is_not_believed() -> No
     client = HttpClient("x")
     try:
         async with scripted_http(handler) as server:
-            target = Target.of(server.url, FixedHeaders({}))
+            target = HttpTarget.of(server.url, FixedHeaders({}))
             assert await body_of(await client.request("GET", target, {})) == b"1"
             assert await body_of(await client.request("GET", target, {})) == b"1"
     finally:
@@ -156,7 +156,7 @@ async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.Mon
     client = HttpClient("x")
     try:
         async with scripted_http(handler) as server:
-            await body_of(await client.request("GET", Target.of(server.url, FixedHeaders({})), {}))
+            await body_of(await client.request("GET", HttpTarget.of(server.url, FixedHeaders({})), {}))
             await wait_until(lambda: server.open_connections == 0)
             assert not client._open and not client._idle
     finally:
@@ -173,7 +173,7 @@ async def test_a_connection_that_the_server_closed_is_forgotten() -> None:
     client = HttpClient("x")
     try:
         async with scripted_http(handler) as server:
-            target = Target.of(server.url, FixedHeaders({}))
+            target = HttpTarget.of(server.url, FixedHeaders({}))
             await body_of(await client.request("GET", target, {}))
             replies[0].hang_up()
             await wait_until(lambda: not client._open)
@@ -196,7 +196,7 @@ async def test_a_body_that_nobody_reads_makes_the_server_wait() -> None:
     client = HttpClient("x")
     try:
         async with scripted_http(handler) as server:
-            response = await client.request("GET", Target.of(server.url, FixedHeaders({})), {})
+            response = await client.request("GET", HttpTarget.of(server.url, FixedHeaders({})), {})
             await wait_until(lambda: response._buffered > MOST_BUFFERED)
             for _ in range(50):
                 await asyncio.sleep(0)
@@ -242,7 +242,7 @@ def test_no_bytes_whatsoever_hang_or_break_us(junk: bytes, after_head: bool) -> 
         head = OK + b"Transfer-Encoding: chunked\r\n\r\n" if after_head else b""
         try:
             await answered(head + junk, hang_up=True)
-        except WireError:
+        except RequestFailed:
             pass
 
     with asyncio.Runner() as runner:
@@ -266,7 +266,7 @@ async def test_a_connection_that_was_closed_while_it_rested_is_not_used_though_n
     thread = threading.Thread(target=serve, args=(listener,), daemon=True)
     thread.start()
     client = HttpClient("x")
-    target = Target.of(f"http://127.0.0.1:{listener.getsockname()[1]}/", FixedHeaders({}))
+    target = HttpTarget.of(f"http://127.0.0.1:{listener.getsockname()[1]}/", FixedHeaders({}))
     try:
         assert await body_of(await client.request("GET", target, {})) == b"hello"
         # The loop does not run between the end of the connection and the next request: it cannot have heard of it.
@@ -299,7 +299,7 @@ async def answers_to(*raws: bytes | list[bytes]) -> list[tuple[int, bytes]]:
     found = []
     try:
         async with scripted_http(handler) as server:
-            target = Target.of(server.url, FixedHeaders({}))
+            target = HttpTarget.of(server.url, FixedHeaders({}))
             for _ in raws:
                 response = await client.request("POST", target, {}, b"{}")
                 found.append((response.status, await body_of(response)))

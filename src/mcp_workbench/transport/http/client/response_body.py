@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 from mcp_workbench.jsonrpc.messages import read_error
 from mcp_workbench.transport.http.client.failures import too_large
 from mcp_workbench.transport.http.client.response import Response
-from mcp_workbench.transport.http.sse import Event, SseParser
+from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 
 # What is read of a page that says why something failed.
 MOST_OF_ERROR: Final = 16 * 1024
@@ -44,7 +44,9 @@ async def read_whole(response: Response, limit: int) -> bytes:
     return b"".join(parts)
 
 
-async def read_events(response: Response, parser: SseParser, limit: int, on_event: Callable[[Event], bool]) -> bool:
+async def read_events(
+    response: Response, parser: SseParser, limit: int, on_event: Callable[[ServerSentEvent], bool]
+) -> bool:
     """Hand over events until `on_event` says that it has what it wanted (true), or the stream ends (false)."""
     while chunk := await response.read():
         for event in parser.feed(chunk):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from mcp_workbench.transport.http.client.response import WireError
+from mcp_workbench.transport.http.client.response import RequestFailed
 from mcp_workbench.transport.http.message_summary import summarise
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_HEADS: Final = 256
 
 
-class CallHeads:
+class CallHeadCache:
     """The heads of one link."""
 
     __slots__ = ("_address", "_heads", "_link", "_session_id", "_version", "own")
@@ -55,7 +55,7 @@ class CallHeads:
             try:
                 headers = {**own, **link.request_headers(summarise(body))}
                 head = link.client.open_head("POST", target.address, target.proxy, headers)
-            except WireError:
+            except RequestFailed:
                 return None
             if len(self._heads) >= MOST_HEADS:
                 self._heads.clear()

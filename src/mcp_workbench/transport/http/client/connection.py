@@ -17,13 +17,13 @@ import httptools  # noqa: TID253 (loaded only with the first server that has a `
 
 from mcp_workbench.transport.http.client.response import (
     BrokeOff,
-    Listener,
     NoAnswer,
     NotHttp,
     NotSent,
+    RequestFailed,
     Response,
+    ResponseListener,
     Unwritable,
-    WireError,
 )
 from mcp_workbench.transport.http.vocabulary import JSON
 from mcp_workbench.transport.write_batch import WriteBatch
@@ -62,12 +62,12 @@ class _Awaited:
         else:
             self.future.set_result(response)
 
-    def on_broken(self, error: WireError) -> None:
+    def on_broken(self, error: RequestFailed) -> None:
         if not self.future.done():
             self.future.set_exception(error)
 
 
-class Wire(asyncio.Protocol):
+class OutboundConnection(asyncio.Protocol):
     """A connection."""
 
     __slots__ = (
@@ -91,7 +91,7 @@ class Wire(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, free: Callable[[Wire], None], batch: WriteBatch) -> None:
+    def __init__(self, free: Callable[[OutboundConnection], None], batch: WriteBatch) -> None:
         self.is_open = False
         self.idle_since = 0.0
         # Called when the connection can be used again, and when it is gone.
@@ -105,7 +105,7 @@ class Wire(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._head_bytes = 0
         # Who waits for the response, until told.
-        self._listener: Listener | None = None
+        self._listener: ResponseListener | None = None
         self._response: Response | None = None
         # The head of a proxy's answer, while it is asked to connect us.
         self._tunnel: tuple[asyncio.Future[int], bytearray] | None = None
@@ -120,7 +120,7 @@ class Wire(asyncio.Protocol):
         self._known_end = b""
 
     async def request(self, head: bytes, body: bytes) -> Response:
-        """Send a request; return its response as soon as the head of it is there. Raises `WireError`."""
+        """Send a request; return its response as soon as the head of it is there. Raises `RequestFailed`."""
         waiting = _Awaited()
         self.begin(head, body, waiting)
         try:
@@ -129,7 +129,7 @@ class Wire(asyncio.Protocol):
             self.close()
             raise
 
-    def begin(self, head: bytes, body: bytes, listener: Listener, *, soon: bool = False) -> None:
+    def begin(self, head: bytes, body: bytes, listener: ResponseListener, *, soon: bool = False) -> None:
         """Send a request; `listener` is told of its response. No task is spent on it. `soon`: with others, at the end
         of this batch."""
         if self._parser is None:
@@ -326,7 +326,7 @@ class Wire(asyncio.Protocol):
     def _is_delimited(headers: Mapping[str, str]) -> bool:
         return "content-length" in headers or "chunked" in headers.get("transfer-encoding", "").lower()
 
-    def _fail(self, error: WireError) -> None:
+    def _fail(self, error: RequestFailed) -> None:
         if self._response is not None:
             self._response.end(error)
         elif self._listener is not None:

@@ -14,23 +14,23 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.transport.http.client.address import BadAddress
 from mcp_workbench.transport.http.client.failures import explain, explain_status
-from mcp_workbench.transport.http.client.pool import HttpClient, Target
-from mcp_workbench.transport.http.client.reading import read_error_text, read_events
+from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response import Response
-from mcp_workbench.transport.http.sse import Event, SseParser
+from mcp_workbench.transport.http.client.response_body import read_error_text, read_events
+from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 from mcp_workbench.transport.http.vocabulary import EVENT_STREAM
 
 # The address is the first thing that a server says.
 ENDPOINT_SECONDS: Final = 10.0
 
 
-class OldTransport:
+class SseTransport:
     """A connection to such a server."""
 
     def __init__(
         self,
         client: HttpClient,
-        target: Target,
+        target: HttpTarget,
         limit: int,
         deliver: Callable[[bytes], None],
         closed: Callable[[str], None],
@@ -40,10 +40,10 @@ class OldTransport:
         self._limit = limit
         self._deliver = deliver
         self._closed = closed
-        self._endpoint: asyncio.Future[Target] = asyncio.get_running_loop().create_future()
+        self._endpoint: asyncio.Future[HttpTarget] = asyncio.get_running_loop().create_future()
         self._reader: asyncio.Task[None] | None = None
 
-    async def open(self) -> Target:
+    async def open(self) -> HttpTarget:
         """Where to POST. Raises `DownstreamError` when it is not such a server."""
         response = await self._client.request("GET", self._target, {"accept": EVENT_STREAM})
         try:
@@ -85,7 +85,7 @@ class OldTransport:
         elif not self._endpoint.done():
             self._endpoint.set_exception(DownstreamError(reason))
 
-    def _on_event(self, event: Event) -> bool:
+    def _on_event(self, event: ServerSentEvent) -> bool:
         if event.type == "endpoint" and not self._endpoint.done():
             try:
                 self._endpoint.set_result(self._address(event.data.decode(errors="replace").strip()))
@@ -95,7 +95,7 @@ class OldTransport:
             self._deliver(event.data)
         return False
 
-    def _address(self, text: str) -> Target:
+    def _address(self, text: str) -> HttpTarget:
         try:
             there = self._target.address.join(text)
         except BadAddress:
@@ -106,4 +106,4 @@ class OldTransport:
                 "your headers are not shown there",
                 hint="if that is the right server, use its own address as `url`",
             )
-        return Target(there, self._target.source, self._target.proxy)
+        return HttpTarget(there, self._target.source, self._target.proxy)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.transport.http.client import old_transport
+from mcp_workbench.transport.http.client import sse_transport
 from tests.transport.http.client.talk import talking
 from tests.transport.http.listening import Reply, Request, scripted_http
 
@@ -43,7 +43,7 @@ async def test_the_old_transport_is_not_tried_where_it_is_not_wanted() -> None:
 
 
 async def test_a_stream_that_names_no_endpoint_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(old_transport, "ENDPOINT_SECONDS", 0.02)
+    monkeypatch.setattr(sse_transport, "ENDPOINT_SECONDS", 0.02)
 
     async def handler(request: Request, reply: Reply) -> None:
         await reply.begin_events()
