@@ -10,6 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from mcp_workbench.transport.pieces import Pieces
+
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 # A line of data is longer than the data itself by the name of its field.
 FIELD_OVERHEAD: Final = len(b"data: ")
@@ -39,9 +41,8 @@ class SseParser:
     __slots__ = (
         "_after_return",
         "_data",
-        "_data_size",
+        "_has_data",
         "_held",
-        "_held_size",
         "_limit",
         "_start",
         "_type",
@@ -55,10 +56,10 @@ class SseParser:
         # The first bytes, until they are known to be a byte order mark or not; then None.
         self._start: bytes | None = b""
         self._after_return = False
-        self._held: list[bytes] = []
-        self._held_size = 0
-        self._data: list[bytes] = []
-        self._data_size = 0
+        self._held = Pieces()
+        self._data = Pieces()
+        # Whether there is any, which may be empty.
+        self._has_data = False
         self._type = ""
         self.last_id = ""
         # How long to wait before connecting again, in milliseconds, where the server says so.
@@ -80,11 +81,9 @@ class SseParser:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = chunk.split(b"\n")
         rest = lines.pop()
-        if lines and self._held:
-            self._held.append(lines[0])
-            lines[0] = b"".join(self._held)
-            self._held.clear()
-            self._held_size = 0
+        if lines and self._held.size:
+            self._held.add(lines[0])
+            lines[0] = self._held.take()
         events: list[ServerSentEvent] = []
         for line in lines:
             self._take(line, events)
@@ -104,11 +103,10 @@ class SseParser:
         return seen.removeprefix(BYTE_ORDER_MARK)
 
     def _hold(self, rest: bytes) -> None:
-        self._held_size += len(rest)
-        if self._held_size > self._limit + FIELD_OVERHEAD:
+        if self._held.size + len(rest) > self._limit + FIELD_OVERHEAD:
             self._overflow()
         else:
-            self._held.append(rest)
+            self._held.add(rest)
 
     def _overflow(self) -> None:
         self.overflowed = True
@@ -117,11 +115,9 @@ class SseParser:
 
     def _take(self, line: bytes, events: list[ServerSentEvent]) -> None:
         if not line:
-            if self._data:
-                data = b"\n".join(self._data)
-                events.append(ServerSentEvent(data, self._type or "message", self.last_id))
-                self._data.clear()
-                self._data_size = 0
+            if self._has_data:
+                events.append(ServerSentEvent(self._data.take(), self._type or "message", self.last_id))
+                self._has_data = False
             self._type = ""
         elif len(line) > self._limit + FIELD_OVERHEAD:
             self._overflow()
@@ -134,12 +130,13 @@ class SseParser:
             self._set_field(*_split_field(line))
 
     def _add_data(self, data: bytes) -> None:
-        # With the newline that joins it to the next.
-        self._data_size += len(data) + 1
-        if self._data_size > self._limit + 1:
+        if self._has_data:
+            self._data.add(b"\n")
+        self._has_data = True
+        if self._data.size + len(data) > self._limit:
             self._overflow()
         else:
-            self._data.append(data)
+            self._data.add(data)
 
     def _set_field(self, name: bytes, value: bytes) -> None:
         if name == b"event":

@@ -113,6 +113,20 @@ async def test_a_head_that_never_ends_is_too_large() -> None:
         assert (await connection.closed()).startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize("first", [b"", ECHO])
+async def test_empty_lines_before_a_request_count_as_its_head(first: bytes) -> None:
+    async with echoing() as house:
+        connection = await house.client.connect()
+        if first:
+            await connection.send(first)
+            assert (await connection.response()).status == 200
+        await connection.send(b"\r\n\r\n" * 100 + ECHO)
+        assert (await connection.response()).status == 200, "a few are skipped"
+        with contextlib.suppress(ConnectionError):
+            await connection.send(b"\r\n\r\n" * (MOST_HEAD_BYTES // 4 + 1))
+        assert (await connection.closed()).startswith(b"HTTP/1.1 431 ")
+
+
 async def test_whoever_connects_and_says_nothing_does_not_stay() -> None:
     async with echoing(Limits(head_seconds=0.05)) as house:
         connection, stray = await house.client.connect(), await house.client.connect()

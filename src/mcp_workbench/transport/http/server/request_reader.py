@@ -23,6 +23,7 @@ from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival, path_of, shown_again
 from mcp_workbench.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.transport.http.server.limits import MOST_HEAD_BYTES, MOST_UNUSED_BODY, SMALL_BODY, Limits
+from mcp_workbench.transport.pieces import Pieces
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class RequestReader:
         self._declared: int | None = 0
         self._head_bytes = 0
         self._head_since: float | None = None
-        self._body: list[bytes] = []
+        self._body = Pieces()
         self._body_bytes = 0
         self._body_since: float | None = None
         # The last few seconds of a body, and what had come of it when they began.
@@ -195,7 +196,8 @@ class RequestReader:
                 self._bytes_since_body = 0 if is_body else self._bytes_since_body + len(piece)
                 if self._bytes_since_body > MOST_HEAD_BYTES and not self.is_over:
                     return 431
-        elif self._head_bytes > MOST_HEAD_BYTES and self._head_since is not None and not self.is_over:
+        elif self._head_bytes > MOST_HEAD_BYTES and not self.is_over:
+            # Also where none has begun: empty lines before a request are skipped, and cost us more than their sender.
             return 431
         return None
 
@@ -279,7 +281,7 @@ class RequestReader:
         elif self._body_bytes > self._limits.message_bytes:
             self._refuse(arrival, Refusal.too_large(self._limits.message_bytes))
         elif self._has_room():
-            self._body.append(body)
+            self._body.add(body)
         else:
             self._refuse(arrival, Refusal.no_room())
 
@@ -330,20 +332,16 @@ class RequestReader:
         self._receiver.refused(arrival)
 
     def _drop_body(self) -> None:
-        held = sum(map(len, self._body))
+        held = self._body.size
         self._body.clear()
         if held or self._reserved:
             reserved, self._reserved = self._reserved, 0
             self._budget.drop(reserved, held)
 
     def _take_body(self) -> bytes:
-        pieces = self._body
-        if not pieces:
-            return b""
-        self._body = []
-        if self._body_bytes > KEPT_BYTES:
+        if self._body.size > KEPT_BYTES:
             trim_soon(self._loop)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return self._body.take()
 
 
 def _status_of_failure(error: httptools.HttpParserError) -> int:
