@@ -30,15 +30,18 @@ DOORS: dict[str, tuple[set[str], str]] = {
         {"errors", "nearest", "slices"},
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
     ),
-    "config": ({"errors", "nearest"}, "what the user wrote, and nothing that runs"),
+    "config": (
+        {"errors", "nearest", "protocol"},
+        "what the user wrote, and nothing that runs; a revision that can be written is one that `protocol` knows",
+    ),
     "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
     "observe": (
         {"errors", "config", "jsonrpc", "printable"},
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
     ),
     "transport": (
-        {"errors", "jsonrpc", "printable"},
-        "how messages travel, not what they mean; callers hand it values, and last words are quoted plain",
+        {"errors", "jsonrpc", "printable", "protocol"},
+        "how messages travel, not what they mean; of `protocol` the names and what the HTTP binding of a revision has",
     ),
     "protocol": ({"errors", "jsonrpc"}, "the two eras of MCP, whoever is behind and however it is reached"),
     "catalog": (

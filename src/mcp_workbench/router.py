@@ -28,6 +28,7 @@ from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.lists import STARTS_AT_ONCE, Lists, is_large, is_rested
+from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
@@ -60,15 +61,15 @@ class RoutedCall(ForwardedExchange):
         "is_retry",
         "item",
         "meta",
+        "revision",
         "task",
         "traffic",
-        "version",
         "view",
     )
 
     view: View
-    # The revision that it is stamped with; None in the legacy era.
-    version: str | None
+    # The revision that its client speaks to us.
+    revision: Revision
     # Whether there is such a stamp: asked for at every turn.
     from_modern: bool
     # Carries a `requestState` that is not ours: a modern server has given it out.
@@ -240,7 +241,7 @@ class Router:
         if call.log_level is not None:
             connection.watch.want_log_level(call.log_level)
         timeout = connection.config.timeout
-        traffic.forward(call, decision.method, decision.item, decision.body, call.meta, call.version, timeout)
+        traffic.forward(call, decision.method, decision.item, decision.body, call.meta, call.revision, timeout)
 
     def send_again(self, call: RoutedCall, body: bytes) -> None:
         """The same request with more in it, as the server asked for."""
@@ -436,7 +437,11 @@ class Router:
     def tell_servers(self, caller: Caller, method: str, params: bytes | None) -> None:
         """A notification that concerns all servers of these callers which are running."""
         for connection in self._pool.used_by(caller):
-            if connection.state is State.READY and connection.era == "legacy":
+            if (
+                connection.state is State.READY
+                and connection.revision is not None
+                and connection.revision.has_handshake
+            ):
                 connection.traffic.tell(method, params)
 
 

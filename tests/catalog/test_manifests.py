@@ -22,7 +22,7 @@ from mcp_workbench.catalog.manifests import FORMAT, ManifestStore, default_folde
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.protocol.handshake import ServerProfile
-from mcp_workbench.protocol.versions import Era, SpokenEras
+from mcp_workbench.protocol.revisions import Era, SpokenEras
 
 SERVER = ServerConfig(name="server", command="npx", args=("-y", "thing"), env={"A": "1", "B": "2"}, cwd="/tmp")
 KEY = manifest_key(SERVER)

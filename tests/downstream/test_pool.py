@@ -12,7 +12,7 @@ from mcp_workbench.downstream.pool import MOST_FOUND, MOST_LOG_LEVELS, MOST_VARI
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.meta import usable
-from mcp_workbench.protocol.versions import Era
+from mcp_workbench.protocol.revisions import Era
 from tests.downstream.fakes import House
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.protocol.handshake import UNSUPPORTED_PROTOCOL_VERSION
+from mcp_workbench.protocol.constants import UNSUPPORTED_PROTOCOL_VERSION
 from tests.protocol.test_handshake import DISCOVERED, INITIALIZED, Server
 from tests.protocol.test_handshake import refusal as refused
 

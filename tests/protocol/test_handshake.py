@@ -17,7 +17,7 @@ from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol import handshake
 from mcp_workbench.protocol.handshake import ServerProfile, meet
 from mcp_workbench.protocol.meta import ClientIdentity
-from mcp_workbench.protocol.versions import Era, SpokenEras
+from mcp_workbench.protocol.revisions import Era, SpokenEras
 
 IDENTITY = ClientIdentity(b'{"name":"test","version":"1"}', b'{"roots":{}}')
 INITIALIZED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s"}}

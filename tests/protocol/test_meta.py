@@ -10,23 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from mcp_workbench.protocol.constants import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from mcp_workbench.protocol.meta import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
     HOP_KEYS,
-    LOG_LEVEL,
     MOST_CAPABILITIES,
-    PROTOCOL_VERSION,
     TOO_CAPABLE,
     BadStamp,
     Stamp,
     meta_for_server,
-    modern_stamp,
     read_stamp,
 )
-from mcp_workbench.protocol.versions import Era
+from mcp_workbench.protocol.revisions import Era, Revision, newest
 
-OWN_STAMP = modern_stamp(b'{"name":"client","version":"1"}', b'{"sampling":{}}')
+LEGACY, MODERN = newest("legacy"), newest("modern")
+NEXT = Revision("2027-06-30")
+INFO, CAPABILITIES = b'{"name":"client","version":"1"}', b'{"sampling":{}}'
 STAMP = {
     PROTOCOL_VERSION: "2026-07-28",
     CLIENT_INFO: {"name": "client", "version": "1"},
@@ -42,13 +40,24 @@ THEIR_STAMP = {
 def sent(
     meta: dict[str, Any] | None, era: Era, *, from_modern: bool, token: int | None = None, level: str | None = None
 ) -> dict[str, Any] | None:
+    return between(MODERN if from_modern else LEGACY, newest(era), meta, token, level)
+
+
+def between(
+    client: Revision,
+    server: Revision,
+    meta: dict[str, Any] | None,
+    token: int | None = None,
+    level: str | None = None,
+) -> dict[str, Any] | None:
     written = meta_for_server(
         None if meta is None else Raw(json.dumps(meta).encode()),
-        era=era,
-        stamp=OWN_STAMP,
+        client=client,
+        server=server,
+        info=INFO,
+        capabilities=CAPABILITIES,
         progress_token=token,
         log_level=level,
-        from_modern=from_modern,
     )
     if written is None:
         return None
@@ -71,6 +80,15 @@ def test_a_legacy_request_to_a_modern_server_is_stamped() -> None:
 def test_a_modern_request_to_a_modern_server_keeps_its_own_stamp() -> None:
     meta = {**THEIR_STAMP, LOG_LEVEL: "debug", "a": [1, None]}
     assert sent(meta, "modern", from_modern=True) == meta
+
+
+@pytest.mark.parametrize("token", [None, 7])
+@pytest.mark.parametrize(("client", "server"), [(MODERN, NEXT), (NEXT, MODERN)])
+def test_a_server_is_sent_the_revision_that_it_agreed_to(client: Revision, server: Revision, token: int | None) -> None:
+    meta = {**THEIR_STAMP, PROTOCOL_VERSION: client.name, "a": 1, "progressToken": 1}
+    expected = {**meta, PROTOCOL_VERSION: server.name, **({} if token is None else {"progressToken": token})}
+    assert between(client, server, meta, token) == expected
+    assert between(LEGACY, server, None) == {**STAMP, PROTOCOL_VERSION: server.name}
 
 
 def test_a_modern_request_to_a_legacy_server_loses_what_belongs_to_the_hop() -> None:
@@ -101,7 +119,9 @@ def test_what_belongs_to_no_era_always_passes(meta: dict[str, Any], era: Era, fr
 
 def test_numbers_in_meta_are_not_read_and_written_anew() -> None:
     raw = Raw(b'{"a":1.10,"b":123456789012345678901234567890,"progressToken":1}')
-    written = meta_for_server(raw, era="legacy", stamp=OWN_STAMP, progress_token=7, log_level=None, from_modern=False)
+    written = meta_for_server(
+        raw, client=LEGACY, server=LEGACY, info=INFO, capabilities=CAPABILITIES, progress_token=7, log_level=None
+    )
     assert written == b'{"a":1.10,"b":123456789012345678901234567890,"progressToken":7}'
 
 
@@ -111,8 +131,8 @@ def stamped(**more: object) -> Raw:
 
 def test_a_stamp_says_what_we_have_to_know_of_a_request() -> None:
     stamp = read_stamp(stamped(**{LOG_LEVEL: "info", "progressToken": "t", "a": 1}))
-    assert stamp == Stamp("2026-07-28", b'{"roots":{}}', "info", Raw(b'"t"'))
-    assert read_stamp(stamped()) == Stamp("2026-07-28", b'{"roots":{}}')
+    assert stamp == Stamp(MODERN, b'{"roots":{}}', "info", Raw(b'"t"'))
+    assert read_stamp(stamped()) == Stamp(MODERN, b'{"roots":{}}')
     assert read_stamp(Raw(b'{"a":1,"progressToken":5}')) == Stamp(progress_token=Raw(b"5")), "not a stamp at all"
 
 
@@ -120,7 +140,7 @@ def test_capabilities_are_compared_whatever_their_order() -> None:
     one, other = ({"roots": {}, "sampling": {"a": 1, "b": 2}}, {"sampling": {"b": 2, "a": 1}, "roots": {}})
     stamps = [read_stamp(stamped(**{CLIENT_CAPABILITIES: each})) for each in (one, other)]
     assert isinstance(stamps[0], Stamp) and stamps[0] == stamps[1]
-    assert read_stamp(stamped(**{CLIENT_CAPABILITIES: []})) == Stamp("2026-07-28"), "what makes no sense is none"
+    assert read_stamp(stamped(**{CLIENT_CAPABILITIES: []})) == Stamp(MODERN), "what makes no sense is none"
 
 
 @pytest.mark.parametrize(
@@ -140,4 +160,4 @@ def test_a_bad_stamp_is_refused_each_time(meta: Raw, code: int, words: str) -> N
         assert isinstance(found, BadStamp)
         assert found.code == code and words in found.message
         if code == -32022:
-            assert found.data == {"supported": ["2026-07-28"], "requested": "2027-01-01"}
+            assert found.data == {"supported": ("2026-07-28",), "requested": "2027-01-01"}

@@ -14,7 +14,7 @@ from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import decode_object
 from mcp_workbench.protocol.handshake import ServerProfile, who
-from mcp_workbench.protocol.versions import SpokenEras
+from mcp_workbench.protocol.revisions import SpokenEras
 
 NOTHING: Final[Definitions] = {}
 
@@ -137,8 +137,9 @@ class ServerEntry:
     def _widest_profile(self, profile: ServerProfile) -> ServerProfile:
         """How a server of both eras introduced itself in the modern one: extensions are declared only there."""
         before = None if self.offer is None else self.offer.profile
-        keeps = before is not None and before.era == "modern" and self.eras.modern is True and profile.era == "legacy"
-        return before if before is not None and keeps else profile
+        if before is None or before.revision.has_handshake or not profile.revision.has_handshake:
+            return profile
+        return before if self.eras.modern is True else profile
 
     def note_asking(self) -> None:
         """The server asks clients things: remembered, so that it is known before it asks again."""

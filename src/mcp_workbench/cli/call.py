@@ -25,6 +25,7 @@ from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.printable import visible
+from mcp_workbench.protocol.constants import MISSING_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED
 
 ARGUMENTS = Flag("json", "OBJECT", "all arguments as one JSON object; - reads it from stdin")
 RAW = Flag("raw", None, "print the whole result as JSON")
@@ -199,7 +200,7 @@ def _say_error(where: str, error: ErrorObject, redactor: Redactor) -> int:
     text = f"[{where}] {error.message} (code {error.code})"
     if isinstance(error.data, Raw):
         text += f"\ndata: {bytes(error.data).decode(errors='replace')}"
-    hint = _CLIENTS_ONLY if error.code in (-32042, -32021) else None
+    hint = _CLIENTS_ONLY if error.code in (URL_ELICITATION_REQUIRED, MISSING_CLIENT_CAPABILITY) else None
     text = redactor.text(text)
     return complain(text, hint, status=FAILED)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.protocol.versions import LATEST_LEGACY
+from mcp_workbench.protocol.revisions import newest
 
 # Nothing in the demo takes more than a second; a machine that needs this long is not going to make it.
 PATIENCE: Final = 30.0
@@ -77,7 +77,9 @@ class DemoClient:
     def initialize(self) -> Any:
         """Shake hands."""
         info = {"name": "mcp-workbench demo", "version": "1"}
-        result = self.request("initialize", {"protocolVersion": LATEST_LEGACY, "capabilities": {}, "clientInfo": info})
+        result = self.request(
+            "initialize", {"protocolVersion": newest("legacy").name, "capabilities": {}, "clientInfo": info}
+        )
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return result
 

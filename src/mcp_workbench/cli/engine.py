@@ -30,8 +30,8 @@ from mcp_workbench.gateway import Gateway, Options, make_face
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.nearest import nearest
-from mcp_workbench.protocol.meta import PROGRESS_TOKEN
-from mcp_workbench.protocol.versions import LATEST_LEGACY, Era
+from mcp_workbench.protocol.constants import PROGRESS_TOKEN
+from mcp_workbench.protocol.revisions import Era, newest
 from mcp_workbench.run import run
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
@@ -270,7 +270,7 @@ class LocalClient:
     async def initialize(self) -> None:
         """Shake hands, without any capability."""
         info = {"name": "mcp-workbench call", "version": "1"}
-        params = {"protocolVersion": LATEST_LEGACY, "capabilities": Raw(NO_CAPABILITIES), "clientInfo": info}
+        params = {"protocolVersion": newest("legacy").name, "capabilities": Raw(NO_CAPABILITIES), "clientInfo": info}
         await self._request("initialize", params)
 
     async def use_tool(self, toolbox: str, server: str, tool: str, arguments: bytes) -> Raw:

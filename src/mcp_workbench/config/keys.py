@@ -32,6 +32,7 @@ from mcp_workbench.config.model import (
     DEFAULT_SEPARATOR,
     DEFAULT_STARTUP_TIMEOUT,
 )
+from mcp_workbench.protocol.revisions import KNOWN
 
 T_co = TypeVar("T_co", covariant=True)
 UNSET = object()
@@ -46,7 +47,6 @@ TRANSPORTS = {
     "sse": "sse",
     "auto": "auto",
 }
-REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 
 
 class Key(Generic[T_co]):
@@ -250,7 +250,7 @@ IDLE_TIMEOUT = Key(
 )
 PROTOCOL = Key(
     "protocol",
-    Choice({word: word for word in ("auto", "legacy", "modern", *REVISIONS)}),
+    Choice({word: word for word in ("auto", "legacy", "modern", *KNOWN)}),
     "Protocol",
     "How to speak to the server: find out (`auto`), with a handshake (`legacy`), without (`modern`), or one revision "
     "of MCP.",

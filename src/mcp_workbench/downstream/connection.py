@@ -20,14 +20,14 @@ from mcp_workbench.downstream.lifecycle import Event, RestartPolicy, State, next
 from mcp_workbench.downstream.listing import list_offer, offered_over_http
 from mcp_workbench.downstream.relisting import Relisting
 from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
-from mcp_workbench.downstream.sharing import Caller, expected_era
+from mcp_workbench.downstream.sharing import Caller, expected_revision
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError, shortage
 from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.protocol.handshake import OtherEra, ServerProfile, meet, second_try
 from mcp_workbench.protocol.meta import ClientIdentity
-from mcp_workbench.protocol.versions import Era, SpokenEras
+from mcp_workbench.protocol.revisions import Revision, SpokenEras
 from mcp_workbench.transport.link import SESSION_FORGOTTEN
 
 log = logging.getLogger(__name__)
@@ -95,9 +95,9 @@ class Connection:
         return f"<Connection {self.label} {self.state.value}, {under_way} under way, started {self.starts}x>"
 
     @property
-    def era(self) -> Era | None:
-        """The era in which the server is spoken to; None while it has not been met."""
-        return None if self.traffic.profile is None else self.traffic.profile.era
+    def revision(self) -> Revision | None:
+        """The revision that the server agreed to; None while it has not been met."""
+        return None if self.traffic.profile is None else self.traffic.profile.revision
 
     def counts(self) -> tuple[int, int, int, int]:
         """Over all lives of the server: bytes of messages received and sent, lines of noise, answers to nothing."""
@@ -292,7 +292,7 @@ class Connection:
         self._failed(error)
 
     async def _connect(self, links: list[ServerLink]) -> None:
-        tried_first = expected_era(self.entry, self.identity.era)
+        tried_first = expected_revision(self.entry, self.identity.era).era
         gone: ServerGone | None = None
         try:
             async with within(self.config.startup_timeout):

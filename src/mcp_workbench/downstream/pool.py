@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key
+from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key, expected_revision
 from mcp_workbench.downstream.traffic import Correspondent
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.meta import usable
@@ -105,7 +105,7 @@ class Pool:
         for key, connection in list(self._connections.items()):
             if connection.entry is not entry:
                 continue
-            now = connection_key(entry, connection.caller, connection.era)
+            now = connection_key(entry, connection.caller, connection.revision)
             if now != key:
                 del self._connections[key]
                 self._settle(now, connection)
@@ -145,7 +145,7 @@ class Pool:
     def caller_alone(self, entry: ServerEntry, caller: Caller, client: Correspondent) -> Caller:
         """For a call of a client without a session: whom it has to come from, so that no call of another client is
         under way where it goes. Such clients are strangers to each other."""
-        if connection_key(entry, caller).era == "modern" or _is_free(self.connection(entry, caller), client):
+        if expected_revision(entry, caller.era).asks_in_results or _is_free(self.connection(entry, caller), client):
             return caller
         for number in range(-1, -MOST_OWN - 1, -1):
             alone = replace(caller, client=number)
@@ -164,7 +164,7 @@ class Pool:
             first = connection.traffic.audience.first()
             if connection.entry is not entry or first is None:
                 continue
-            own = connection_key(entry, replace(connection.caller, client=first.caller.client), connection.era)
+            own = connection_key(entry, replace(connection.caller, client=first.caller.client), connection.revision)
             if own != key and own not in self._connections:
                 connection.caller = replace(connection.caller, client=first.caller.client)
                 self._connections[own] = self._connections.pop(key)

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.protocol.meta import NO_CAPABILITIES, usable
-from mcp_workbench.protocol.versions import LEGACY_VERSIONS, MODERN_VERSIONS, Era
+from mcp_workbench.protocol.revisions import Era, Revision, chosen, newest
 
 # Where capabilities do not count.
 ANY_CAPABILITIES: Final = b""
@@ -59,24 +59,19 @@ class ConnectionKey(NamedTuple):
         return self.toolbox, self.server, self.principal
 
 
-def connection_key(entry: ServerEntry, caller: Caller, met: Era | None = None) -> ConnectionKey:
+def connection_key(entry: ServerEntry, caller: Caller, met: Revision | None = None) -> ConnectionKey:
     """The key of the connection on which this caller reaches the server.
 
-    `met` is the era that the server answered in where it has been met; otherwise it is what is known so far.
+    `met` is what the server agreed to where it has been met; otherwise it is what is known so far.
     """
-    era = met or expected_era(entry, caller.era)
-    capabilities = ANY_CAPABILITIES if era == "modern" else usable(caller.capabilities)
-    is_own = entry.asks and era == "legacy" and any(word in capabilities for word in ASKABLE)
+    revision = met or expected_revision(entry, caller.era)
+    capabilities = usable(caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
+    is_own = entry.asks and not revision.asks_in_results and any(word in capabilities for word in ASKABLE)
     return ConnectionKey(
-        entry.toolbox, entry.name, caller.principal, era, capabilities, caller.client if is_own else SHARED
+        entry.toolbox, entry.name, caller.principal, revision.era, capabilities, caller.client if is_own else SHARED
     )
 
 
-def expected_era(entry: ServerEntry, client: Era) -> Era:
-    """In which era a server will be spoken to for clients of this era, as far as that is known."""
-    choice = entry.config.protocol
-    if choice == "modern" or choice in MODERN_VERSIONS:
-        return "modern"
-    if choice == "legacy" or choice in LEGACY_VERSIONS:
-        return "legacy"
-    return entry.eras.for_client(client)
+def expected_revision(entry: ServerEntry, client: Era) -> Revision:
+    """In which revision a server will be spoken to for clients of this era, as far as that is known."""
+    return chosen(entry.config.protocol) or newest(entry.eras.for_client(client))

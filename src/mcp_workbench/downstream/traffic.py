@@ -28,13 +28,10 @@ from mcp_workbench.jsonrpc.pending import (
     PendingRequests,
     within,
 )
+from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 from mcp_workbench.protocol.handshake import ServerProfile
-from mcp_workbench.protocol.meta import (
-    PROGRESS_TOKEN,
-    ClientIdentity,
-    meta_for_server,
-    modern_stamp,
-)
+from mcp_workbench.protocol.meta import ClientIdentity, meta_for_server
+from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.transport.link import CallLink, Link
 
 log = logging.getLogger(__name__)
@@ -165,7 +162,7 @@ class Traffic:
     @property
     def takes_retries(self) -> bool:
         """Whether the server may have asked a client to send a request again, with more in it."""
-        return self.profile is not None and self.profile.era == "modern"
+        return self.profile is not None and self.profile.revision.asks_in_results
 
     def attach(self, link: Link) -> None:
         """The link is up."""
@@ -196,31 +193,32 @@ class Traffic:
         item: str,
         body: bytes,
         meta: Raw | None,
-        version: str | None,
+        client: Revision,
         timeout: float,
     ) -> None:
         """Send a client's request on.
 
         `method` is written as JSON; `body` is the params object without its closing brace and without `_meta`; `item`
-        is the tool where it is a call. `version` is what the client stamped it with; None in the legacy era.
+        is the tool where it is a call. `client` is the revision that the client speaks to us.
         """
         link = self._link
         if link is None:
             exchange.on_failure(DownstreamError("the server stopped before the request could be sent"))
             return
         assert self.profile is not None
-        era, agreed = self.profile.era, self.profile.version
+        agreed = self.profile.revision
         self.last_used = now = self.loop.time()
         id = self.pending.add(exchange, now, timeout, timeout * PROGRESS_STRETCH)
-        if meta is not None or era == "modern":
+        if meta is not None or not agreed.has_handshake:
             sent_meta = meta_for_server(
                 meta,
-                era=era,
-                # Of the client whose request it is: clients of every kind share the connection of a modern server.
-                stamp=b"" if version is not None else self._stamp(exchange.caller.capabilities),
+                client=client,
+                server=agreed,
+                info=self.identity.info,
+                # Of the client whose request it is: a connection without a handshake serves clients of every kind.
+                capabilities=exchange.caller.capabilities,
                 progress_token=id if exchange.wants_progress else None,
                 log_level=exchange.log_level,
-                from_modern=version is not None,
             )
         else:
             sent_meta = None
@@ -234,7 +232,7 @@ class Traffic:
         if self._call_link is None or method != CALL:
             link.send(message)
         else:
-            self._call_link.send_call(message, id, item, None if era == "legacy" else version or agreed)
+            self._call_link.send_call(message, id, item, None if agreed.has_handshake else agreed.name)
         if not self._sweeping:
             self._sweep_soon()
         if self.asking.held:
@@ -272,14 +270,11 @@ class Traffic:
     async def ask_as_era(self, method: str, members: bytes = b"") -> Raw:
         """A request of our own, stamped as the server's era wants it. `members` go into params."""
         assert self.profile is not None
-        if self.profile.era == "modern":
-            stamp = b'"_meta":' + self._stamp(self.identity.capabilities) + b"}"
-            return await self.ask(method, b"{" + stamp + (b"," + members if members else b"") + b"}")
-        return await self.ask(method, b"{" + members + b"}")
-
-    def _stamp(self, capabilities: bytes) -> bytes:
-        assert self.profile is not None
-        return modern_stamp(self.identity.info, capabilities, self.profile.version)
+        revision = self.profile.revision
+        if revision.has_handshake:
+            return await self.ask(method, b"{" + members + b"}")
+        stamp = b'"_meta":' + revision.stamp(self.identity.info, self.identity.capabilities) + b"}"
+        return await self.ask(method, b"{" + stamp + (b"," + members if members else b"") + b"}")
 
     def tell(self, method: str, params: bytes | None = None) -> None:
         """A notification to the server."""

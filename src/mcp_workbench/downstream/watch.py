@@ -77,7 +77,7 @@ class Watch:
         self._traffic = traffic
         self._has_missed = self._is_refused = False
         assert traffic.profile is not None
-        if traffic.profile.era == "modern":
+        if traffic.profile.revision.has_listen:
             if self._filter():
                 await self._listen_anew()
             return
@@ -107,7 +107,7 @@ class Watch:
         traffic = self._traffic
         if traffic is None or traffic.profile is None:
             raise DownstreamError("the server stopped before it could be asked", hint="try again")
-        if traffic.profile.era == "legacy":
+        if not traffic.profile.revision.has_listen:
             await traffic.ask_within(self._timeout, "resources/subscribe", encode({"uri": uri}))
             self._subscribers.setdefault(uri, []).append(subscriber)
         else:
@@ -126,7 +126,7 @@ class Watch:
         traffic = self._traffic
         if traffic is None or traffic.profile is None:
             return
-        if traffic.profile.era == "legacy":
+        if not traffic.profile.revision.has_listen:
             with contextlib.suppress(WorkbenchError):
                 await traffic.ask_within(self._timeout, "resources/unsubscribe", encode({"uri": uri}))
         else:
@@ -159,7 +159,7 @@ class Watch:
 
     def _send_log_level(self) -> None:
         traffic = self._traffic
-        if traffic is None or traffic.profile is None or traffic.profile.era != "legacy":
+        if traffic is None or traffic.profile is None or traffic.profile.revision.has_log_level_per_request:
             return
         if "logging" in decode_object(traffic.profile.capabilities):
             traffic.ask_in_background("logging/setLevel", encode({"level": self.log_level}))

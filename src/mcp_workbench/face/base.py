@@ -26,11 +26,11 @@ from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such, rivals_for_address, shared_text, takes_all_text
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, encode
+from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
 
 log = logging.getLogger(__name__)
 
 OUTDATED: Final = " (the configuration file has changed since it was read: restart the workbench to have it read again)"
-RESOURCE_NOT_FOUND_LEGACY: Final = -32002
 _decode_string: Final = Decoder(str).decode
 
 Params = dict[str, Raw]
@@ -325,7 +325,7 @@ class Face:
 
 def not_found(uri: str, from_modern: bool) -> Reject:
     """A resource that nobody has."""
-    code = INVALID_PARAMS if from_modern else RESOURCE_NOT_FOUND_LEGACY
+    code = INVALID_PARAMS if from_modern else RESOURCE_NOT_FOUND
     return Reject(code, f"resource `{uri[:500]}` was not found", {"uri": uri})
 
 

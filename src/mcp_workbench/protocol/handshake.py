@@ -7,7 +7,8 @@ streamable HTTP pages). Refuses to know how messages travel: it is given somethi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine
+from functools import cached_property
 from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
@@ -17,21 +18,23 @@ from msgspec.structs import replace
 from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, decode_object, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.protocol.meta import SERVER_INFO, ClientIdentity, modern_stamp
-from mcp_workbench.protocol.versions import (
-    LATEST_LEGACY,
-    LATEST_MODERN,
-    LEGACY_VERSIONS,
-    MODERN_VERSIONS,
+from mcp_workbench.protocol.constants import SERVER_INFO, UNSUPPORTED_PROTOCOL_VERSION
+from mcp_workbench.protocol.meta import ClientIdentity
+from mcp_workbench.protocol.revisions import (
+    KNOWN,
     Era,
+    Revision,
     SpokenEras,
+    chosen,
+    has_handshake,
+    newest,
+    newest_stateless,
 )
 
 # A legacy server may answer `server/discover` with any error, or not at all, and so may a modern one `initialize`.
 # Those that understand it answer at once, but a package runner in front of them may take seconds to get there. Waiting
 # longer delays the first start of silent servers only: what was found is remembered.
 PROBE_TIMEOUT: Final = 5.0
-UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 NO_MEMBERS: Final = Raw(b"{}")
 
 
@@ -49,8 +52,8 @@ class OtherEra(DownstreamError):
     """The server does not shake hands, and has settled for nothing else: spoken to anew, it may speak modern MCP."""
 
 
-class ServerProfile(Struct, frozen=True):
-    """What a server said of itself."""
+class ServerProfile(Struct, frozen=True, dict=True):
+    """What a server said of itself. This is what manifests keep: `era` and `version` are written there."""
 
     era: Era
     version: str
@@ -60,6 +63,17 @@ class ServerProfile(Struct, frozen=True):
     instructions: str | None = None
     # What meeting it has shown of the eras that it speaks; in a manifest, all that is known of them.
     eras: SpokenEras = SpokenEras()
+
+    @cached_property
+    def revision(self) -> Revision:
+        """The revision that the server agreed to."""
+        # A manifest may have been written by a later version of ours.
+        return KNOWN.get(self.version) or newest(self.era)
+
+    @staticmethod
+    def of(revision: Revision, capabilities: dict[str, Raw], info: Raw, instructions: str | None) -> ServerProfile:
+        """The profile of a server that has just been met."""
+        return ServerProfile(revision.era, revision.name, Raw(encode(capabilities)), _own_members(info), instructions)
 
 
 class _DiscoverMeta(Struct):
@@ -95,17 +109,21 @@ async def meet(asker: Asker, choice: str, spoken: SpokenEras, identity: ClientId
     `choice` is the user's setting: `auto`, an era, or a revision. `spoken` is what was found out earlier. A server that
     speaks both eras settles for the one it is first spoken to in, so the era that is wanted is tried first.
     """
-    if choice == "modern" or choice in MODERN_VERSIONS:
-        profile = _modern_or_refuse(await _discover(asker, identity))
-    elif choice == "legacy" or choice in LEGACY_VERSIONS:
-        profile = await _initialize(asker, identity, choice if choice in LEGACY_VERSIONS else LATEST_LEGACY)
-    elif spoken.for_client(identity.era) == "legacy":
-        profile = await _handshake_first(asker, identity, is_known=spoken.legacy is True)
+    wanted = chosen(choice)
+    if wanted is None:
+        expected = spoken.for_client(identity.era)
+        if newest(expected).has_handshake:
+            profile = await _handshake_first(asker, identity, is_known=spoken.legacy is True)
+        else:
+            profile = await _probe_first(asker, identity)
+        # The one that was tried first was tried in vain where another was found.
+        other = None if profile.era == expected else False
+        return replace(profile, eras=SpokenEras.found(profile.era, other))
+    if wanted.has_handshake:
+        profile = await _initialize(asker, identity, wanted)
     else:
-        profile = await _probe_first(asker, identity)
-    # The one that was tried first was tried in vain where another was found.
-    other = False if choice == "auto" and profile.era != spoken.for_client(identity.era) else None
-    return replace(profile, eras=SpokenEras(True, other) if profile.era == "legacy" else SpokenEras(other, True))
+        profile = _agreed_or_refuse(await _discover(asker, identity, wanted), choice, wanted)
+    return replace(profile, eras=SpokenEras.found(profile.era, None))
 
 
 def second_try(tried: Era, failure: DownstreamError) -> Era | None:
@@ -120,7 +138,7 @@ def second_try(tried: Era, failure: DownstreamError) -> Era | None:
 
 async def _handshake_first(asker: Asker, identity: ClientIdentity, *, is_known: bool) -> ServerProfile:
     """For a legacy client: a modern server alone refuses the handshake, or says nothing to it."""
-    handshake = _begin(_initialize(asker, identity, LATEST_LEGACY))
+    handshake = _begin(_initialize(asker, identity, newest("legacy")))
     probe: asyncio.Future[Raw] | None = None
     try:
         await asyncio.wait({handshake}, timeout=None if is_known else PROBE_TIMEOUT)
@@ -161,7 +179,7 @@ async def _probe_first(asker: Asker, identity: ClientIdentity) -> ServerProfile:
             if profile is not None:
                 return profile
         try:
-            return await _initialize(asker, identity, LATEST_LEGACY)
+            return await _initialize(asker, identity, newest("legacy"))
         except RemoteError:
             # A modern server that was slow to start has both requests before it and refuses the second one.
             if answered:
@@ -174,28 +192,23 @@ async def _probe_first(asker: Asker, identity: ClientIdentity) -> ServerProfile:
         probe.cancel()
 
 
-async def _discover(asker: Asker, identity: ClientIdentity) -> Raw:
+async def _discover(asker: Asker, identity: ClientIdentity, revision: Revision | None = None) -> Raw:
     """Ask what the server is; once more where it refuses the revision and then names one that we speak."""
     try:
-        return await asker.ask("server/discover", discover_params(identity, LATEST_MODERN))
+        return await asker.ask("server/discover", discover_params(identity, revision or newest("modern")))
     except RemoteError as error:
-        version = None if error.code != UNSUPPORTED_PROTOCOL_VERSION else _newest_modern(_supported_versions(error))
-        if version is None:
+        named = None if error.code != UNSUPPORTED_PROTOCOL_VERSION else newest_stateless(_supported(error) or ())
+        if named is None:
             raise
-    return await asker.ask("server/discover", discover_params(identity, version))
+    return await asker.ask("server/discover", discover_params(identity, named))
 
 
 def _refuses_the_era(refusal: WorkbenchError) -> bool:
     if not isinstance(refusal, RemoteError):
         return False
     if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
-        return _newest_modern(_supported_versions(refusal)) is not None
+        return newest_stateless(_supported(refusal) or ()) is not None
     return refusal.code == METHOD_NOT_FOUND
-
-
-def _newest_modern(offered: Sequence[str] | None) -> str | None:
-    """The newest modern revision that both of us speak."""
-    return next((version for version in reversed(MODERN_VERSIONS) if version in (offered or ())), None)
 
 
 Result = TypeVar("Result")
@@ -219,12 +232,12 @@ def _read_probe_if_answered(probe: asyncio.Future[Raw]) -> ServerProfile | None:
 def _read_probe(probe: asyncio.Future[Raw]) -> ServerProfile | None:
     """A profile where the answer is a modern server's; None where it is anything else."""
     try:
-        return _modern_profile(probe.result())
+        return _agreed(probe.result())
     except RemoteError as error:
         if error.code != UNSUPPORTED_PROTOCOL_VERSION:
             return None
-        supported = _supported_versions(error)
-        if supported is not None and not set(supported) & {*LEGACY_VERSIONS, *MODERN_VERSIONS}:
+        supported = _supported(error)
+        if supported is not None and not KNOWN.keys() & supported:
             raise DownstreamError(
                 f"the server speaks only MCP {', '.join(supported)}, which this workbench does not know",
                 hint="update mcp-workbench, or use another version of the server",
@@ -232,7 +245,7 @@ def _read_probe(probe: asyncio.Future[Raw]) -> ServerProfile | None:
         return None
 
 
-def _supported_versions(error: RemoteError) -> list[str] | None:
+def _supported(error: RemoteError) -> list[str] | None:
     if error.error.data is UNSET:
         return None
     try:
@@ -242,32 +255,33 @@ def _supported_versions(error: RemoteError) -> list[str] | None:
     return None if supported is UNSET else supported
 
 
-def _modern_profile(result: Raw) -> ServerProfile | None:
+def _agreed(result: Raw, choices: Collection[str] | None = None) -> ServerProfile | None:
+    """The profile of a server without a handshake, in the newest revision that we both speak, or of `choices`."""
     try:
         found = _decode_discover(result)
     except (DecodeError, ValidationError):
         return None
-    version = _newest_modern(found.supportedVersions)
-    if version is None:
+    supported = found.supportedVersions
+    revision = newest_stateless(supported if choices is None else [name for name in supported if name in choices])
+    if revision is None:
         # Some servers answer the probe and list legacy revisions only: that is an invitation to shake hands.
         return None
-    capabilities = Raw(encode(found.capabilities))
-    return ServerProfile("modern", version, capabilities, _own_members(found.meta.server_info), found.instructions)
+    return ServerProfile.of(revision, found.capabilities, found.meta.server_info, found.instructions)
 
 
-def _modern_or_refuse(result: Raw) -> ServerProfile:
-    profile = _modern_profile(result)
+def _agreed_or_refuse(result: Raw, choice: str, wanted: Revision) -> ServerProfile:
+    profile = _agreed(result, None if choice == wanted.era else (wanted.name,))
     if profile is None:
         raise DownstreamError(
-            f"`protocol` asks for MCP {MODERN_VERSIONS[-1]}, which the server does not speak",
+            f"`protocol` asks for MCP {wanted.name}, which the server does not speak",
             hint='remove `protocol` or set it to "auto"',
         )
     return profile
 
 
-async def _initialize(asker: Asker, identity: ClientIdentity, version: str) -> ServerProfile:
+async def _initialize(asker: Asker, identity: ClientIdentity, revision: Revision) -> ServerProfile:
     params = b'{"protocolVersion":%b,"capabilities":%b,"clientInfo":%b}' % (
-        encode(version),
+        encode(revision.name),
         identity.capabilities,
         identity.info,
     )
@@ -276,21 +290,18 @@ async def _initialize(asker: Asker, identity: ClientIdentity, version: str) -> S
         found = _decode_initialize(raw)
     except (DecodeError, ValidationError) as error:
         raise DownstreamError(f"the server's answer to `initialize` cannot be used: {error}") from None
-    if found.protocolVersion not in LEGACY_VERSIONS:
+    if not has_handshake(found.protocolVersion):
         raise DownstreamError(
             f"the server wants to speak MCP `{found.protocolVersion}`, which this workbench does not know",
-            hint=f"known revisions: {', '.join((*LEGACY_VERSIONS, *MODERN_VERSIONS))}",
+            hint=f"known revisions: {', '.join(KNOWN)}",
         )
     asker.tell("notifications/initialized")
-    capabilities = Raw(encode(found.capabilities))
-    return ServerProfile(
-        "legacy", found.protocolVersion, capabilities, _own_members(found.serverInfo), found.instructions
-    )
+    return ServerProfile.of(KNOWN[found.protocolVersion], found.capabilities, found.serverInfo, found.instructions)
 
 
-def discover_params(identity: ClientIdentity, version: str) -> bytes:
+def discover_params(identity: ClientIdentity, revision: Revision) -> bytes:
     """The parameters of `server/discover`: nothing but who asks."""
-    return b'{"_meta":' + modern_stamp(identity.info, identity.capabilities, version) + b"}}"
+    return b'{"_meta":' + revision.stamp(identity.info, identity.capabilities) + b"}}"
 
 
 def _own(raw: Raw) -> Raw:

@@ -7,37 +7,27 @@ unstamped request means: that depends on whether its client has shaken hands.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
 from msgspec.json import Decoder, Encoder, decode
 
-from mcp_workbench.jsonrpc.messages import (
-    INVALID_PARAMS,
-    LONGEST_KEPT,
-    MOST_KEPT,
-    decode_object,
-    encode,
-    remembered_if_short,
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_object, encode, remembered_if_short
+from mcp_workbench.protocol.constants import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+    UNSUPPORTED_PROTOCOL_VERSION,
 )
 from mcp_workbench.protocol.logging_levels import LEVELS
-from mcp_workbench.protocol.versions import LATEST_MODERN, MODERN_VERSIONS, Era
-
-PREFIX: Final = "io.modelcontextprotocol/"
-PROTOCOL_VERSION: Final = PREFIX + "protocolVersion"
-CLIENT_INFO: Final = PREFIX + "clientInfo"
-CLIENT_CAPABILITIES: Final = PREFIX + "clientCapabilities"
-LOG_LEVEL: Final = PREFIX + "logLevel"
-SERVER_INFO: Final = PREFIX + "serverInfo"
-SUBSCRIPTION_ID: Final = PREFIX + "subscriptionId"
-PROGRESS_TOKEN: Final = "progressToken"
+from mcp_workbench.protocol.revisions import KNOWN, Era, Revision, names
 
 # They are kept for as long as a legacy client is there, and with every connection that is made for them. Those of real
 # clients are some hundred bytes.
 MOST_CAPABILITIES: Final = 64 * 1024
 TOO_CAPABLE: Final = f"the client's capabilities are larger than {MOST_CAPABILITIES} bytes"
-UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 NO_CAPABILITIES: Final = b"{}"
 
 _encode_sorted: Final = Encoder(order="deterministic").encode
@@ -45,7 +35,7 @@ _encode_sorted: Final = Encoder(order="deterministic").encode
 _MODES: Final = ("form", "url")
 _SAMPLING: Final = ("context", "tools")
 
-# Keys that exist in the modern era only; a legacy server has learnt the same from the handshake.
+# Keys that take the place of the handshake: whoever has shaken hands has said or learnt the same there.
 HOP_KEYS: Final = frozenset({PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL})
 
 
@@ -66,8 +56,8 @@ _read_request_meta: Final = Decoder(_RequestMeta).decode
 class Stamp(Struct, frozen=True, gc=False):
     """What a request is stamped with. Shared by requests: not to be changed."""
 
-    # The revision; None where the request has none, which is for the legacy era to judge.
-    version: str | None = None
+    # None where the request names none: then it depends on whether its client has shaken hands.
+    revision: Revision | None = None
     capabilities: bytes = NO_CAPABILITIES
     log_level: str | None = None
     progress_token: Raw | None = None
@@ -91,8 +81,9 @@ def read_stamp(meta: bytes) -> Stamp | BadStamp:
     token = None if read.progress_token is UNSET else read.progress_token
     if read.version is UNSET:
         return Stamp(progress_token=token)
-    if read.version not in MODERN_VERSIONS:
-        data = {"supported": list(MODERN_VERSIONS), "requested": read.version}
+    revision = KNOWN.get(read.version)
+    if revision is None or revision.has_handshake:
+        data = {"supported": names("modern"), "requested": read.version}
         return BadStamp(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
     if read.capabilities is UNSET:
         return BadStamp(INVALID_PARAMS, "`_meta` lacks `io.modelcontextprotocol/clientCapabilities`")
@@ -101,7 +92,7 @@ def read_stamp(meta: bytes) -> Stamp | BadStamp:
     capabilities = canonical(read.capabilities)
     if capabilities is None:
         return BadStamp(INVALID_PARAMS, TOO_CAPABLE)
-    return Stamp(read.version, capabilities, None if read.log_level is UNSET else read.log_level, token)
+    return Stamp(revision, capabilities, None if read.log_level is UNSET else read.log_level, token)
 
 
 @remembered_if_short
@@ -160,60 +151,53 @@ class ClientIdentity(Struct, frozen=True):
 def meta_for_server(
     meta: Raw | None,
     *,
-    era: Era,
-    stamp: bytes,
+    client: Revision,
+    server: Revision,
+    info: bytes,
+    capabilities: bytes,
     progress_token: int | None,
     log_level: str | None,
-    from_modern: bool,
 ) -> bytes | None:
-    """The `_meta` of a request on its way to a server of `era`. None: no `_meta` at all.
+    """The `_meta` of a client's request on its way to a server, each with its revision. None: no `_meta` at all.
 
-    The progress token, where the client gave one, is replaced by ours: two clients may use the same. `stamp` is what
-    `modern_stamp` writes; a modern client has its own.
+    The progress token, where the client gave one, is replaced by ours: two clients may use the same. `info`,
+    `capabilities` and `log_level` stand for a client that has shaken hands where the server is told with each request.
     """
-    if meta is None and era == "legacy":
-        return None
-    if progress_token is None and from_modern and meta is not None:
-        return bytes(meta) if era == "modern" else _without_hop_keys(meta)
+    if server.has_handshake:
+        return None if meta is None else _after_handshake(meta, client, progress_token)
+    if meta is not None and client is server and progress_token is None:
+        return bytes(meta)
     fields: dict[str, Raw] = {} if meta is None else decode_object(meta)
     if progress_token is not None:
         fields[PROGRESS_TOKEN] = Raw(b"%d" % progress_token)
-    if era == "legacy":
-        if from_modern:
-            fields = {key: value for key, value in fields.items() if key not in HOP_KEYS}
-        return encode(fields) if fields else None
-    if from_modern:
+    if not client.has_handshake:
+        # The server is spoken to in the revision that it agreed to, whatever the client speaks to us.
+        fields[PROTOCOL_VERSION] = Raw(encode(server.name))
         return encode(fields)
-    # A legacy client has said in its handshake who it is and what it can do; it cannot say otherwise here.
-    fields = {key: value for key, value in fields.items() if key not in HOP_KEYS}
+    # The client has said in its handshake who it is and what it can do; it cannot say otherwise here.
+    fields = _without_hop_keys(fields)
     if log_level is not None:
         fields[LOG_LEVEL] = Raw(encode(log_level))
+    stamp = server.stamp(info, capabilities)
     return stamp + b"}" if not fields else stamp + b"," + encode(fields)[1:]
 
 
-@remembered_if_short
-def _without_hop_keys(meta: bytes) -> bytes | None:
-    fields = {key: value for key, value in decode_object(meta).items() if key not in HOP_KEYS}
+def _after_handshake(meta: Raw, client: Revision, progress_token: int | None) -> bytes | None:
+    if progress_token is None and not client.has_handshake:
+        return _stripped(meta)
+    fields = decode_object(meta)
+    if progress_token is not None:
+        fields[PROGRESS_TOKEN] = Raw(b"%d" % progress_token)
+    if not client.has_handshake:
+        fields = _without_hop_keys(fields)
     return encode(fields) if fields else None
 
 
-def modern_stamp(info: bytes, capabilities: bytes, version: str = LATEST_MODERN) -> bytes:
-    """The fields that every modern request carries, as an object that is still open at its end."""
-    if len(capabilities) > LONGEST_KEPT:
-        return _write_stamp(info, capabilities, version)
-    return _kept_stamp(info, capabilities, version)
+@remembered_if_short
+def _stripped(meta: bytes) -> bytes | None:
+    fields = _without_hop_keys(decode_object(meta))
+    return encode(fields) if fields else None
 
 
-def _write_stamp(info: bytes, capabilities: bytes, version: str) -> bytes:
-    return b'{"%b":"%b","%b":%b,"%b":%b' % (
-        PROTOCOL_VERSION.encode(),
-        version.encode(),
-        CLIENT_INFO.encode(),
-        info,
-        CLIENT_CAPABILITIES.encode(),
-        capabilities,
-    )
-
-
-# A legacy client's is the same for all of its requests to modern servers.
-_kept_stamp: Final = lru_cache(MOST_KEPT)(_write_stamp)
+def _without_hop_keys(fields: dict[str, Raw]) -> dict[str, Raw]:
+    return {key: value for key, value in fields.items() if key not in HOP_KEYS}

@@ -1,4 +1,4 @@
-"""Results on their way to a client of either era."""
+"""Results and errors on their way from a server of one revision to a client of another."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, ErrorObject, decode_object, encode, read_error
-from mcp_workbench.protocol.meta import SERVER_INFO
+from mcp_workbench.protocol.constants import (
+    MISSING_CLIENT_CAPABILITY,
+    RESOURCE_NOT_FOUND,
+    SERVER_INFO,
+    URL_ELICITATION_REQUIRED,
+)
+from mcp_workbench.protocol.revisions import Revision
 
 ASKING: Final = "input_required"
-RESOURCE_NOT_FOUND_LEGACY: Final = -32002
-# Known to revision 2025-11-25 only; later ones forbid to send it.
-URL_ELICITATION_REQUIRED: Final = -32042
-MISSING_CLIENT_CAPABILITY: Final = -32021
 # A letter of ASCII that is written as an escape: with one of them, words need not look like what they are.
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00[4-7]")
 CACHEABLE: Final = frozenset({"resources/read"})
@@ -113,26 +115,26 @@ def _with_server_info(data: Raw | bytes, server_info: Raw | bytes) -> Raw | byte
     return encode(members)
 
 
-def error_across_eras(error: Raw | bytes, method: str, *, to_modern: bool) -> Raw | bytes:
-    """An error in the words of the client's era.
+def error_for_client(error: Raw | bytes, method: str, client: Revision) -> Raw | bytes:
+    """An error in the words of the client's revision.
 
     A resource that does not exist is -32002 up to 2025-11-25, and -32602 with its `uri` since. A page that has to be
-    visited first (-32042) is a capability that is missing to a modern client: one that has it never gets here.
+    visited first (-32042) is a capability that is missing where there are questions in results: a client that has it
+    never gets here.
     """
     read = read_error(error)
-    if to_modern and read.code == URL_ELICITATION_REQUIRED:
+    if client.asks_in_results and read.code == URL_ELICITATION_REQUIRED:
         required: dict[str, object] = {"requiredCapabilities": {"elicitation": {"url": {}}}}
         data = {**_members(read), **required}
         return encode({"code": MISSING_CLIENT_CAPABILITY, "message": read.message, "data": data})
-    if method != "resources/read":
+    if method != "resources/read" or read.code == client.resource_not_found or not _is_not_found(read):
         return error
-    if to_modern and read.code == RESOURCE_NOT_FOUND_LEGACY:
-        code = INVALID_PARAMS
-    elif not to_modern and read.code == INVALID_PARAMS and "uri" in _members(read):
-        code = RESOURCE_NOT_FOUND_LEGACY
-    else:
-        return error
-    return encode({**decode_object(error), "code": code})
+    return encode({**decode_object(error), "code": client.resource_not_found})
+
+
+def _is_not_found(error: ErrorObject) -> bool:
+    # "Invalid params" can mean anything; with the `uri` it means that there is no such resource.
+    return error.code == RESOURCE_NOT_FOUND or (error.code == INVALID_PARAMS and "uri" in _members(error))
 
 
 def _members(error: ErrorObject) -> dict[str, Raw]:

@@ -18,20 +18,24 @@ from mcp_workbench.face.tasks import METHODS as TASK_METHODS
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, read_error
+from mcp_workbench.protocol.constants import (
+    HEADER_MISMATCH,
+    PROGRESS_TOKEN,
+    STATELESS_CODES,
+    URL_ELICITATION_REQUIRED,
+)
 from mcp_workbench.protocol.handshake import NO_MEMBERS
 from mcp_workbench.protocol.logging_levels import is_at_least
-from mcp_workbench.protocol.meta import PROGRESS_TOKEN
 from mcp_workbench.protocol.results import (
     ASKING,
-    MISSING_CLIENT_CAPABILITY,
-    URL_ELICITATION_REQUIRED,
     Part,
-    error_across_eras,
+    error_for_client,
     may_mention,
     meta_of,
     modern_parts,
     result_type,
 )
+from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.protocol.sealing import RETRY_MEMBERS, digest_of
 from mcp_workbench.router import RoutedCall
 from mcp_workbench.session.attribution import CANNOT_BE_READ, BadQuestion
@@ -45,10 +49,9 @@ if TYPE_CHECKING:
 
 # A result that has to be shortened and is larger than this is not shortened where others would wait for it.
 LARGE_RESULT: Final = 256 * 1024
-HEADER_MISMATCH: Final = -32020
 # Codes that a client acts upon by itself: URL elicitation required, header mismatch, missing client capability,
 # unsupported protocol version. Shown to a model instead, they would be of no use to anybody.
-CODES_FOR_CLIENTS: Final = frozenset({URL_ELICITATION_REQUIRED, HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, -32022})
+CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
 # The requests that the specification lets a server answer with `input_required`.
 ANSWERS_INPUT_REQUIRED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 # Modern clients have no use for it: they are told with the result of their retry.
@@ -90,7 +93,7 @@ class ClientCall(RoutedCall):
         "was_resent",
     )
 
-    def __init__(self, session: Session, id: bytes, method: str, caller: Caller, version: str | None) -> None:
+    def __init__(self, session: Session, id: bytes, method: str, caller: Caller, revision: Revision) -> None:
         self.wire_id = 0
         self.session = session
         # As the client sent them, `_meta` aside: what a retry must repeat.
@@ -106,8 +109,8 @@ class ClientCall(RoutedCall):
         self.method = method
         self.view = session.view
         self.caller = caller
-        self.version = version
-        self.from_modern = version is not None
+        self.revision = revision
+        self.from_modern = not revision.has_handshake
         self.meta = None
         self.wants_progress = False
         self.progress_token: Raw | None = None
@@ -181,7 +184,7 @@ class ClientCall(RoutedCall):
             return
         if self.from_modern and self._must_open_url(error):
             return
-        self.emit(b"error", error_across_eras(error, self.method, to_modern=self.from_modern))
+        self.emit(b"error", error_for_client(error, self.method, self.revision))
 
     def _with_pages(self, error: Raw) -> Raw:
         """The same error; where it names pages to be visited first, with who wants that. Raises `BadQuestion`."""

@@ -16,7 +16,6 @@ from mcp_workbench.face.tasks import METHODS as TASK_METHODS
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.logging_levels import LEVELS
-from mcp_workbench.protocol.versions import LATEST_MODERN
 from mcp_workbench.session.call import ClientCall
 from mcp_workbench.session.news import MOST_STREAMS, ListenStream, read_filter
 
@@ -250,7 +249,7 @@ def unknown(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _removed(session: Session, call: ClientCall, params: Params) -> None:
-    call.finish_error(METHOD_NOT_FOUND, f"method `{call.method}` does not exist in MCP {LATEST_MODERN}")
+    call.finish_error(METHOD_NOT_FOUND, f"method `{call.method}` does not exist in MCP {call.revision.name}")
 
 
 def find(call: ClientCall) -> Method:

@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import decode_object
-from mcp_workbench.protocol.meta import SUBSCRIPTION_ID
+from mcp_workbench.protocol.constants import SUBSCRIPTION_ID
 from mcp_workbench.protocol.results import COMPLETE
 
 LEAST_PAUSE: Final = 1.0

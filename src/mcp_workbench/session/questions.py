@@ -20,7 +20,7 @@ from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, decode_object
 from mcp_workbench.jsonrpc.pending import Exchange, PendingRequests
-from mcp_workbench.protocol.meta import PROGRESS_TOKEN
+from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 
 # Which capability a client must have declared to be asked this.
 NEEDED_CAPABILITY: Final = {

@@ -30,8 +30,8 @@ from mcp_workbench.jsonrpc.messages import (
 )
 from mcp_workbench.protocol.meta import TOO_CAPABLE, BadStamp, Stamp, canonical, read_stamp
 from mcp_workbench.protocol.results import Part
+from mcp_workbench.protocol.revisions import Revision, negotiate, newest
 from mcp_workbench.protocol.sealing import BadState
-from mcp_workbench.protocol.versions import negotiate_legacy
 from mcp_workbench.session import methods
 from mcp_workbench.session.attribution import Attribution, BadQuestion
 from mcp_workbench.session.call import ClientCall, is_severe
@@ -83,10 +83,10 @@ class Session:
         "listed",
         "log_level",
         "parking",
+        "revision",
         "router",
         "streams",
         "unsent_notifications",
-        "version",
         "view",
         "watched",
         "welcome",
@@ -104,7 +104,7 @@ class Session:
         self.calls: dict[bytes, ClientCall] = {}
         self.streams: dict[bytes, ListenStream] = {}
         # The revision agreed in `initialize`; None for a client that has not shaken hands.
-        self.version: str | None = None
+        self.revision: Revision | None = None
         # What it declared in `initialize`.
         self.caller = Caller(principal, "legacy")
         self.log_level: str | None = None
@@ -183,7 +183,7 @@ class Session:
         """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
         if self._is_told:
             self._hub.discard(self)
-        if self.version is not None:
+        if self.revision is not None:
             self.router.end_session_view(self.view)
             self.router.forget_client(self)
         if self._news is not None:
@@ -293,15 +293,15 @@ class Session:
         if isinstance(stamp, BadStamp):
             self._refuse(id, stamp.code, stamp.message, stamp.data)
             return None
-        if stamp.version is not None:
+        if stamp.revision is not None:
             caller = Caller(self.view.principal, "modern", stamp.capabilities)
-            call = ClientCall(self, id, method, caller, stamp.version)
+            call = ClientCall(self, id, method, caller, stamp.revision)
             call.log_level = stamp.log_level
-        elif self.version is None and method != "ping":
+        elif self.revision is None and method != "ping":
             self._refuse(id, INVALID_PARAMS, UNSTAMPED)
             return None
         else:
-            call = ClientCall(self, id, method, self.caller, None)
+            call = ClientCall(self, id, method, self.caller, self.revision or newest("legacy"))
             call.log_level = self.log_level
         call.meta = meta
         if stamp.progress_token is not None:
@@ -320,13 +320,13 @@ class Session:
         if capabilities is None:
             self._refuse(id, INVALID_PARAMS, TOO_CAPABLE)
             return
-        if self.version is None:
+        if self.revision is None:
             self.view = self.router.session_view(self.view.principal)
-        self.version = negotiate_legacy(params.protocolVersion)
+        self.revision = negotiate(params.protocolVersion)
         number = self.caller.client or next(_numbers)
         self.caller = Caller(self.view.principal, "legacy", capabilities, number)
         self.wants_news()
-        result = self.welcome.initialize_result(self.version, self.view)
+        result = self.welcome.initialize_result(self.revision.name, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
 
     def _on_notification(self, method: str, params: Raw | None) -> None:
@@ -418,7 +418,7 @@ class Session:
         self._link.send(messages.error_response(id, code, message, data))
 
     def _tell_list_changed(self, kind: str) -> bool:
-        has_seen_it = self.version is not None and kind in self.listed
+        has_seen_it = self.revision is not None and kind in self.listed
         if has_seen_it:
             self.notify(f"notifications/{kind}/list_changed")
         return any([has_seen_it, *(stream.on_list_changed(kind) for stream in list(self.streams.values()))])
@@ -441,7 +441,7 @@ class Session:
 
     def ask(self, traffic: Traffic, id: bytes, method: str, params: Raw | None, about: bytes | None) -> bool:
         """Pass a server's request on, within the legacy era. False when this client cannot be asked."""
-        if self.version is None or not may_be_asked(decode_object(self.caller.capabilities), method, params):
+        if self.revision is None or not may_be_asked(decode_object(self.caller.capabilities), method, params):
             return False
         try:
             params = self.attribution(traffic.label).question(method, params)
@@ -467,6 +467,6 @@ class Session:
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
         """A server tells something that belongs to no call. Modern clients hear only what they asked for."""
         is_log = method == "notifications/message"
-        if self.version is None or (is_log and self.log_level is not None and not is_severe(params, self.log_level)):
+        if self.revision is None or (is_log and self.log_level is not None and not is_severe(params, self.log_level)):
             return
         self.notify(method, params)

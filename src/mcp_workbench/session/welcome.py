@@ -12,9 +12,9 @@ from mcp_workbench.face.base import Face
 from mcp_workbench.face.tasks import extensions
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
-from mcp_workbench.protocol.meta import SERVER_INFO
+from mcp_workbench.protocol.constants import SERVER_INFO
 from mcp_workbench.protocol.results import COMPLETE
-from mcp_workbench.protocol.versions import MODERN_VERSIONS
+from mcp_workbench.protocol.revisions import names
 
 # What only the configuration decides holds until we are started again; an hour keeps clients from asking again within
 # a conversation. What servers decide may change any time, and is announced.
@@ -43,7 +43,7 @@ class Welcome:
         """The answer to `server/discover`."""
         return b'{%b,"supportedVersions":%b,"capabilities":%b,"instructions":%b,%b,%b}' % (
             COMPLETE,
-            encode(MODERN_VERSIONS),
+            encode(names("modern")),
             self._capabilities(view),
             encode(self._face.instructions(view)),
             _cache(CHANGING_TTL_MS if self._face.tools_change else STABLE_TTL_MS),

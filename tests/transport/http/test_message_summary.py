@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import Malformed
-from mcp_workbench.protocol import meta, versions
-from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.message_summary import is_batch, kind_and_id, single_line, split_batch, summarise
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -115,10 +113,3 @@ def test_a_message_on_one_line_is_the_same_message(value: Any) -> None:
         line = single_line(data)
         assert b"\n" not in line and b"\r" not in line
         assert json.loads(line) == value
-
-
-def test_the_words_are_those_of_the_rest_of_the_house() -> None:
-    """Transports do not know the room `protocol`, so what both must say is compared here."""
-    assert set(versions.LEGACY_VERSIONS) == words.LEGACY_VERSIONS
-    assert not words.LEGACY_VERSIONS & set(versions.MODERN_VERSIONS)
-    assert meta.PROTOCOL_VERSION == words.META_VERSION

@@ -14,7 +14,8 @@ from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import remembered_if_short
-from mcp_workbench.transport.http.vocabulary import META_VERSION, NAMED_BY
+from mcp_workbench.protocol.constants import PROTOCOL_VERSION
+from mcp_workbench.transport.http.vocabulary import NAMED_BY
 
 Kind = Literal["request", "notification", "result", "error"]
 
@@ -22,7 +23,7 @@ _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 
 
 class _Meta(Struct, gc=False):
-    version: Raw | UnsetType = field(name=META_VERSION, default=UNSET)
+    version: Raw | UnsetType = field(name=PROTOCOL_VERSION, default=UNSET)
 
 
 class _Cancelled(Struct, gc=False):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response, read_error
+from mcp_workbench.protocol.constants import STATELESS_CODES
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.client.connection import OutboundConnection
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
@@ -52,7 +53,7 @@ _SAME_FOR_ALL: Final = (401, 407, 429)
 NOT_AN_ANSWER: Final = "answered with something that is not an answer to the request"
 _NONE: Final[Mapping[str, str]] = {}
 # An error that only a server which speaks MCP at this address gives.
-_FROM_MCP: Final = words.MODERN_CODES | {METHOD_NOT_FOUND}
+_FROM_MCP: Final = STATELESS_CODES | {METHOD_NOT_FOUND}
 
 
 class Post:

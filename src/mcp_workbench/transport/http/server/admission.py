@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from mcp_workbench.jsonrpc.messages import INVALID_REQUEST
+from mcp_workbench.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.authentication import Authenticator, Challenge
@@ -98,7 +99,7 @@ class Admission:
         if headers.get("host") in self._known_hosts and "origin" not in headers and arrival.repeated is None:
             return None
         if arrival.repeated is not None:
-            code = words.HEADER_MISMATCH if arrival.repeated in _MIRRORED else INVALID_REQUEST
+            code = HEADER_MISMATCH if arrival.repeated in _MIRRORED else INVALID_REQUEST
             return Refusal(400, f"the header `{arrival.repeated}` is given more than once", code=code)
         host, origin = headers.get("host"), headers.get("origin")
         if host is None and origin is None and not needs_host:

@@ -12,6 +12,8 @@ from typing import Final
 
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, Malformed
+from mcp_workbench.protocol.constants import HEADER_MISMATCH
+from mcp_workbench.protocol.revisions import KNOWN, has_handshake
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.message_summary import MessageSummary, is_batch, single_line, split_batch, summarise
 from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post
@@ -25,7 +27,7 @@ from mcp_workbench.transport.http.server.sides import MakeSession
 from mcp_workbench.transport.http.server.statuses import STATUS_OF_CODE
 from mcp_workbench.transport.http.server.sweeps import Sweep
 from mcp_workbench.transport.http.server.throttle import AuthenticationThrottle
-from mcp_workbench.transport.http.server.validation import ParametersOf, era_of, mismatch
+from mcp_workbench.transport.http.server.validation import ParametersOf, is_stateless, mismatch
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +99,7 @@ class Endpoint:
         if arrival.method not in ("GET", "DELETE"):
             return Refusal(405, "the MCP endpoint takes POST, GET and DELETE", _ALLOW_ALL)
         version = arrival.get(words.PROTOCOL_VERSION)
-        if version is not None and version not in words.LEGACY_VERSIONS:
+        if version is not None and not has_handshake(version):
             return Refusal(405, f"this revision of MCP has no {arrival.method}", _ALLOW_POST)
         if arrival.method == "GET" and not arrival.accepts(words.EVENT_STREAM):
             return Refusal(406, "`Accept` must list text/event-stream")
@@ -189,7 +191,7 @@ class Endpoint:
             if self.is_draining:
                 _complain(outlet, summary.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
                 return
-        if era_of(arrival, summary) == "modern":
+        if is_stateless(arrival, summary):
             self._serve_modern(arrival, summary, body, outlet)
         elif summary.method == "initialize" and summary.kind == "request":
             if not self.sessions.open(arrival.principal, summary, body, outlet):
@@ -212,7 +214,7 @@ class Endpoint:
             return
         wrong = mismatch(arrival, summary, self._parameters_of)
         if wrong is not None:
-            _complain(outlet, summary.id, words.HEADER_MISMATCH, f"Header mismatch: {wrong}")
+            _complain(outlet, summary.id, HEADER_MISMATCH, f"Header mismatch: {wrong}")
         elif summary.method == "initialize":
             _complain(outlet, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
@@ -224,8 +226,9 @@ class Endpoint:
         if isinstance(session, Refusal):
             _complain(outlet, None, INVALID_REQUEST, session.message, status=session.status)
             return
-        if session.version != words.BATCH_VERSION:
-            _complain(outlet, None, INVALID_REQUEST, f"only MCP {words.BATCH_VERSION} has batches")
+        if session.revision is None or not session.revision.has_batches:
+            having = ", ".join(revision.name for revision in KNOWN.values() if revision.has_batches)
+            _complain(outlet, None, INVALID_REQUEST, f"only MCP {having} has batches")
             return
         try:
             posted = [(each, summarise(each)) for each in split_batch(body)]
@@ -250,7 +253,7 @@ class Endpoint:
         if id is None:
             return Refusal(400, "no session: send `initialize` first, or stamp each request (MCP 2026-07-28)")
         version = arrival.get(words.PROTOCOL_VERSION)
-        if version is not None and version not in words.LEGACY_VERSIONS:
+        if version is not None and not has_handshake(version):
             return Refusal(400, f"`{words.PROTOCOL_VERSION}` names no revision that has sessions")
         found = self.sessions.find(id, arrival.principal)
         return Refusal(404, "there is no such session; send `initialize` again") if found is None else found

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
+from mcp_workbench.protocol.revisions import KNOWN, Revision
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
 from mcp_workbench.transport.http.server.limits import Limits
@@ -55,15 +56,15 @@ class LegacySession:
         "is_over",
         "last_used",
         "principal",
+        "revision",
         "session",
-        "version",
     )
 
     def __init__(self, table: SessionTable, principal: str, now: float) -> None:
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.principal = principal
         # The revision that `initialize` agreed upon.
-        self.version = ""
+        self.revision: Revision | None = None
         self.session: ServedSession | None = None
         self.is_over = False
         self.last_used = now
@@ -76,9 +77,12 @@ class LegacySession:
         self._feeding: Reply | None = None
 
     def __repr__(self) -> str:
-        return (
-            f"<LegacySession MCP {self.version or '?'}, {len(self._replies)} under way, {len(self._streams)} streams>"
-        )
+        revision = "?" if self.revision is None else self.revision.name
+        return f"<LegacySession MCP {revision}, {len(self._replies)} under way, {len(self._streams)} streams>"
+
+    @property
+    def _is_primed(self) -> bool:
+        return self.revision is not None and self.revision.has_primed_streams
 
     # ── from the client ──
 
@@ -117,7 +121,7 @@ class LegacySession:
 
     def listen(self, outlet: Outlet) -> None:
         """A GET."""
-        self._standalone().open(outlet, is_primed=self.version in words.PRIMED_VERSIONS)
+        self._standalone().open(outlet, is_primed=self._is_primed)
 
     def resume(self, outlet: Outlet, last_event_id: str) -> bool:
         """A GET that continues an earlier stream; false when there is nothing to continue."""
@@ -131,7 +135,7 @@ class LegacySession:
 
     def _reply(self, outlet: Outlet, ids: set[bytes]) -> Reply:
         reply = Reply(outlet, ids, self._new_stream, self._table.replies, self._table.now())
-        reply.is_primed = self.version in words.PRIMED_VERSIONS
+        reply.is_primed = self._is_primed
         for id in ids:
             self._replies[id] = reply
         return reply
@@ -229,7 +233,7 @@ class LegacySession:
     def _answer_initialize(self, reply: Reply, id: bytes, message: bytes) -> None:
         self._initialize_id = None
         try:
-            self.version = _decode_initialized(message).result.protocolVersion
+            self.revision = KNOWN.get(_decode_initialized(message).result.protocolVersion)
         except (DecodeError, ValidationError):
             reply.answer(id, message, self._table.now())
             self.end("`initialize` was refused")

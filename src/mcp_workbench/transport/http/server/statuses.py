@@ -17,16 +17,20 @@ from mcp_workbench.jsonrpc.messages import (
     PARSE_ERROR,
     read_error,
 )
-from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.protocol.constants import (
+    HEADER_MISMATCH,
+    MISSING_CLIENT_CAPABILITY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
 
 # The specification names those of the last four lines; the first three are requests that were never understood.
 STATUS_OF_CODE: Final = {
     PARSE_ERROR: 400,
     INVALID_REQUEST: 400,
     INVALID_PARAMS: 400,
-    words.HEADER_MISMATCH: 400,
-    words.MISSING_CAPABILITY: 400,
-    words.UNSUPPORTED_VERSION: 400,
+    HEADER_MISMATCH: 400,
+    MISSING_CLIENT_CAPABILITY: 400,
+    UNSUPPORTED_PROTOCOL_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
 # Methods that exist whatever is behind us. With them the code says that something else was not found, such as a tool;

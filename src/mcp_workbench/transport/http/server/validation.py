@@ -1,4 +1,4 @@
-"""Which era a POST belongs to, and whether the headers of a modern one agree with its body. Pure.
+"""Whether a POST belongs to a session, and whether the headers of one that does not agree with its body. Pure.
 
 "Server Validation" of the streamable HTTP page: parties on the way may act by the headers, so a body that says
 something else is refused. What the body itself must contain is the session's to judge.
@@ -7,8 +7,8 @@ something else is refused. What the body itself must contain is the session's to
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
+from mcp_workbench.protocol.revisions import has_handshake
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.header_parameters import HeaderParameters, find_mismatch
 from mcp_workbench.transport.http.message_summary import MessageSummary
@@ -18,14 +18,14 @@ from mcp_workbench.transport.http.server.arrival import Arrival
 ParametersOf = Callable[[str], HeaderParameters | None]
 
 
-def era_of(arrival: Arrival, summary: MessageSummary) -> Literal["legacy", "modern"]:
-    """A stamp makes a request modern, `initialize` makes it legacy, and for the rest the header decides."""
+def is_stateless(arrival: Arrival, summary: MessageSummary) -> bool:
+    """Whether a POST belongs to no session: a stamp says so, `initialize` begins one, else the header decides.
+
+    A revision that nobody knows has no sessions either; it is refused where its stamp is read."""
     if summary.kind == "request" and summary.version is not None:
-        return "modern"
+        return True
     version = arrival.get(words.PROTOCOL_VERSION)
-    if version is None or version in words.LEGACY_VERSIONS or summary.method == "initialize":
-        return "legacy"
-    return "modern"
+    return version is not None and not has_handshake(version) and summary.method != "initialize"
 
 
 def mismatch(arrival: Arrival, summary: MessageSummary, parameters_of: ParametersOf | None) -> str | None:

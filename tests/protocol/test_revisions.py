@@ -1,0 +1,36 @@
+"""Which revisions there are, and what is asked of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.protocol.revisions import KNOWN, Revision, chosen, names, negotiate, newest, newest_stateless
+
+
+@pytest.mark.parametrize("name", names("legacy"))
+def test_a_known_revision_is_agreed_to(name: str) -> None:
+    assert negotiate(name) is KNOWN[name]
+
+
+@pytest.mark.parametrize("name", ["2099-01-01", "1.0", "", "2026-07-28"])
+def test_an_unknown_revision_is_answered_with_our_newest_that_shakes_hands(name: str) -> None:
+    assert negotiate(name).name == "2025-11-25"
+
+
+def test_revisions_are_listed_oldest_first_and_belong_to_one_era() -> None:
+    assert list(KNOWN) == sorted(KNOWN) == [*names("legacy"), *names("modern")]
+    assert (newest("legacy").name, newest("modern").name) == ("2025-11-25", "2026-07-28")
+
+
+def test_without_a_handshake_the_newest_that_both_know_is_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = Revision("2027-06-30")
+    monkeypatch.setitem(KNOWN, later.name, later)
+    assert newest_stateless(["2027-06-30", "2026-07-28", "2031-01-01"]) is later
+    assert newest_stateless(["2026-07-28"]) is KNOWN["2026-07-28"]
+    assert newest_stateless(["2025-11-25"]) is None
+
+
+def test_the_setting_names_an_era_or_a_revision() -> None:
+    assert chosen("auto") is None
+    assert chosen("modern") is newest("modern") and chosen("legacy") is newest("legacy")
+    assert chosen("2024-11-05") is KNOWN["2024-11-05"]
