@@ -74,7 +74,6 @@ class Gateway:
         store = ManifestStore(default_folder if options.use_cache else lambda: None)
         self.catalog = Catalog(config, store)
         self.face = make_face(self.catalog, store, options)
-        self.face.is_outdated = lambda: has_changed(config)
         self._options = options
         self._hub = Hub(self.face)
         self.parking = Parking()
@@ -97,6 +96,7 @@ class Gateway:
         self.token_file: str | None = None
         self._http: HttpClient | None = None
         self._started_at = 0.0
+        self._is_prepared = False
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -115,6 +115,7 @@ class Gateway:
             use_cache=self._options.use_cache,
         )
         self.router = Router(self.catalog, self.pool, self.face, self.start_task, lists)
+        self.router.is_outdated = lambda: has_changed(self.config)
         self.router.on_opened += [self._hub.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self.status
         self._services = Services(self.router, self.welcome, self.parking, self._hub)
@@ -278,12 +279,12 @@ class Gateway:
 
     def _summarise(self, tool_index: ToolIndex) -> None:
         self._summary_timer = None
-        # All that is remembered counts, also of servers that nobody has asked for this time.
-        self.face.recalled(self.catalog.entries())
-        # In a thread: thousands of tools take a moment, and calls must not wait for it.
         self.router.in_background(self._summarise_aside(tool_index))
 
     async def _summarise_aside(self, tool_index: ToolIndex) -> None:
+        # All that is remembered counts, also of servers that nobody has asked for this time.
+        await self.router.lists.load(self.catalog.entries())
+        # In a thread: thousands of tools take a moment, and calls must not wait for it.
         await asyncio.to_thread(tool_index.summarise)
         # The words of thousands of tools leave megabytes behind.
         trim()
@@ -302,9 +303,18 @@ class Gateway:
 
         return HeaderParameterCache(self.face.definition_of, lambda: self.catalog.revision)
 
+    def _prepare(self) -> None:
+        """Read what the first client is told at once. Before anybody is served, so nobody waits beside it."""
+        self._is_prepared = True
+        self.catalog.load(self.face.needed_first())
+        if isinstance(self.face, ProxyFace):
+            self.face.tool_index.load_summaries()
+
     def make_session(self, link: Link, principal: str, closed: Callable[[str], None] | None = None) -> Session:
         """A session for a client that has just connected. `closed` is told when it goes, where somebody has more to do
         then than to let go of it."""
+        if not self._is_prepared:
+            self._prepare()
         return Session(self._services, link, principal, closed)
 
 

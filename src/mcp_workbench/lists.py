@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.catalog import Catalog, read_manifests
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.offer import CAPABILITY, Offer
 from mcp_workbench.downstream.lifecycle import State
@@ -78,8 +78,10 @@ class Lists:
 
     def prepare(self, view: View, kind: str, reach: Reach) -> Coroutine[Any, Any, None] | None:
         """What to wait for before this list is given; None where it can be given at once."""
+        unread = self._catalog.unread(self._face.needed(view, kind))
+        if unread:
+            return self._load_and_prepare(unread, view, kind, reach)
         awaited = self._face.awaited()
-        self._face.recalled(awaited)
         unheard = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
         outdated = self.outdated(self._face.listed(view, kind), reach)
         if not unheard and not outdated:
@@ -87,6 +89,18 @@ class Lists:
         if unheard:
             self._face.settle_names(unheard)
         return self._hear_all(view, kind, unheard, outdated, reach)
+
+    async def load(self, entries: Iterable[ServerEntry]) -> None:
+        """Have the manifests of these servers read, in a thread: they may be large, and disks slow."""
+        unread = self._catalog.unread(entries)
+        if unread:
+            self._catalog.take(await asyncio.to_thread(read_manifests, unread))
+
+    async def _load_and_prepare(self, unread: list[ServerEntry], view: View, kind: str, reach: Reach) -> None:
+        await self.load(unread)
+        waiting = self.prepare(view, kind, reach)
+        if waiting is not None:
+            await waiting
 
     async def _hear_all(
         self, view: View, kind: str, unheard: list[ServerEntry], outdated: list[Connection], reach: Reach

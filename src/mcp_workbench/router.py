@@ -22,7 +22,7 @@ from mcp_workbench.downstream.sharing import SHARED, Caller
 from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
 from mcp_workbench.errors import DownstreamError, StillStarting, WorkbenchError, shortage
 from mcp_workbench.face.base import Face, Params
-from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject, Work
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, NotConfigured, Open, Reject, Work
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View
@@ -108,6 +108,8 @@ class Router:
         self._pool = pool
         self.start_task = start_task
         self.lists = lists
+        # Whether the configuration has changed since it was read. Looks at the disk.
+        self.is_outdated: Callable[[], bool] = lambda: False
         # Told when a toolbox is opened for the first time in a view.
         self.on_opened: list[Callable[[View, str], None]] = []
         self.tasks = Tasks(self.face)
@@ -179,6 +181,10 @@ class Router:
                 call.finish_error(decision.code, decision.message, decision.data)
             case Open():
                 call.task = self.start_for(call, self._open(call, decision))
+            case Load():
+                call.task = self.start_for(call, self._load_and_act(call, decision, params))
+            case NotConfigured():
+                call.task = self.start_for(call, self._answer_not_configured(call, decision))
             case Learn():
                 assert params is not None
                 call.entry, call.item = decision.entry, decision.item
@@ -205,6 +211,15 @@ class Router:
 
     async def _work(self, call: RoutedCall, decision: Work) -> None:
         call.finish_result(await asyncio.to_thread(decision.make))
+
+    async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
+        await self.lists.load(decision.entries)
+        call.task = None
+        self.act(call, decision.decide(), params)
+
+    async def _answer_not_configured(self, call: RoutedCall, decision: NotConfigured) -> None:
+        is_outdated = await asyncio.to_thread(self.is_outdated)
+        call.finish_result(decision.result(is_outdated=is_outdated))
 
     async def _learn_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
         entries = (learn.entry, *learn.others)
@@ -296,6 +311,7 @@ class Router:
     ) -> dict[str, WorkbenchError]:
         """Connect all servers of a toolbox side by side; returns what failed, by server."""
         entries = tuple(self._catalog.toolboxes[toolbox].values())
+        await self.lists.load(entries)
         failures = await self._open_all(entries, caller, client)
         return {server: error for (_, server), error in failures.items()}
 
@@ -305,7 +321,6 @@ class Router:
         caller: Caller,
         client: Correspondent | None,
     ) -> Failures:
-        self.face.recalled(entries)
         opening = (self._open_server(entry, caller, client, starts_known=True) for entry in entries)
         results = await asyncio.gather(*opening, return_exceptions=True)
         failures: Failures = {}
@@ -334,7 +349,6 @@ class Router:
                 if connection.starts > starts and not connection.traffic.call_count:
                     connection.linger(LISTED_STAYS)
 
-        self.face.recalled(entries)
         unknown = [entry for entry in entries if entry.offer is None or entry.failure is not None]
         outdated = self.lists.outdated(entries, lambda entry: self.connection(entry, call))
         if outdated:
@@ -374,6 +388,7 @@ class Router:
     async def _open(self, call: RoutedCall, decision: Open) -> None:
         request, toolbox = decision.request, decision.request.toolbox_name
         first_time = decision.starts_known and toolbox is not None and toolbox not in call.view.opened
+        await self.lists.load(decision.entries)
         if decision.starts_known:
             self.face.settle_names(decision.entries)
             failures = await self._open_all(decision.entries, call.caller, call.client)

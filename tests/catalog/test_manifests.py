@@ -56,16 +56,16 @@ def test_that_a_server_asks_is_remembered_whatever_it_offers(store: ManifestStor
     entry.note_asking()
     # Somebody who has not heard of it says what the server offers now.
     store.save(KEY, OFFER)
-    for first in ("recall", "learn"):
+    for first in ("load", "learn"):
         again = ServerEntry("box", SERVER, ManifestStore(lambda: str(folder)))
-        assert again.recall() if first == "recall" else again.learn(OFFER)
+        assert again.load_manifest() if first == "load" else again.learn(OFFER)
         assert again.asks
     other = ServerEntry("box", replace(SERVER, args=("another",)), store)
     other.learn(OFFER)
     assert not other.asks
     forgetful = ServerEntry("box", SERVER, ManifestStore(lambda: None))
     forgetful.note_asking()
-    assert forgetful.asks and forgetful.recall() is None
+    assert forgetful.asks and forgetful.load_manifest() is None
 
 
 def test_an_offer_comes_back_byte_for_byte(store: ManifestStore) -> None:
@@ -448,7 +448,7 @@ def test_that_a_server_speaks_both_eras_is_remembered(store: ManifestStore) -> N
     met(entry, "modern", SpokenEras(modern=True))
     again = entry_of(store)
     assert again.eras == SpokenEras()
-    again.recall()
+    again.load_manifest()
     assert again.eras == SpokenEras(legacy=True, modern=True)
 
 
@@ -457,7 +457,7 @@ def test_an_era_that_was_tried_in_vain_is_remembered_until_the_server_says_that_
 ) -> None:
     met(entry_of(store), "legacy", SpokenEras(legacy=True, modern=False))
     entry = entry_of(store)
-    entry.recall()
+    entry.load_manifest()
     met(entry, "legacy", SpokenEras(legacy=True))
     assert entry.eras.modern is False
     met(entry, "legacy", SpokenEras(legacy=True), version="2")
@@ -480,5 +480,5 @@ def test_a_manifest_from_before_eras_were_remembered_is_read(store: ManifestStor
     del written["profile"]["eras"]
     file.write_text(json.dumps(written))
     entry = entry_of(store)
-    assert entry.recall() is not None
+    assert entry.load_manifest() is not None
     assert entry.eras == SpokenEras()

@@ -173,7 +173,7 @@ async def test_a_server_that_was_given_up_is_told_as_it_was_known(tmp_path: Path
         await seen.open(query="weather")
     async with shelf(tmp_path, every) as seen:
         before = (await first_words(seen, "legacy"))["instructions"]
-        seen.gateway.face.recalled(seen.gateway.catalog.entries())
+        seen.gateway.catalog.load(seen.gateway.catalog.entries())
         seen.gateway.catalog.withdraw(seen.gateway.catalog.toolboxes["two"]["b"], DownstreamError("crashed"))
         face = seen.gateway.face
         assert isinstance(face, ProxyFace)

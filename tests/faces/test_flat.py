@@ -269,7 +269,7 @@ async def test_names_that_clients_refuse_are_reported_once_with_what_helps(
             (name,) = await tools(seen)
             await tools(seen)
             # Something changed: the names are worked out anew, and are the same.
-            seen.gateway.catalog.recalled(seen.gateway.catalog.toolboxes["default"]["git"])
+            seen.gateway.catalog.take({})
             await tools(seen)
     told = [record.getMessage() for record in caplog.records if "refuse" in record.getMessage()]
     if remedy is None:

@@ -6,9 +6,9 @@ The one place that faces read. Connections report here; whoever shows lists to c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import KINDS, Offer
 from mcp_workbench.config.model import WorkbenchConfig
@@ -38,6 +38,8 @@ class Catalog:
                 entry.failure = DownstreamError(reason, hint=problems[0].hint)
         # Counts changes of anything that a face may show; what faces compute is kept until it moves on.
         self.revision = 0
+        # Whether there is no manifest left to read.
+        self._is_read = False
         self._listeners: list[Listener] = []
         # Told of a server that has asked a client something, for the first time.
         self.on_asking: list[Callable[[ServerEntry], None]] = []
@@ -104,11 +106,31 @@ class Catalog:
             entry.tools_differ = True
             self._tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
 
-    def recalled(self, entry: ServerEntry) -> None:
-        """A manifest was read: lists computed before do not hold any more. Nobody need be told."""
+    # ── what is remembered ──
+
+    def unread(self, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
+        """Of these servers, those whose manifests have yet to be read before one can say what is known of them."""
+        return [] if self._is_read else [entry for entry in entries if not entry.is_read]
+
+    def take(self, manifests: Mapping[ServerEntry, Manifest]) -> None:
+        """Manifests were read: lists computed before do not hold any more. Nobody need be told."""
+        for entry, manifest in manifests.items():
+            entry.take_manifest(manifest)
+        self._is_read = all(entry.is_read for entry in self.entries())
         self.revision += 1
+
+    def load(self, entries: Iterable[ServerEntry]) -> None:
+        """Read the manifests of these servers from the disk, where nobody has to wait for it."""
+        unread = self.unread(entries)
+        if unread:
+            self.take(read_manifests(unread))
 
     def _tell(self, entry: ServerEntry, changed: frozenset[str]) -> None:
         self.revision += 1
         for listener in self._listeners:
             listener(entry, changed)
+
+
+def read_manifests(entries: Iterable[ServerEntry]) -> dict[ServerEntry, Manifest]:
+    """What is remembered of these servers. Reads from the disk and changes nothing: for a thread."""
+    return {entry: entry.read_manifest() for entry in entries}

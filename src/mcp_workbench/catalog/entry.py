@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from mcp_workbench.catalog.filters import is_shown
@@ -17,6 +17,14 @@ from mcp_workbench.protocol.handshake import ServerProfile, who
 from mcp_workbench.protocol.revisions import SpokenEras
 
 NOTHING: Final[Definitions] = {}
+
+
+class Manifest(Struct, frozen=True):
+    """What is remembered of a server."""
+
+    offer: Offer | None
+    # Whether it is one that asks its clients things.
+    asks: bool
 
 
 class ServerEntry:
@@ -65,7 +73,7 @@ class ServerEntry:
 
     def __repr__(self) -> str:
         known = (
-            "unknown" if self.offer is None else f"{len(self.tools)} tools, {'live' if self.is_live else 'recalled'}"
+            "unknown" if self.offer is None else f"{len(self.tools)} tools, {'live' if self.is_live else 'remembered'}"
         )
         return f"<ServerEntry {self.toolbox}/{self.name} {known}>"
 
@@ -100,16 +108,32 @@ class ServerEntry:
         """What the server said it can do; nothing while it is unknown."""
         return {} if self.offer is None else decode_object(self.offer.profile.capabilities)
 
-    def recall(self) -> Offer | None:
-        """The offer, from the manifest if the server itself has not spoken yet. Disk is asked once."""
+    @property
+    def is_read(self) -> bool:
+        """Whether its manifest has nothing to tell any more: read already, or outdone by the server itself."""
         # A server of which something is missing is not known to be the one that is remembered.
-        if self.offer is None and not self._looked_up and not self.config.unresolved:
-            self._look_up_asking()
-            remembered = self._store.load(self.key)
-            if remembered is not None:
-                self._remembered = remembered
-                self.eras = remembered.profile.eras
-                self._show(remembered)
+        return self._looked_up or self.offer is not None or bool(self.config.unresolved)
+
+    def read_manifest(self) -> Manifest:
+        """What is on the disk. Changes nothing, so any thread may do it."""
+        key = self.key
+        return Manifest(self._store.load(key), self._store.load_asks(key))
+
+    def take_manifest(self, manifest: Manifest) -> None:
+        """Show what was read, unless the server itself has spoken meanwhile."""
+        if self.is_read:
+            return
+        self._looked_up = True
+        self.asks = self.asks or manifest.asks
+        if manifest.offer is not None:
+            self._remembered = manifest.offer
+            self.eras = manifest.offer.profile.eras
+            self._show(manifest.offer)
+
+    def load_manifest(self) -> Offer | None:
+        """The offer, from the manifest if the server itself has not spoken yet. Reads from the disk, once."""
+        if not self.is_read:
+            self.take_manifest(self.read_manifest())
         return self.offer
 
     def meet(self, profile: ServerProfile) -> None:
@@ -124,7 +148,8 @@ class ServerEntry:
         offer = replace(offer, profile=replace(self._widest_profile(offer.profile), eras=self.eras))
         before = {kind: self.definitions(kind) for kind in KINDS}
         if not self._looked_up:
-            self._look_up_asking()
+            self._looked_up = True
+            self.asks = self.asks or self._store.load_asks(self.key)
         self._show(offer)
         self.is_live = True
         self.last_error = None
@@ -146,10 +171,6 @@ class ServerEntry:
         if not self.asks:
             self.asks = True
             self._store.save_asks(self.key)
-
-    def _look_up_asking(self) -> None:
-        self._looked_up = True
-        self.asks = self.asks or self._store.load_asks(self.key)
 
     def remember(self) -> None:
         """Write the offer to the disk. May be done in a thread, where there is much to write.

@@ -118,6 +118,10 @@ class ToolIndex:
 
     # ── introductions ──
 
+    def load_summaries(self) -> None:
+        """Read what was told of the toolboxes last time, before somebody asks for it where there is no time for it."""
+        _ = self._summaries
+
     def boxes(self) -> list[Box]:
         """Every toolbox, introduced: from what is known now, else from what was known last time."""
         return [
@@ -154,9 +158,7 @@ class ToolIndex:
             return found.toolboxes
         if found is None and self._store.is_empty:
             return {}
-        for entry in self._catalog.entries():
-            if entry.offer is None and entry.recall() is not None:
-                self._catalog.recalled(entry)
+        self._catalog.load(self._catalog.entries())
         return self._worked_out()
 
     @cached_property

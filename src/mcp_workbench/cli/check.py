@@ -147,7 +147,9 @@ def _about_offers(config: WorkbenchConfig) -> list[str]:
 
     # From what has just been remembered of the servers.
     store = ManifestStore(default_folder)
-    return make_face(Catalog(config, store), store, Options()).remarks()
+    catalog = Catalog(config, store)
+    catalog.load(catalog.entries())
+    return make_face(catalog, store, Options()).remarks()
 
 
 COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, DEBUG), run, takes=1)

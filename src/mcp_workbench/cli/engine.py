@@ -91,6 +91,7 @@ class Engine:
 
     def shown_to_clients(self, options: Options) -> Face:
         """What clients see, as the options say or else the configuration, of what is known here."""
+        self._gateway.catalog.load(self._gateway.catalog.entries())
         return make_face(self._gateway.catalog, ManifestStore(lambda: None), options)
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -117,7 +118,7 @@ class Engine:
         entries = self._gateway.catalog.entries()
         found = [entry for entry in entries if path.startswith(f"{entry.toolbox}/{entry.name}/")]
         for entry in found:
-            entry.recall()
+            entry.load_manifest()
         tools = [(entry, path.removeprefix(f"{entry.toolbox}/{entry.name}/")) for entry in found]
         tools.sort(key=lambda pair: pair[1] not in pair[0].tools)
         if tools and tools[0][1]:
@@ -136,7 +137,7 @@ class Engine:
         """What `server/tool` or `toolbox/tool` means, as for `use_tool`; None when it is neither."""
         catalog = self._gateway.catalog
         for entry in paths.concerned(catalog, path):
-            entry.recall()
+            entry.load_manifest()
         meant = paths.find(catalog, path)
         if isinstance(meant, paths.Ambiguous):
             raise UsageError(f"`{path}` can be {' or '.join(f'`{one}`' for one in meant.paths)}; write the whole path")
@@ -150,7 +151,7 @@ class Engine:
         Raises `UsageError` where several have it. Nobody is started to find out.
         """
         entries = list(self._gateway.catalog.entries())
-        found = [entry for entry in entries if entry.recall() is not None and name in entry.tools]
+        found = [entry for entry in entries if entry.load_manifest() is not None and name in entry.tools]
         if len(found) > 1:
             meant = " or ".join(f"`{entry.toolbox}/{entry.name}/{name}`" for entry in found)
             raise UsageError(f"`{name}` can be {meant}; write the whole path")
@@ -193,7 +194,7 @@ class Engine:
     async def tool(self, toolbox: str, server: str, name: str) -> Raw:
         """A tool's definition, asked for where it is not remembered. Raises `UsageError` and `DownstreamError`."""
         entry = self.server(toolbox, server)
-        entry.recall()
+        entry.load_manifest()
         if name not in entry.tools:
             # On the connection that `LocalClient` will call it on.
             await self.listed(entry, "legacy")
@@ -236,7 +237,7 @@ class Engine:
 
 def connect(engine: Engine) -> dict[str, WorkbenchError]:
     """Have every server that nobody knows yet say what it offers; what failed, by `toolbox/server`."""
-    unknown = [entry for entry in engine.face.catalog.entries() if entry.recall() is None]
+    unknown = [entry for entry in engine.face.catalog.entries() if entry.load_manifest() is None]
     places = StartingPlaces()
     failures: dict[str, WorkbenchError] = {}
 

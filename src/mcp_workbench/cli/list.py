@@ -79,7 +79,7 @@ def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bo
     view = View(LOCAL_PRINCIPAL)
     view.opened.update(dict.fromkeys(engine.toolboxes))
     names = [decode(definition, type=_Named).name for definition in face.tools(view)]
-    unknown = [f"{entry.toolbox}/{entry.name}" for entry in engine.face.catalog.entries() if entry.recall() is None]
+    unknown = [entry.label for entry in engine.face.catalog.entries() if entry.load_manifest() is None]
     if as_json:
         screen.json({"face": face.name, "tools": names, "unknown": unknown})
         return
@@ -104,14 +104,14 @@ def address(server: ServerConfig, redactor: Redactor) -> str:
 
 def transport_of(entry: ServerEntry) -> str:
     """How the server is spoken to; `auto` where that is still to be found out."""
-    offer = entry.recall()
+    offer = entry.load_manifest()
     found = None if offer is None else offer.transport
     return found if entry.config.transport == "auto" and found else entry.config.transport
 
 
 def _tools_known(entry: ServerEntry) -> tuple[int, int] | None:
     """How many tools are shown, of how many; None when the server has never been met."""
-    offer = entry.recall()
+    offer = entry.load_manifest()
     return None if offer is None else (len(entry.tools), len(offer.tools))
 
 

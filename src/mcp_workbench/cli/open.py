@@ -43,7 +43,7 @@ def run(parsed: Parsed) -> int:
     log_for(parsed, config)
     engine = Engine(config, use_cache=not parsed.has("no-cache"))
     entries = engine.toolbox(toolbox)
-    unknown = [entry for entry in entries.values() if entry.recall() is None]
+    unknown = [entry for entry in entries.values() if entry.load_manifest() is None]
     failures: dict[str, WorkbenchError] = {}
 
     async def ask() -> None:

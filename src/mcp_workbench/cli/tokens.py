@@ -118,11 +118,10 @@ class Report(Struct):
 def measure(config: WorkbenchConfig, engine: Engine) -> Report:
     """Count what is known now."""
     face = engine.face
+    face.catalog.load(face.catalog.entries())
     toolboxes = []
     for name, servers in face.catalog.toolboxes.items():
-        known = {
-            server: face.tool_index.tools([entry]) for server, entry in servers.items() if entry.recall() is not None
-        }
+        known = {server: face.tool_index.tools([entry]) for server, entry in servers.items() if entry.offer is not None}
         together = [tool for tools in known.values() for tool in tools]
         own = config.toolboxes[name].budget
         budget = (config.budget if own is None else own) or None
@@ -264,7 +263,8 @@ def in_short(config: WorkbenchConfig) -> str | None:
     engine = Engine(config, use_cache=True)
     face = engine.face
     entries = list(face.catalog.entries())
-    unknown = sum(entry.recall() is None for entry in entries)
+    face.catalog.load(entries)
+    unknown = sum(entry.offer is None for entry in entries)
     flat = flat_cost(face.tool_index.tools(entries))
     if not flat:
         return None

@@ -17,7 +17,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import Holders, NameTable, build, describe_collision
 from mcp_workbench.catalog.uris import claimants, shared_addresses, takes_all
-from mcp_workbench.face.decisions import Decision, Forward, Reject
+from mcp_workbench.face.decisions import Decision, Forward, NotConfigured, Reject
 from mcp_workbench.face.kept_results import Shortening
 from mcp_workbench.face.links import Links
 from mcp_workbench.face.opening import Failures
@@ -30,7 +30,8 @@ from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
 
 log = logging.getLogger(__name__)
 
-OUTDATED: Final = " (the configuration file has changed since it was read: restart the workbench to have it read again)"
+# Answered only to ourselves: whoever gets it has the manifests read (`needed`) and asks again.
+UNREAD: Final = "what is remembered of the servers has not been read yet"
 _decode_string: Final = Decoder(str).decode
 
 Params = dict[str, Raw]
@@ -57,13 +58,10 @@ class Face:
         self._holders: dict[str, Holders] = {}
         # What results have shown of resources that no list has.
         self.links = Links()
-        # Whether the configuration has changed since it was read; a face does no I/O, so somebody else looks.
-        self.is_outdated: Callable[[], bool] = lambda: False
 
-    def no_such_toolbox(self, name: str) -> str:
-        """Says so, and why it may be: one that has just been written into the file is not known before a restart."""
-        text = no_such("toolbox", name, self.catalog.toolboxes)
-        return f"{text}{OUTDATED}" if self.is_outdated() else text
+    def no_such_toolbox(self, name: str) -> NotConfigured:
+        """One that has just been written into the file is not known yet, and that can be said once somebody looked."""
+        return NotConfigured(no_such("toolbox", name, self.catalog.toolboxes))
 
     # ── what a face decides by itself ──
 
@@ -160,23 +158,19 @@ class Face:
         if kept is None or kept[0] != self.catalog.revision:
             if len(self._kept) > 256:
                 self._kept.clear()
-            value = compute()
-            # Computing may have read manifests, and so have moved the catalogue on.
-            self._kept[key] = kept = (self.catalog.revision, value)
+            self._kept[key] = kept = (self.catalog.revision, compute())
         return kept[1]
 
-    def recalled(self, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
-        """The entries of which something is known, manifests included, and that have not been given up."""
-        known = []
-        for entry in entries:
-            if entry.offer is None and entry.recall() is not None:
-                self.catalog.recalled(entry)
-            if entry.offer is not None and entry.failure is None:
-                known.append(entry)
-        return known
+    def needed(self, view: View, kind: str) -> Iterable[ServerEntry]:
+        """The servers whose manifests have to be read before a list of this kind, or who is on it, can be told."""
+        return self.catalog.entries()
+
+    def needed_first(self) -> Iterable[ServerEntry]:
+        """The same before the first client is told anything."""
+        return ()
 
     def known(self, view: View) -> list[ServerEntry]:
-        """The servers in view of which something is known without looking at the disk."""
+        """The servers in view of which something is known."""
         return [entry for entry in self.catalog.entries() if entry.offer is not None and self.shows(view, entry)]
 
     def table(self, kind: str, entries: Iterable[ServerEntry], expose: Callable[[ServerEntry, str], str]) -> NameTable:
@@ -225,7 +219,7 @@ class Face:
 
     def remarks(self) -> list[str]:
         """What a user should know of what is shown: addresses that two servers list, templates that fit any."""
-        entries = self.recalled(self.catalog.entries())
+        entries = available(self.catalog.entries())
         having = [entry for entry in entries if "resources" in entry.capabilities]
         return [
             *(
@@ -248,6 +242,8 @@ class Face:
         name = _string(params, "name")
         if name is None:
             return Reject(INVALID_PARAMS, "`name` must be a string")
+        if self.catalog.unread(self.needed(view, "prompts")):
+            return Reject(INVALID_PARAMS, UNREAD)
         target = self._prompt_table(view).targets.get(name)
         if target is None:
             return Reject(INVALID_PARAMS, no_such("prompt", name, self._prompt_table(view).targets))
@@ -259,6 +255,8 @@ class Face:
         uri = _string(params, "uri")
         if uri is None:
             return Reject(INVALID_PARAMS, "`uri` must be a string")
+        if self.catalog.unread(self.needed(view, "resources")):
+            return Reject(INVALID_PARAMS, UNREAD)
         entries = self.entries(view)
         found = claimants(entries, uri, lambda entry: self.links.has(view.principal, entry, uri))
         if not found:
@@ -302,6 +300,8 @@ class Face:
             return self._complete(decision.entry, decision.item, {"ref": Raw(encode(own_ref)), **rest})
         if kind == "ref/resource":
             uri = _string(ref, "uri") or ""
+            if self.catalog.unread(self.needed(view, "resources")):
+                return Reject(INVALID_PARAMS, UNREAD)
             having = [entry for entry in self.entries(view) if uri in entry.definitions("resourceTemplates")]
             found = self._only_one(view, having, uri) or self.resource_owner(view, ref, from_modern)
             return found if isinstance(found, Reject) else self._complete(found[0], found[1], params)
@@ -321,6 +321,11 @@ class Face:
         """The only server there is, if there is only one."""
         entries = list(self.catalog.entries())
         return entries[0] if len(entries) == 1 else None
+
+
+def available(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
+    """Those of which something is known and that can be used."""
+    return [entry for entry in entries if entry.offer is not None and entry.failure is None]
 
 
 def not_found(uri: str, from_modern: bool) -> Reject:

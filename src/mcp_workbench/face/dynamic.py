@@ -14,7 +14,7 @@ from msgspec.json import Decoder
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
-from mcp_workbench.face.base import Face, Params
+from mcp_workbench.face.base import Face, Params, available
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
 from mcp_workbench.face.opening import Failures, left_out, unavailable
 from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
@@ -34,7 +34,11 @@ class DynamicFace(Face):
 
     def entries(self, view: View) -> list[ServerEntry]:
         """The servers of the toolboxes that have been opened."""
-        return self.recalled(entry for name in view.opened for entry in self.catalog.toolboxes[name].values())
+        return available(self.needed(view, "tools"))
+
+    def needed(self, view: View, kind: str) -> Iterable[ServerEntry]:
+        """Only what was opened."""
+        return (entry for name in view.opened for entry in self.catalog.toolboxes[name].values())
 
     def shows(self, view: View, entry: ServerEntry) -> bool:
         """Only what was opened."""
@@ -82,7 +86,7 @@ class DynamicFace(Face):
 
     def settle_names(self, entries: Iterable[ServerEntry]) -> None:
         """Also while their toolboxes are not open: names do not depend on that."""
-        known = self.recalled(entries)
+        known = available(entries)
         for kind in ("tools", "prompts"):
             self.table(kind, known, self.exposed)
 
@@ -127,7 +131,7 @@ class DynamicFace(Face):
         if name is None:
             return Answer(error_result('`toolbox_name` is missing; expected {"toolbox_name": "<name>"}'))
         if name not in self.catalog.toolboxes:
-            return Answer(error_result(self.no_such_toolbox(name)))
+            return self.no_such_toolbox(name)
         return Open(tuple(self.catalog.toolboxes[name].values()), request)
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:

@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, describe_collision, is_accepted_by_clients
-from mcp_workbench.face.base import Face, Params
+from mcp_workbench.face.base import Face, Params, available
 from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject
 from mcp_workbench.face.flat_instructions import Introduced, flat_instructions
 from mcp_workbench.face.opening import Failures
@@ -47,7 +47,11 @@ class FlatFace(Face):
 
     def entries(self, view: View) -> list[ServerEntry]:
         """Everything that is known."""
-        return self.recalled(self.catalog.entries())
+        return available(self.catalog.entries())
+
+    def needed_first(self) -> Iterable[ServerEntry]:
+        """All names are in one list, and so are the instructions."""
+        return self.catalog.entries()
 
     def exposed(self, entry: ServerEntry, name: str) -> str:
         """With the server, and the toolbox where there are toolboxes, in front."""
@@ -80,12 +84,10 @@ class FlatFace(Face):
         revision, table = self._tool_table
         if table is None or revision != self.catalog.revision:
             table = self._build_tool_table()
-            # Building may have read manifests, and so have moved the catalogue on.
             self._tool_table = (self.catalog.revision, table)
         return table
 
     def _build_tool_table(self) -> NameTable:
-        self.recalled(self.catalog.entries())
         known = [entry for entry in self.catalog.entries() if entry.offer is not None]
         table = self._table("tools", known, _own_name)
         self._report_names(table)

@@ -5,20 +5,20 @@ The list of tools is the same bytes every time: prompt caches live on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
-from msgspec import DecodeError, Raw, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import Box, instructions, names
-from mcp_workbench.face.base import Face, Params, not_found
+from mcp_workbench.face.base import Face, Params, available, not_found
 from mcp_workbench.face.checking import ArgumentChecker
-from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject
 from mcp_workbench.face.identifier import NO_ARGUMENTS, BadIdentifier, ToolIdentifier, read_use_tool
 from mcp_workbench.face.kept_results import SCHEME as RESULTS
 from mcp_workbench.face.kept_results import KeptResults, Shortening
@@ -32,6 +32,12 @@ from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, encode
 
 CALL: Final = b'"tools/call"'
 _decode_string: Final = Decoder(str).decode
+
+
+class _Unread(Struct, frozen=True):
+    """No decision yet: the manifests of these servers have to be read first."""
+
+    entries: tuple[ServerEntry, ...]
 
 
 class ProxyFace(Face):
@@ -52,7 +58,11 @@ class ProxyFace(Face):
 
     def entries(self, view: View) -> list[ServerEntry]:
         """Toolboxes that have been opened, and those whose manifest is known."""
-        return self.recalled(self.catalog.entries())
+        return available(self.catalog.entries())
+
+    def needed(self, view: View, kind: str) -> Iterable[ServerEntry]:
+        """Of the tools only those that are pinned are listed."""
+        return self._pins.servers() if kind == "tools" else self.catalog.entries()
 
     def exposed(self, entry: ServerEntry, name: str) -> str:
         """Prompts carry the three parts of a tool's identity."""
@@ -64,16 +74,11 @@ class ProxyFace(Face):
 
     def awaited(self) -> list[ServerEntry]:
         """The servers of pinned tools that nobody knows yet. Those that are known are not started for a list."""
-        if not self._pins:
-            return []
-        self.recalled(self._pins.servers())
         return self._pins.unheard()
 
     def listed(self, view: View, kind: str) -> list[ServerEntry]:
         """Of the tools only those that are pinned are listed."""
-        if kind != "tools":
-            return super().listed(view, kind)
-        return self._pins.servers() if self._pins else []
+        return self._pins.servers() if kind == "tools" else super().listed(view, kind)
 
     def definition_of(self, tool: str) -> Raw | None:
         """Of a pinned tool."""
@@ -112,37 +117,47 @@ class ProxyFace(Face):
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`name` must be a string")
         if name == "use_tool":
-            return self._use_tool(view, params, fresh)
-        if name == "open_toolbox":
-            return self._open_toolbox(params.get("arguments"))
-        return self._use_pinned(name, params, fresh)
+            decision = self._use_tool(view, params, fresh)
+        elif name == "open_toolbox":
+            decision = self._open_toolbox(params.get("arguments"))
+        else:
+            decision = self._use_pinned(name, params, fresh)
+        if isinstance(decision, _Unread):
+            return Load(decision.entries, lambda: self.resolve_tool(view, params, fresh=fresh))
+        return decision
 
-    def _use_pinned(self, name: str, params: Params, fresh: bool) -> Decision:
+    def _unread(self, entries: Iterable[ServerEntry]) -> _Unread | None:
+        unread = self.catalog.unread(entries)
+        return _Unread(tuple(unread)) if unread else None
+
+    def _use_pinned(self, name: str, params: Params, fresh: bool) -> Decision | _Unread:
         pinned = self._pins.targets()
         if name not in pinned and self._pins:
             # A client may know the name from its last visit.
-            unheard = self.awaited()
-            pinned = self._pins.targets()
-            if name not in pinned and unheard and not fresh:
+            if unread := self._unread(self._pins.servers()):
+                return unread
+            unheard = self._pins.unheard()
+            if unheard and not fresh:
                 return Learn(unheard[0], tuple(unheard[1:]), name)
         if name not in pinned:
             return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", "use_tool", *pinned]))
         target = pinned[name]
         return self._call(target.entry, target.name, params.get("arguments"), 0, params, fresh)
 
-    def _open_toolbox(self, arguments: Raw | None) -> Decision:
+    def _open_toolbox(self, arguments: Raw | None) -> Decision | _Unread:
         try:
             request = read_open_request(arguments)
         except BadRequest as error:
             return Answer(error_result(str(error)))
         name = request.toolbox_name
         if name is not None and name not in self.catalog.toolboxes:
-            return Answer(error_result(self.no_such_toolbox(name)))
+            return self.no_such_toolbox(name)
         if request.tools:
             from mcp_workbench.face.finding import named_entries
 
-            for path in request.tools:
-                self.recalled(concerned(self.catalog, path if name is None else f"{name}/{path}"))
+            paths = (path if name is None else f"{name}/{path}" for path in request.tools)
+            if unread := self._unread(entry for path in paths for entry in concerned(self.catalog, path)):
+                return unread
             return Open(tuple(named_entries(self.catalog, request)), request, starts_known=False)
         if name is not None:
             return Open(tuple(self.catalog.toolboxes[name].values()), request)
@@ -153,22 +168,30 @@ class ProxyFace(Face):
         }
         return Answer(index_result(self.tool_index.boxes(), budget_of(self.catalog, request), request.cursor, broken))
 
-    def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision:
+    def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision | _Unread:
         try:
             call = read_use_tool(params.get("arguments"))
             wanted = call.tool
             if isinstance(wanted, str):
                 if wanted.startswith(RESULTS):
                     return self.results.read_on(view, wanted, call)
-                meant = self._find(wanted)
+                meant = self._find_quickly(wanted)
+                if meant is None:
+                    if unread := self._unread(concerned(self.catalog, wanted)):
+                        return unread
+                    meant = find(self.catalog, wanted)
                 asked = () if fresh else self._may_have(wanted, meant)
                 if asked:
                     return Learn(asked[0], asked[1:], wanted.removeprefix(f"{asked[0].toolbox}/"))
                 if not isinstance(meant, Meant):
                     raise BadIdentifier(self._no_such_path(wanted, meant))
                 entry, tool = meant.entry, meant.tool
+            elif wanted.toolbox not in self.catalog.toolboxes:
+                return self.no_such_toolbox(wanted.toolbox)
             else:
                 entry, tool = self._identified(wanted), wanted.tool
+                if unread := self._unread((entry,)):
+                    return unread
         except BadIdentifier as error:
             return Answer(error_result(str(error)))
         if tool not in entry.tools:
@@ -186,15 +209,14 @@ class ProxyFace(Face):
         budget = max_tokens or entry.config.result_budget
         return Forward(entry, tool, CALL, call_body(tool, arguments, params), True, budget)
 
-    def _find(self, path: str) -> Meant | Ambiguous | Unheard | None:
+    def _find_quickly(self, path: str) -> Meant | Ambiguous | Unheard | None:
         toolbox, _, rest = path.partition("/")
         server, _, tool = rest.partition("/")
         entry = self.catalog.toolboxes.get(toolbox, {}).get(server)
         # The usual case, in the time of two look-ups. Names with slashes in them may mean something else as well.
         if entry is not None and tool in entry.tools and not self._has_slashes:
             return Meant(entry, tool)
-        self.recalled(concerned(self.catalog, path))
-        return find(self.catalog, path)
+        return None
 
     def _may_have(self, path: str, meant: Meant | Ambiguous | Unheard | None) -> tuple[ServerEntry, ...]:
         """The servers to be asked before it is said that a path leads nowhere: what is known may be out of date."""
@@ -216,15 +238,11 @@ class ProxyFace(Face):
         return text
 
     def _identified(self, wanted: ToolIdentifier) -> ServerEntry:
-        """The server that was named. Raises `BadIdentifier`."""
-        servers = self.catalog.toolboxes.get(wanted.toolbox)
-        if servers is None:
-            raise BadIdentifier(self.no_such_toolbox(wanted.toolbox))
+        """The server that was named, of a toolbox that exists. Raises `BadIdentifier`."""
+        servers = self.catalog.toolboxes[wanted.toolbox]
         found = servers.get(wanted.server)
         if found is None:
             raise BadIdentifier(no_such("server", wanted.server, servers, f" in toolbox `{wanted.toolbox}`"))
-        if found.offer is None:
-            self.recalled((found,))
         return found
 
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:

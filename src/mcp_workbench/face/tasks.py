@@ -8,8 +8,8 @@ may outlive us: where one is unknown, the only server that has tasks at all is a
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
+from os import urandom
 from typing import Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -17,7 +17,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.face.base import Face, Params, open_body
-from mcp_workbench.face.decisions import Decision, Forward, Reject
+from mcp_workbench.face.decisions import Decision, Forward, Load, Reject
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_object, encode
 
@@ -111,7 +111,7 @@ class Tasks:
         if taken is not None and taken.entry is not entry:
             self._given[principal, is_modern, handle] = taken
             # Not to be guessed, or it could be taken too.
-            handle = self._others[name] = f"{own}~{os.urandom(8).hex()}"
+            handle = self._others[name] = f"{own}~{urandom(8).hex()}"
         self._given[principal, is_modern, handle] = _Given(entry, own)
         while len(self._given) > MOST_TASKS:
             (whose, era, _), gone = self._given.popitem(last=False)
@@ -136,6 +136,9 @@ class Tasks:
             return Reject(INVALID_PARAMS, "`taskId` must be a string")
         given = self._given.get((view.principal, from_modern, handle))
         if given is None:
+            unread = self._face.catalog.unread(self._face.needed(view, "prompts"))
+            if unread:
+                return Load(tuple(unread), lambda: self.resolve(view, method, params, from_modern))
             having = [entry for entry in self._face.entries(view) if _has_tasks(entry, from_modern)]
             given = _Given(having[0], handle) if len(having) == 1 else None
         if given is None:
