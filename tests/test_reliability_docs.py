@@ -34,11 +34,11 @@ INNER = {
     "transport.http.client.response_body.END_SECONDS": "whether a connection is worth keeping",
     "transport.http.client.link.LISTEN_FIRST_SECONDS": "the order of two requests",
     "transport.http.server.admission.MOST_KNOWN_HOSTS": "a memory of what was compared before",
-    "transport.http.server.known_heads.MOST_HEADS": "a memory of what was taken apart before",
+    "transport.http.server.head_cache.MOST_HEADS": "a memory of what was taken apart before",
     "transport.http.client.call_head_cache.MOST_HEADS": "a memory of what was written before",
     "transport.http.sse.MOST_RETRY_DIGITS": "a number that is read",
     "transport.http.client.connection.MOST_DIGITS": "a number that is read",
-    "transport.http.server.known_heads.MOST_DIGITS": "a number that is read",
+    "transport.http.server.head_cache.MOST_DIGITS": "a number that is read",
 }
 
 

@@ -77,7 +77,7 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
             server.drain()
             await _wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS - seconds)
             gateway.processes.is_hurried = bool(server.call_count)
-            server.give_up(DownstreamError(UNFINISHED))
+            server.fail_all(DownstreamError(UNFINISHED))
         finally:
             await server.stop()
 

@@ -26,7 +26,7 @@ LIMIT = 16 * 1024 * 1024
 
 
 class Recorder:
-    """A receiver that keeps everything, in order of arrival."""
+    """A receiver that keeps everything, in order of head."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []

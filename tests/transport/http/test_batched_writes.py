@@ -10,12 +10,12 @@ import pytest
 
 from mcp_workbench.transport.http.client.connection import OutboundConnection
 from mcp_workbench.transport.http.client.response import NotSent, RequestFailed, Response
-from mcp_workbench.transport.http.server.connection import Connection
+from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.write_batch import WriteBatch
 from tests.transport.http.client.talk import talking
 from tests.transport.http.client.test_calls import call_of, modern_server
 from tests.transport.http.listening import Reply, Request, scripted_http
-from tests.transport.http.server.echoing import House, echoing
+from tests.transport.http.server.echoing import EchoRig, echoing
 from tests.transport.http.server.raw_client import RawConnection, modern, modern_headers, written
 from tests.transport.http.test_pieces import Sink
 
@@ -24,67 +24,67 @@ def later(id: int) -> bytes:
     return written("POST", "/mcp", modern("later", id=id), **modern_headers("later"))
 
 
-async def waiting(house: House, count: int) -> list[RawConnection]:
+async def waiting(rig: EchoRig, count: int) -> list[RawConnection]:
     """That many clients whose calls have no answer yet."""
-    connections = [await house.client.connect() for _ in range(count)]
+    connections = [await rig.client.connect() for _ in range(count)]
     for id, connection in enumerate(connections):
         await connection.send(later(id))
-    await house.under_way(count)
+    await rig.under_way(count)
     return connections
 
 
 async def test_answers_to_many_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with echoing() as house:
-        connections = await waiting(house, 5)
+    async with echoing() as rig:
+        connections = await waiting(rig, 5)
         directly: list[bytes] = []
-        write = Connection.write
+        write = InboundConnection.write
 
-        def noting(connection: Connection, data: bytes) -> None:
+        def noting(connection: InboundConnection, data: bytes) -> None:
             directly.append(data)
             write(connection, data)
 
-        monkeypatch.setattr(Connection, "write", noting)
-        for id, session in enumerate(house.sessions):
+        monkeypatch.setattr(InboundConnection, "write", noting)
+        for id, session in enumerate(rig.sessions):
             session.answer(b"%d" % id, {"n": id})
         assert len(directly) == 1, "all but the last, behind which nobody waits"
         answers = [(await connection.response()).json for connection in connections]
         assert [answer["result"]["n"] for answer in answers] == [0, 1, 2, 3, 4]
-        assert house.server._connections.owing == 0
+        assert rig.server._connections.owing == 0
 
 
 async def test_what_is_to_be_written_leaves_before_the_connection_closes() -> None:
-    async with echoing() as house:
-        connections = await waiting(house, 3)
-        for id, session in enumerate(house.sessions):
+    async with echoing() as rig:
+        connections = await waiting(rig, 3)
+        for id, session in enumerate(rig.sessions):
             session.answer(b"%d" % id, {"n": id})
-        await house.server.stop()
+        await rig.server.stop()
         for id, connection in enumerate(connections):
             assert (await connection.response()).json["result"]["n"] == id
             assert await connection.closed() == b""
 
 
 async def test_a_client_that_stops_sending_behind_its_request_gets_what_was_answered_at_once() -> None:
-    async with echoing() as house:
-        await waiting(house, 2)
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        await waiting(rig, 2)
+        connection = await rig.client.connect()
         connection.writer.write(written("POST", "/mcp", modern("echo", id=7), **modern_headers("echo")))
         connection.writer.write_eof()
         assert (await connection.response()).json["id"] == 7
 
 
 async def test_responses_sent_ahead_are_in_order_also_while_others_wait() -> None:
-    async with echoing() as house:
-        await waiting(house, 2)
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        await waiting(rig, 2)
+        connection = await rig.client.connect()
         requests = [written("POST", "/mcp", modern("echo", id=id), **modern_headers("echo")) for id in range(9)]
         await connection.send(b"".join(requests))
         assert [(await connection.response()).json["id"] for _ in range(9)] == list(range(9))
 
 
 async def test_a_permission_to_go_on_does_not_overtake_the_response_before_it() -> None:
-    async with echoing() as house:
-        await waiting(house, 2)
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        await waiting(rig, 2)
+        connection = await rig.client.connect()
         first = written("POST", "/mcp", modern("echo", id=1), **modern_headers("echo"))
         head, _, body = written(
             "POST", "/mcp", modern("echo", id=2), expect="100-continue", **modern_headers("echo")
@@ -97,18 +97,18 @@ async def test_a_permission_to_go_on_does_not_overtake_the_response_before_it() 
 
 
 async def test_clients_that_go_are_owed_nothing() -> None:
-    async with echoing() as house:
-        for connection in await waiting(house, 4):
+    async with echoing() as rig:
+        for connection in await waiting(rig, 4):
             connection.close()
         async with asyncio.timeout(10):
-            while house.server.connection_count:
+            while rig.server.connection_count:
                 await asyncio.sleep(0.01)
-        assert house.server._connections.owing == 0
-        listening = await house.client.connect()
-        session = await house.client.begin_session()
+        assert rig.server._connections.owing == 0
+        listening = await rig.client.connect()
+        session = await rig.client.begin_session()
         await listening.send(written("GET", "/mcp", mcp_session_id=session))
         await listening.head()
-        assert house.server._connections.owing == 0, "a stream that has begun is no debt"
+        assert rig.server._connections.owing == 0, "a stream that has begun is no debt"
 
 
 @pytest.mark.parametrize("modern", [True, False])

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from mcp_workbench.transport.http.client.connection import OutboundConnection
 from mcp_workbench.transport.http.client.response import RequestFailed
 from mcp_workbench.transport.http.server.admission import Refusal
-from mcp_workbench.transport.http.server.arrival import Arrival
-from mcp_workbench.transport.http.server.connection import Connection
+from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Outlet
+from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, ResponseWriter
 from mcp_workbench.transport.write_batch import WriteBatch
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import modern, modern_headers, written
@@ -67,24 +67,24 @@ class Sink:
 class Mirror:
     """A site that answers with what it understood; some of it is refused by its head alone."""
 
-    def admit(self, arrival: Arrival) -> Refusal | None:
-        arrival.takes_body = True
-        return Refusal(403, "no") if arrival.path == "/refused" else None
+    def admit(self, head: RequestHead) -> Refusal | None:
+        head.takes_body = True
+        return Refusal(403, "no") if head.path == "/refused" else None
 
-    def is_still_admitted(self, arrival: Arrival) -> bool:
+    def is_still_admitted(self, head: RequestHead) -> bool:
         return True
 
-    def serve(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
+    def serve(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
         told = {
-            "method": arrival.method,
-            "path": arrival.path,
-            "headers": arrival.headers,
+            "method": head.method,
+            "path": head.path,
+            "headers": head.headers,
             "body": body.decode("latin-1"),
         }
-        outlet.answer(200, NO_HEADERS, json.dumps(told).encode())
+        writer.answer(200, NO_HEADERS, json.dumps(told).encode())
 
-    def refuse(self, arrival: Arrival, refusal: Refusal, outlet: Outlet) -> None:
-        outlet.answer(refusal.status, NO_HEADERS, refusal.message.encode())
+    def refuse(self, head: RequestHead, refusal: Refusal, writer: ResponseWriter) -> None:
+        writer.answer(refusal.status, NO_HEADERS, refusal.message.encode())
 
 
 @st.composite
@@ -122,7 +122,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 async def _served(cut: list[bytes]) -> bytes:
     sink = Sink()
-    connection = Connection(Connections(Mirror(), Limits()))
+    connection = InboundConnection(Connections(Mirror(), Limits()))
     connection.connection_made(cast(asyncio.Transport, sink))
     for piece in cut:
         if not sink.is_over:
@@ -213,17 +213,17 @@ messages = st.fixed_dictionaries(
 @given(st.lists(st.tuples(messages | values, st.sampled_from(["modern", "legacy", "bare"])), min_size=1, max_size=8))
 def test_any_json_over_http_is_answered_once_and_takes_nothing_down(posted: list[tuple[Any, str]]) -> None:
     async def run() -> None:
-        async with echoing() as house:
+        async with echoing() as rig:
             for message, kind in posted:
                 headers = {"modern": modern_headers("echo"), "legacy": {"mcp_session_id": "x"}, "bare": {}}[kind]
                 if kind == "modern" and isinstance(message, dict):
                     message = {**message, "params": {**modern("echo")["params"]}}
-                connection = await house.client.connect()
+                connection = await rig.client.connect()
                 await connection.send(written("POST", "/mcp", message, **headers))
                 response = await connection.response()
                 assert 200 <= response.status < 500, (message, response.status, response.body)
-            assert (await house.client.request("GET", "/healthz")).status == 200
-            assert house.server.connection_count <= len(posted) + 1
+            assert (await rig.client.request("GET", "/healthz")).status == 200
+            assert rig.server.connection_count <= len(posted) + 1
 
     with asyncio.Runner() as runner:
         runner.run(run())

@@ -115,7 +115,7 @@ def summarise(message: bytes) -> MessageSummary:
     return MessageSummary("notification" if id is None else "request", id, found.method, params)
 
 
-# How the house itself writes messages, and how many others do: enough to tell an answer from the rest without reading
+# How we write messages, and how many others do: enough to tell an answer from the rest without reading
 # all of it. The result that follows may be large.
 _HEAD: Final = re.compile(
     rb'\s*\{"jsonrpc":\s?"2\.0",\s?(?:"id":\s?(-?[0-9]{1,18}|"[^"\\]{0,200}"),\s?"(method|result|error)"|"method"):'

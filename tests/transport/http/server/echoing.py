@@ -26,8 +26,8 @@ Json = dict[str, Any]
 class EchoSession:
     """Answers `echo` at once, `later` when told to, and whatever brings an error with that."""
 
-    def __init__(self, house: House, link: Link, principal: str) -> None:
-        self.house = house
+    def __init__(self, rig: EchoRig, link: Link, principal: str) -> None:
+        self.rig = rig
         self.link = link
         self.principal = principal
         self.calls: dict[bytes, Json] = {}
@@ -90,7 +90,7 @@ class EchoSession:
         self.link.send(json.dumps(message, separators=(",", ":")).encode(), about=about)
 
 
-class House:
+class EchoRig:
     """A server with such sessions, and all of them that there ever were."""
 
     def __init__(self) -> None:
@@ -115,16 +115,16 @@ class House:
 @contextlib.asynccontextmanager
 async def echoing(
     limits: Limits | None = None, parameters_of: ParametersOf | None = None, **options: Any
-) -> AsyncIterator[House]:
-    """A house that serves on a free port, with a client."""
-    house = House()
-    house.server = await serve_http(
-        HttpOptions(port=0, limits=limits or Limits(), **options), house.make_session, parameters_of=parameters_of
+) -> AsyncIterator[EchoRig]:
+    """A rig that serves on a free port, with a client."""
+    rig = EchoRig()
+    rig.server = await serve_http(
+        HttpOptions(port=0, limits=limits or Limits(), **options), rig.make_session, parameters_of=parameters_of
     )
     try:
-        async with raw_client(house.server.port) as house.client:
-            yield house
+        async with raw_client(rig.server.port) as rig.client:
+            yield rig
     finally:
         async with asyncio.timeout(10):
-            await house.server.stop()
-    assert all(len(session.ended) == 1 for session in house.sessions), "each session is told its end once"
+            await rig.server.stop()
+    assert all(len(session.ended) == 1 for session in rig.sessions), "each session is told its end once"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mcp_workbench.transport.http.server.admission import Admission, is_loopback, is_wildcard
-from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.authentication import Anonymous, BearerToken, Challenge
+from mcp_workbench.transport.http.server.request_head import RequestHead
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import initialize, modern, modern_headers, written
 
@@ -47,10 +47,10 @@ def admission(host: str = "127.0.0.1", **options: tuple[str, ...]) -> Admission:
     return Admission(host, Anonymous(), **options)
 
 
-def arrived(**headers: str) -> Arrival:
-    arrival = Arrival("POST", "/mcp")
-    arrival.headers.update({"host": "localhost", **headers})
-    return arrival
+def arrived(**headers: str) -> RequestHead:
+    head = RequestHead("POST", "/mcp")
+    head.headers.update({"host": "localhost", **headers})
+    return head
 
 
 @pytest.mark.parametrize("host", FOREIGN)
@@ -67,17 +67,17 @@ def test_our_own_names_do(host: str) -> None:
 
 
 def test_without_a_host_nobody_comes_in() -> None:
-    arrival = Arrival("POST", "/mcp")
-    refusal = admission().check_sender(arrival)
+    head = RequestHead("POST", "/mcp")
+    refusal = admission().check_sender(head)
     assert refusal is not None and refusal.status == 403
 
 
 def test_a_health_check_may_leave_the_host_out_and_a_page_may_not() -> None:
     rules = admission()
-    arrival = Arrival("GET", "/readyz")
-    assert rules.check_sender(arrival, needs_host=False) is None
-    arrival.headers["origin"] = "http://localhost"
-    refusal = rules.check_sender(arrival, needs_host=False)
+    head = RequestHead("GET", "/readyz")
+    assert rules.check_sender(head, needs_host=False) is None
+    head.headers["origin"] = "http://localhost"
+    refusal = rules.check_sender(head, needs_host=False)
     assert refusal is not None and refusal.status == 403
     refusal = rules.check_sender(arrived(host="evil.example"), needs_host=False)
     assert refusal is not None and refusal.status == 403
@@ -163,31 +163,31 @@ def test_loopback_and_wildcard_are_known() -> None:
 
 @pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
 async def test_strangers_are_refused_before_anything_is_started(headers: dict[str, Any]) -> None:
-    async with echoing() as house:
-        response = await house.client.request(body=b"not even JSON", **headers)
+    async with echoing() as rig:
+        response = await rig.client.request(body=b"not even JSON", **headers)
         assert response.status == 403
         for path in ("/healthz", "/readyz", "/else"):
-            assert (await house.client.request("GET", path, **headers)).status == 403
-        assert not house.sessions
+            assert (await rig.client.request("GET", path, **headers)).status == 403
+        assert not rig.sessions
 
 
 async def test_a_repeated_host_is_refused() -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         await connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
         assert (await connection.response()).status == 400
 
 
 async def test_a_token_is_asked_for() -> None:
-    async with echoing(authenticator=BearerToken("secret")) as house:
-        response = await house.client.request(body=initialize())
+    async with echoing(authenticator=BearerToken("secret")) as rig:
+        response = await rig.client.request(body=initialize())
         assert (response.status, response.headers["www-authenticate"]) == (401, 'Bearer realm="mcp-workbench"')
-        response = await house.client.request(body=initialize(), authorization="Bearer guess")
+        response = await rig.client.request(body=initialize(), authorization="Bearer guess")
         assert response.status == 401 and "invalid_token" in response.headers["www-authenticate"]
-        assert not house.sessions
-        response = await house.client.request(body=initialize(), authorization="Bearer secret")
+        assert not rig.sessions
+        response = await rig.client.request(body=initialize(), authorization="Bearer secret")
         assert response.status == 200
-        assert house.last.principal == "token"
+        assert rig.last.principal == "token"
 
 
 @pytest.mark.parametrize(
@@ -209,13 +209,13 @@ async def test_a_token_is_asked_for() -> None:
     ],
 )
 async def test_types_are_checked(headers: dict[str, Any], status: int) -> None:
-    async with echoing() as house:
-        assert (await house.client.request(body=initialize(), **headers)).status == status
+    async with echoing() as rig:
+        assert (await rig.client.request(body=initialize(), **headers)).status == status
 
 
 async def test_accept_may_be_spread_over_several_headers() -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         data = written("POST", "/mcp", initialize(), accept="application/json")
         await connection.send(data.replace(b"accept:", b"accept: text/event-stream\r\naccept:"))
         assert (await connection.response()).status == 200
@@ -223,25 +223,23 @@ async def test_accept_may_be_spread_over_several_headers() -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE"])
 async def test_other_methods_are_refused_with_those_that_exist(method: str) -> None:
-    async with echoing() as house:
-        response = await house.client.request(method)
+    async with echoing() as rig:
+        response = await rig.client.request(method)
         assert (response.status, response.headers["allow"]) == (405, "POST, GET, DELETE")
 
 
 async def test_a_browser_of_an_allowed_origin_is_told_so() -> None:
-    async with echoing(allow_origins=("https://app.example",)) as house:
-        asked = await house.client.request(
+    async with echoing(allow_origins=("https://app.example",)) as rig:
+        asked = await rig.client.request(
             "OPTIONS", origin="https://app.example", access_control_request_method="POST", content_length=None
         )
         assert asked.status == 204
         assert asked.headers["access-control-allow-origin"] == "https://app.example"
         assert "authorization" in asked.headers["access-control-allow-headers"]
-        response = await house.client.request(
-            body=modern("echo"), origin="https://app.example", **modern_headers("echo")
-        )
+        response = await rig.client.request(body=modern("echo"), origin="https://app.example", **modern_headers("echo"))
         assert response.headers["access-control-allow-origin"] == "https://app.example"
         assert "mcp-session-id" in response.headers["access-control-expose-headers"]
-        foreign = await house.client.request(
+        foreign = await rig.client.request(
             "OPTIONS", origin="https://evil.example", access_control_request_method="POST"
         )
         assert foreign.status == 403 and "access-control-allow-origin" not in foreign.headers
@@ -251,10 +249,10 @@ async def test_a_browser_of_an_allowed_origin_is_told_so() -> None:
 async def test_garbage_behind_a_wish_for_another_protocol_is_the_clients_mistake(
     request_: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         head = f"{request_} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n"
         await connection.send(head.encode() + b"\x00\x01\x02garbage")
         await connection.closed()
-        assert (await house.client.request("GET", "/healthz")).status == 200
+        assert (await rig.client.request("GET", "/healthz")).status == 200
     assert "defect" not in caplog.text

@@ -70,8 +70,8 @@ async def test_exposure_is_checked_before_anything_listens() -> None:
     with pytest.raises(ConfigError, match="without authentication"):
         async with echoing(host="0.0.0.0"):
             pass
-    async with echoing(host="0.0.0.0", authenticator=BearerToken("x")) as house:
-        assert (await house.client.request("GET", "/healthz", host="10.1.2.3")).status == 200
+    async with echoing(host="0.0.0.0", authenticator=BearerToken("x")) as rig:
+        assert (await rig.client.request("GET", "/healthz", host="10.1.2.3")).status == 200
 
 
 def has_ipv6() -> bool:
@@ -85,10 +85,10 @@ def has_ipv6() -> bool:
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 async def test_ipv6_is_served() -> None:
-    async with echoing(host="::1") as house:
-        assert house.server.url == f"http://[::1]:{house.server.port}/mcp"
-        async with raw_client(house.server.port, "::1") as client:
-            assert (await client.request("GET", "/healthz", host=f"[::1]:{house.server.port}")).status == 200
+    async with echoing(host="::1") as rig:
+        assert rig.server.url == f"http://[::1]:{rig.server.port}/mcp"
+        async with raw_client(rig.server.port, "::1") as client:
+            assert (await client.request("GET", "/healthz", host=f"[::1]:{rig.server.port}")).status == 200
 
 
 async def test_localhost_is_served_on_all_its_addresses_and_one_port() -> None:
@@ -101,13 +101,13 @@ async def test_localhost_is_served_on_all_its_addresses_and_one_port() -> None:
 
 
 async def test_operators_see_whether_we_live_and_are_ready() -> None:
-    async with echoing() as house:
-        healthy = await house.client.request("GET", "/healthz")
+    async with echoing() as rig:
+        healthy = await rig.client.request("GET", "/healthz")
         assert (healthy.status, healthy.body) == (200, b"ok\n")
-        assert (await house.client.request("GET", "/readyz")).status == 200
-        assert (await house.client.request("POST", "/healthz", body=b"{}")).status == 405
-        assert (await house.client.request("GET", "/nowhere")).status == 404
-        assert "HttpServer http://127.0.0.1" in repr(house.server)
+        assert (await rig.client.request("GET", "/readyz")).status == 200
+        assert (await rig.client.request("POST", "/healthz", body=b"{}")).status == 405
+        assert (await rig.client.request("GET", "/nowhere")).status == 404
+        assert "HttpServer http://127.0.0.1" in repr(rig.server)
 
 
 async def test_what_is_behind_us_is_shown_to_those_with_the_token_only() -> None:

@@ -9,33 +9,33 @@ from tests.transport.http.server.raw_client import modern, modern_headers
 
 
 async def test_a_plain_health_check_of_a_balancer_has_no_host() -> None:
-    async with echoing() as house:
+    async with echoing() as rig:
         for path in ("/healthz", "/readyz"):
             for version in ("1.0", "1.1"):
-                connection = await house.client.connect()
+                connection = await rig.client.connect()
                 await connection.send(f"GET {path} HTTP/{version}\r\n\r\n".encode())
                 assert (await connection.response()).status == 200
-        connection = await house.client.connect()
+        connection = await rig.client.connect()
         await connection.send(b"GET /mcp HTTP/1.0\r\n\r\n")
         assert (await connection.response()).status == 403
 
 
 async def test_a_wrong_token_is_refused_where_a_right_one_shows_more() -> None:
-    async with echoing(authenticator=BearerToken("x")) as house:
-        assert (await house.client.request("GET", "/readyz", authorization="Bearer y")).status == 401
-        assert (await house.client.request("GET", "/healthz", authorization="Bearer y")).status == 200
+    async with echoing(authenticator=BearerToken("x")) as rig:
+        assert (await rig.client.request("GET", "/readyz", authorization="Bearer y")).status == 401
+        assert (await rig.client.request("GET", "/healthz", authorization="Bearer y")).status == 200
 
 
 async def test_a_server_that_leaves_says_so_and_serves_on() -> None:
-    async with echoing() as house:
-        assert (await house.client.request("GET", "/readyz")).status == 200
-        house.server.leave()
-        assert house.server.is_expected_to_stay
-        assert (await house.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
-        assert (await house.client.request("GET", "/readyz")).status == 503
-        assert (await house.client.request("GET", "/healthz")).status == 200
-        assert not house.server.is_expected_to_stay, "it has been heard"
-        assert (await house.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
+    async with echoing() as rig:
+        assert (await rig.client.request("GET", "/readyz")).status == 200
+        rig.server.leave()
+        assert rig.server.is_expected_to_stay
+        assert (await rig.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
+        assert (await rig.client.request("GET", "/readyz")).status == 503
+        assert (await rig.client.request("GET", "/healthz")).status == 200
+        assert not rig.server.is_expected_to_stay, "it has been heard"
+        assert (await rig.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
 
 
 def test_nobody_is_waited_for_who_does_not_watch() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from mcp_workbench.transport.http.server.authentication import BearerToken
-from mcp_workbench.transport.http.server.connection import Connection
+from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
 from mcp_workbench.transport.http.server.peers import Unauthenticated, peer_of
 from tests.transport.http.listening import wait_until
@@ -29,7 +29,7 @@ def waiting(limits: Limits, *peers: str, since: float = LONG_AGO) -> tuple[Unaut
     unauthenticated = Unauthenticated(limits)
     idle = [Idle(peer, since) for peer in peers]
     for each in idle:
-        unauthenticated.add(cast(Connection, each))
+        unauthenticated.add(cast(InboundConnection, each))
     return unauthenticated, idle
 
 
@@ -93,22 +93,22 @@ def test_a_peer_is_an_address_or_a_network_of_one_customer(address: object, peer
 @pytest.mark.requirement("http.connections")
 async def test_idle_connections_without_a_token_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_workbench.transport.http.server.peers.UNAUTHENTICATED_SECONDS", 0.0)
-    async with echoing(Limits(connections=16), authenticator=BearerToken("x")) as house:
-        kept = await house.client.connect()
+    async with echoing(Limits(connections=16), authenticator=BearerToken("x")) as rig:
+        kept = await rig.client.connect()
         call: dict[str, Any] = {"body": modern("echo"), "authorization": "Bearer x", **modern_headers("echo")}
         assert (await kept.request(**call)).status == 200
-        idle = [await house.client.connect() for _ in range(30)]
+        idle = [await rig.client.connect() for _ in range(30)]
         for _ in range(5):
-            assert (await house.client.request(**call)).status == 200
+            assert (await rig.client.request(**call)).status == 200
         assert (await kept.request(**call)).status == 200, "who has authenticated stays"
-        await wait_until(lambda: house.server.connection_count <= 16)
+        await wait_until(lambda: rig.server.connection_count <= 16)
         assert await idle[0].closed() == b""
 
 
 async def test_a_connection_counts_until_its_first_request_comes_in() -> None:
-    async with echoing(authenticator=BearerToken("x")) as house:
-        unauthenticated = house.server._connections.unauthenticated
-        connection = await house.client.connect()
+    async with echoing(authenticator=BearerToken("x")) as rig:
+        unauthenticated = rig.server._connections.unauthenticated
+        connection = await rig.client.connect()
         await wait_until(lambda: len(unauthenticated) == 1)
         assert (await connection.request("GET", "/healthz")).status == 200
         assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401
@@ -116,10 +116,10 @@ async def test_a_connection_counts_until_its_first_request_comes_in() -> None:
         await connection.request(body=modern("echo"), authorization="Bearer x", **modern_headers("echo"))
         assert len(unauthenticated) == 0
         # A second one, whose head is known from the first.
-        other = await house.client.connect()
+        other = await rig.client.connect()
         await wait_until(lambda: len(unauthenticated) == 1)
         await other.request(body=modern("echo"), authorization="Bearer x", **modern_headers("echo"))
         assert len(unauthenticated) == 0
         other.close()
-        await wait_until(lambda: house.server.connection_count == 1)
+        await wait_until(lambda: rig.server.connection_count == 1)
         assert len(unauthenticated) == 0

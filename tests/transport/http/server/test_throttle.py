@@ -80,24 +80,24 @@ async def test_who_guesses_waits_and_who_knows_does_not(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mcp_workbench.transport.http.server.throttle.DELAY_SECONDS", 1000.0)
-    async with echoing(authenticator=BearerToken("x")) as house:
+    async with echoing(authenticator=BearerToken("x")) as rig:
         for _ in range(FREE_FAILURES):
-            response = await house.client.request("GET", "/readyz", authorization="Bearer guess")
+            response = await rig.client.request("GET", "/readyz", authorization="Bearer guess")
             assert response.status == 401, "no page tells whether a guess was right"
-        guessing = [await house.client.connect() for _ in range(MOST_DELAYED)]
+        guessing = [await rig.client.connect() for _ in range(MOST_DELAYED)]
         for connection in guessing:
             await connection.send(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\n\r\n")
-        beyond = await house.client.connect()
+        beyond = await rig.client.connect()
         await beyond.send(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\n\r\n")
         assert await beyond.closed() == b"", "no answer at all"
-        right = await house.client.request(body=modern("echo"), authorization="Bearer x", **modern_headers("echo"))
+        right = await rig.client.request(body=modern("echo"), authorization="Bearer x", **modern_headers("echo"))
         assert right.status == 200
     assert caplog.text.count("was refused: this token is not valid") == 1
 
 
 async def test_who_guessed_too_often_is_answered_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_workbench.transport.http.server.throttle.DELAY_SECONDS", 0.01)
-    async with echoing(authenticator=BearerToken("x")) as house:
-        connection = await house.client.connect()
+    async with echoing(authenticator=BearerToken("x")) as rig:
+        connection = await rig.client.connect()
         for _ in range(FREE_FAILURES + MOST_DELAYED + 2):
             assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 401

@@ -1,4 +1,4 @@
-"""The HTTP client of the house: one pool of connections for all servers that have a `url`.
+"""Our HTTP client: one pool of connections for all servers that have a `url`.
 
 Opening a connection costs milliseconds, and with TLS tens of them; reusing one costs nothing. Owns the pool, redirects
 and credentials. Refuses to know MCP.

@@ -17,10 +17,10 @@ from msgspec import Struct
 from mcp_workbench.jsonrpc.messages import INVALID_REQUEST
 from mcp_workbench.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.transport.http import vocabulary as words
-from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.authentication import Authenticator, Challenge
 from mcp_workbench.transport.http.server.limits import ROOM_RETRY_SECONDS
-from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, header
+from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, header
 
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 ANY: Final = "*"
@@ -89,18 +89,18 @@ class Admission:
         self.authenticate = authenticator.authenticate
         self._known_hosts: set[str] = set()
 
-    def check_sender(self, arrival: Arrival, *, needs_host: bool = True) -> Refusal | None:
+    def check_sender(self, head: RequestHead, *, needs_host: bool = True) -> Refusal | None:
         """Whether the request was meant for us and comes from where it may.
 
         Without `needs_host` it may leave out who it was meant for, as plain health checks of balancers do. Browsers,
         which pages use to reach us, never do.
         """
-        headers = arrival.headers
-        if headers.get("host") in self._known_hosts and "origin" not in headers and arrival.repeated is None:
+        headers = head.headers
+        if headers.get("host") in self._known_hosts and "origin" not in headers and head.repeated is None:
             return None
-        if arrival.repeated is not None:
-            code = HEADER_MISMATCH if arrival.repeated in _MIRRORED else INVALID_REQUEST
-            return Refusal(400, f"the header `{arrival.repeated}` is given more than once", code=code)
+        if head.repeated is not None:
+            code = HEADER_MISMATCH if head.repeated in _MIRRORED else INVALID_REQUEST
+            return Refusal(400, f"the header `{head.repeated}` is given more than once", code=code)
         host, origin = headers.get("host"), headers.get("origin")
         if host is None and origin is None and not needs_host:
             return None
@@ -110,17 +110,17 @@ class Admission:
             return Refusal(403, "this `Origin` is not allowed; allow it with --allow-origin")
         return None
 
-    def check_caller(self, arrival: Arrival) -> Refusal | None:
-        """Whether it is known who is calling; if so, `arrival.principal` is."""
-        caller = self.authenticate(arrival)
+    def check_caller(self, head: RequestHead) -> Refusal | None:
+        """Whether it is known who is calling; if so, `head.principal` is."""
+        caller = self.authenticate(head)
         if isinstance(caller, Challenge):
             return Refusal(401, caller.message, header(b"www-authenticate", caller.www_authenticate))
-        arrival.principal = caller
+        head.principal = caller
         return None
 
-    def cors_headers(self, arrival: Arrival) -> Headers:
+    def cors_headers(self, head: RequestHead) -> Headers:
         """What a browser needs to hear before a page of an allowed origin may read our answers."""
-        origin = arrival.get("origin")
+        origin = head.get("origin")
         if origin is None:
             return NO_HEADERS
         return header(b"access-control-allow-origin", origin.encode("latin-1")) + _CORS_EXPOSED
@@ -154,11 +154,11 @@ class Admission:
         return found is not None and found[1] in self._hosts
 
 
-def check_post(arrival: Arrival) -> Refusal | None:
+def check_post(head: RequestHead) -> Refusal | None:
     """Whether a POST brings what it must."""
-    if not arrival.is_json:
+    if not head.is_json:
         return Refusal(415, "`Content-Type` must be application/json")
-    if not (arrival.accepts(words.JSON) and arrival.accepts(words.EVENT_STREAM)):
+    if not (head.accepts(words.JSON) and head.accepts(words.EVENT_STREAM)):
         return Refusal(406, "`Accept` must list application/json and text/event-stream")
     return None
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from mcp_workbench.transport.http.server.arrival import Arrival
+from mcp_workbench.transport.http.server.request_head import RequestHead
 
 ANONYMOUS: Final = "anonymous"
 TOKEN_PRINCIPAL: Final = "token"
@@ -28,14 +28,14 @@ class Challenge(Struct, frozen=True):
 class Authenticator(Protocol):
     """Tells who is calling."""
 
-    def authenticate(self, arrival: Arrival) -> str | Challenge:
+    def authenticate(self, head: RequestHead) -> str | Challenge:
         """The principal that this request proves to come from."""
 
 
 class Anonymous:
     """Everybody is the same caller."""
 
-    def authenticate(self, arrival: Arrival) -> str | Challenge:
+    def authenticate(self, head: RequestHead) -> str | Challenge:
         """What it brought along is not looked at."""
         return ANONYMOUS
 
@@ -48,9 +48,9 @@ class BearerToken:
         self._missing = Challenge("a bearer token is needed", _REALM)
         self._invalid = Challenge("this token is not valid", _REALM + b', error="invalid_token"')
 
-    def authenticate(self, arrival: Arrival) -> str | Challenge:
+    def authenticate(self, head: RequestHead) -> str | Challenge:
         """Compared in constant time, so that nobody can find the token out byte by byte."""
-        authorization = arrival.headers.get("authorization")
+        authorization = head.headers.get("authorization")
         if authorization is None:
             return self._missing
         scheme, _, given = authorization.partition(" ")

@@ -4,7 +4,7 @@ A plain asyncio protocol: a request costs neither a task nor a switch to one. Me
 with its application protocol takes 37 µs for a request that does nothing, more than everything we do with one.
 
 Owns the order of responses, when the connection ends, and clients that do not read. Refuses to know how a request is
-taken apart (`RequestReader`), what is served (a `Site` decides on the head of a request whether it comes in, and
+taken apart (`RequestReader`), what is served (a `Application` decides on the head of a request whether it comes in, and
 answers it when it is whole), and what all connections hold together (`Connections`).
 """
 
@@ -18,20 +18,20 @@ from collections import deque
 from typing import Final, cast
 
 from mcp_workbench.transport.allocator import trim_soon
-from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.connections import Connections
-from mcp_workbench.transport.http.server.known_heads import HeadsOfClient
+from mcp_workbench.transport.http.server.head_cache import ConnectionHeadCache
 from mcp_workbench.transport.http.server.limits import LINGER_BYTES, LINGER_SECONDS, MOST_PIPELINED
-from mcp_workbench.transport.http.server.outlet import Outlet
 from mcp_workbench.transport.http.server.peers import peer_of
-from mcp_workbench.transport.http.server.request_reader import Request, RequestReader
+from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.http.server.request_reader import CompleteRequest, RequestReader
+from mcp_workbench.transport.http.server.response_writer import ResponseWriter
 
 # On, and no seconds: closing means a reset.
 _DISCARD: Final = struct.pack("ii", 1, 0)
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Connection(asyncio.Protocol):
+class InboundConnection(asyncio.Protocol):
     """A client's connection."""
 
     __slots__ = (
@@ -43,7 +43,6 @@ class Connection(asyncio.Protocol):
         "_is_owing",
         "_limits",
         "_loop",
-        "_outlet",
         "_queue",
         "_quiet_since",
         "_reader",
@@ -51,6 +50,7 @@ class Connection(asyncio.Protocol):
         "_stalled_since",
         "_transport",
         "_unsent_before",
+        "_writer",
         "date",
         "has_authenticated",
         "is_chunking",
@@ -67,10 +67,10 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader(self, connections.limits, connections.bodies)
         # What was read when the request that is arriving began; empty where it began in the middle of something.
         self._first_read = b""
-        self._heads = HeadsOfClient(connections.heads)
+        self._heads = ConnectionHeadCache(connections.heads)
         # The response that is under way, and requests that came before it was whole.
-        self._outlet: Outlet | None = None
-        self._queue: deque[Request] = deque()
+        self._writer: ResponseWriter | None = None
+        self._queue: deque[CompleteRequest] = deque()
         # A whole response that leaves with the batch.
         self._soon = b""
         self._is_owing = False
@@ -89,11 +89,11 @@ class Connection(asyncio.Protocol):
         self.has_authenticated = False
 
     def __repr__(self) -> str:
-        state = "lingering" if self._is_lingering else "quiet" if self._outlet is None else "responding"
+        state = "lingering" if self._is_lingering else "quiet" if self._writer is None else "responding"
         state += "" if self._stalled_since is None else ", stalled"
-        return f"<Connection {state}, {self.unsent_bytes} bytes unsent>"
+        return f"<InboundConnection {state}, {self.unsent_bytes} bytes unsent>"
 
-    # ── for responses (`Wire`) ──
+    # ── for responses (`ConnectionWriter`) ──
 
     @property
     def unsent_bytes(self) -> int:
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
 
     def responded(self) -> None:
         """The response is whole: the next request may be answered."""
-        self._outlet = None
+        self._writer = None
         self._settle()
         self._quiet_since = self._loop.time()
         if not self.is_kept:
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
 
     def finish(self) -> None:
         """We are going down: close when what is under way is done."""
-        if self._outlet is None:
+        if self._writer is None:
             self.flush()
             self._transport.close()
         else:
@@ -172,10 +172,10 @@ class Connection(asyncio.Protocol):
         for request in self._queue:
             self._connections.bodies.drop(request.reserved, len(request.body))
         self._queue.clear()
-        outlet, self._outlet = self._outlet, None
-        if outlet is not None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
             self._settle()
-            outlet.disconnected()
+            writer.disconnected()
         self._reader.close()
 
     def eof_received(self) -> bool:
@@ -209,7 +209,7 @@ class Connection(asyncio.Protocol):
                 self.abort()
             return
         if reader.is_between:
-            if self._outlet is None and not self._queue and self._stalled_since is None and self._serve_known(data):
+            if self._writer is None and not self._queue and self._stalled_since is None and self._serve_known(data):
                 return
             self._first_read = data
         status = reader.feed(data)
@@ -218,52 +218,52 @@ class Connection(asyncio.Protocol):
 
     def _serve_known(self, data: bytes) -> bool:
         """A whole request whose head has been here before, but for its length, is not taken apart again."""
-        arrival, end = self._heads.find(data)
-        if arrival is None or len(data) - end > self._limits.message_bytes or self._transport.is_closing():
+        head, end = self._heads.find(data)
+        if head is None or len(data) - end > self._limits.message_bytes or self._transport.is_closing():
             return False
-        site = self._connections.site
-        if not site.is_still_admitted(arrival):
+        application = self._connections.application
+        if not application.is_still_admitted(head):
             return False
         if not self.has_authenticated:
             self._connections.recognise(self)
         self.is_chunking = True
-        site.serve(arrival, data[end:], self._begin())
+        application.serve(head, data[end:], self._begin())
         return True
 
     # ── for the reader (`Receiver`) ──
 
-    def head_arrived(self, arrival: Arrival) -> None:
+    def head_arrived(self, head: RequestHead) -> None:
         """The head is whole: decide whether it comes in."""
-        arrival.refusal = self._connections.site.admit(arrival)
-        if arrival.refusal is None:
-            if arrival.principal and not self.has_authenticated:
+        head.refusal = self._connections.application.admit(head)
+        if head.refusal is None:
+            if head.principal and not self.has_authenticated:
                 self._connections.recognise(self)
-        elif arrival.is_large:
+        elif head.is_large:
             # It will not be read.
-            self.refused(arrival)
+            self.refused(head)
 
     def body_awaited(self) -> None:
         """Tell the client to go on, unless an earlier response is still under way."""
-        if self._outlet is None:
+        if self._writer is None:
             self.write(_CONTINUE)
 
-    def refused(self, arrival: Arrival) -> None:
+    def refused(self, head: RequestHead) -> None:
         """Answer before the body has come; the connection cannot be used again."""
-        assert arrival.refusal is not None
+        assert head.refusal is not None
         self._reader.stop()
-        if self._outlet is not None or self._queue:
+        if self._writer is not None or self._queue:
             # Another response is under way on it; ours cannot overtake that.
             self.abort()
             return
         self.is_kept = False
-        self._connections.site.refuse(arrival, arrival.refusal, self._begin(without_body=arrival.method == "HEAD"))
+        self._connections.application.refuse(head, head.refusal, self._begin(without_body=head.method == "HEAD"))
 
-    def arrived(self, request: Request) -> None:
+    def arrived(self, request: CompleteRequest) -> None:
         """The request is whole."""
-        if request.is_chunking and request.is_kept and request.arrival.refusal is None:
-            self._heads.learn(self._first_read, request.arrival)
+        if request.is_chunking and request.is_kept and request.head.refusal is None:
+            self._heads.learn(self._first_read, request.head)
         self._first_read = b""
-        if self._outlet is not None or self._queue or self._stalled_since is not None:
+        if self._writer is not None or self._queue or self._stalled_since is not None:
             self._queue.append(request)
             self._transport.pause_reading()
             if len(self._queue) > MOST_PIPELINED:
@@ -274,12 +274,12 @@ class Connection(asyncio.Protocol):
 
     # ── what is done with a request ──
 
-    def _begin(self, *, without_body: bool = False) -> Outlet:
+    def _begin(self, *, without_body: bool = False) -> ResponseWriter:
         """A response is owed from now on."""
         self._is_owing = True
         self._connections.owing += 1
-        self._outlet = outlet = Outlet(self, without_body=without_body)
-        return outlet
+        self._writer = writer = ResponseWriter(self, without_body=without_body)
+        return writer
 
     def _settle(self) -> None:
         """It is on its way, or nobody waits for it any more."""
@@ -287,21 +287,21 @@ class Connection(asyncio.Protocol):
             self._is_owing = False
             self._connections.owing -= 1
 
-    def _serve(self, request: Request) -> None:
-        arrival = request.arrival
+    def _serve(self, request: CompleteRequest) -> None:
+        head = request.head
         self.is_chunking = request.is_chunking
         self.is_kept = self.is_kept and request.is_kept
         if request.reserved:
             self._connections.bodies.release(request.reserved)
-        outlet = self._begin(without_body=arrival.method == "HEAD")
-        site = self._connections.site
-        if arrival.refusal is not None:
-            site.refuse(arrival, arrival.refusal, outlet)
+        writer = self._begin(without_body=head.method == "HEAD")
+        application = self._connections.application
+        if head.refusal is not None:
+            application.refuse(head, head.refusal, writer)
         else:
-            site.serve(arrival, request.body, outlet)
+            application.serve(head, request.body, writer)
 
     def _serve_next(self) -> None:
-        if self._stalled_since is None and self._queue and self._outlet is None and not self._transport.is_closing():
+        if self._stalled_since is None and self._queue and self._writer is None and not self._transport.is_closing():
             self._serve(self._queue.popleft())
             if not self._queue and self._stalled_since is None:
                 self._transport.resume_reading()
@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
     def _refuse_bluntly(self, status: int) -> None:
         """Answer somebody whose request cannot even be read."""
         self._reader.stop()
-        if self._outlet is not None or self._queue:
+        if self._writer is not None or self._queue:
             self.abort()
             return
         self.is_kept = False
@@ -330,17 +330,17 @@ class Connection(asyncio.Protocol):
 
     # ── after a while ──
 
-    def on_sweep(self, now: float) -> None:
+    def on_timer(self, now: float) -> None:
         """Whoever makes us wait for too long goes."""
         if self._is_lingering:
             if now - self._quiet_since > LINGER_SECONDS:
                 self.abort()
         elif self._stalled_since is not None:
             self._on_stalled(now)
-        elif self._reader.is_in_body or (self._outlet is None and self._reader.is_in_the_middle):
+        elif self._reader.is_in_body or (self._writer is None and self._reader.is_in_the_middle):
             if self._reader.is_late(now):
                 self._refuse_bluntly(408)
-        elif self._outlet is None:
+        elif self._writer is None:
             # While it waits for us, whether it reads is the response's to watch.
             self._on_quiet(now)
 

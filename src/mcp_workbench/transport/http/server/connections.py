@@ -2,7 +2,7 @@
 
 Owns who is connected and who of them has authenticated, how many wait for a response, which of them do not read what
 they asked for, the heads that are known, what leaves at the end of a batch, and the `Date` that all of them send.
-Refuses to know how a connection speaks (`Connection`) and what is served (`Site`).
+Refuses to know how a connection speaks (`InboundConnection`) and what is served (`Application`).
 """
 
 from __future__ import annotations
@@ -14,84 +14,84 @@ from typing import TYPE_CHECKING, Protocol
 
 from mcp_workbench.transport.allocator import trim_soon
 from mcp_workbench.transport.http.server.admission import Refusal
-from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.body_budget import BodyBudget
-from mcp_workbench.transport.http.server.known_heads import KnownHeads
+from mcp_workbench.transport.http.server.head_cache import HeadCache
 from mcp_workbench.transport.http.server.limits import CROWD, Limits
-from mcp_workbench.transport.http.server.outlet import Headers, Outlet
 from mcp_workbench.transport.http.server.peers import Unauthenticated
-from mcp_workbench.transport.http.server.sweeps import Sweep
+from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.http.server.response_writer import Headers, ResponseWriter
+from mcp_workbench.transport.http.server.shared_timer import SharedTimer
 from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
-    from mcp_workbench.transport.http.server.connection import Connection
+    from mcp_workbench.transport.http.server.connection import InboundConnection
 
 
-class Site(Protocol):
+class Application(Protocol):
     """What is served."""
 
-    def admit(self, arrival: Arrival) -> Refusal | None:
+    def admit(self, head: RequestHead) -> Refusal | None:
         """Whether a request comes in, decided on its head alone."""
 
-    def is_still_admitted(self, arrival: Arrival) -> bool:
+    def is_still_admitted(self, head: RequestHead) -> bool:
         """Whether a head that came in before does so now."""
 
-    def serve(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
+    def serve(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
         """Answer a request, now or later."""
 
-    def refuse(self, arrival: Arrival, refusal: Refusal, outlet: Outlet) -> None:
+    def refuse(self, head: RequestHead, refusal: Refusal, writer: ResponseWriter) -> None:
         """Answer a request that does not come in. Its body may not have been read."""
 
 
 class Connections:
     """All connections of one server."""
 
-    def __init__(self, site: Site, limits: Limits) -> None:
-        self.site = site
+    def __init__(self, application: Application, limits: Limits) -> None:
+        self.application = application
         self.limits = limits
-        self.open: set[Connection] = set()
+        self.open: set[InboundConnection] = set()
         self.unauthenticated = Unauthenticated(limits)
         # A message of the largest size must find room when it is alone.
         self.bodies = BodyBudget(max(limits.body_bytes_in_all, limits.message_bytes))
-        self.heads = KnownHeads()
+        self.heads = HeadCache()
         self.batch = WriteBatch()
         # How many wait for a response of which nothing has been written yet.
         self.owing = 0
         # What happens after a while is late by at most this.
-        self.sweep: Sweep[Connection] = Sweep(min(limits.head_seconds, limits.body_seconds) / 4)
+        self.timer: SharedTimer[InboundConnection] = SharedTimer(min(limits.head_seconds, limits.body_seconds) / 4)
         # Those that have not read what they asked for, whoever has been at it for longest first.
-        self._stalled: dict[Connection, None] = {}
+        self._stalled: dict[InboundConnection, None] = {}
         self._most = 0
         self._second = 0
         self._date: Headers = b""
 
-    def enter(self, connection: Connection) -> bool:
+    def enter(self, connection: InboundConnection) -> bool:
         """Somebody connected. False where there is no room."""
         self._make_room(connection)
         if len(self.open) >= self.limits.connections:
             return False
         self.open.add(connection)
-        self.sweep.add(connection)
+        self.timer.add(connection)
         self.unauthenticated.add(connection)
         self._most = max(self._most, len(self.open))
         return True
 
-    def recognise(self, connection: Connection) -> None:
+    def recognise(self, connection: InboundConnection) -> None:
         """It has authenticated."""
         connection.has_authenticated = True
         self.unauthenticated.discard(connection)
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: InboundConnection) -> None:
         """Somebody is gone. When a crowd is, the memory that it took is given back."""
         self.open.discard(connection)
-        self.sweep.discard(connection)
+        self.timer.discard(connection)
         self.unauthenticated.discard(connection)
         self._stalled.pop(connection, None)
         if self._most >= CROWD and len(self.open) < self._most // 4:
             self._most = len(self.open)
             trim_soon(asyncio.get_running_loop())
 
-    def _make_room(self, newcomer: Connection) -> None:
+    def _make_room(self, newcomer: InboundConnection) -> None:
         """Close connections that have not authenticated, where there are too many of them."""
         while True:
             is_full = len(self.open) >= self.limits.connections
@@ -101,13 +101,13 @@ class Connections:
             self.leave(surplus)
             surplus.abort()
 
-    def stall(self, connection: Connection) -> None:
+    def stall(self, connection: InboundConnection) -> None:
         """Somebody does not read."""
         self._stalled[connection] = None
         # Not from within: whoever is writing to it may not be done, and its connection must not end under it.
         asyncio.get_running_loop().call_soon(self.drop_beyond)
 
-    def flow(self, connection: Connection) -> None:
+    def flow(self, connection: InboundConnection) -> None:
         """Somebody reads again."""
         self._stalled.pop(connection, None)
 

@@ -17,15 +17,15 @@ from mcp_workbench.protocol.revisions import KNOWN, has_handshake
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.message_summary import MessageSummary, is_batch, single_line, split_batch, summarise
 from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post
-from mcp_workbench.transport.http.server.arrival import Arrival
-from mcp_workbench.transport.http.server.exchange import JSON_HEADERS, Exchange
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
-from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, Outlet
+from mcp_workbench.transport.http.server.modern_request import JSON_HEADERS, ModernRequest
 from mcp_workbench.transport.http.server.pages import Page, Readiness, ReadinessPage, operator_pages
+from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
+from mcp_workbench.transport.http.server.served_session import MakeSession
 from mcp_workbench.transport.http.server.sessions import LegacySession, Posted, SessionTable
-from mcp_workbench.transport.http.server.sides import MakeSession
-from mcp_workbench.transport.http.server.statuses import STATUS_OF_CODE
-from mcp_workbench.transport.http.server.sweeps import Sweep
+from mcp_workbench.transport.http.server.shared_timer import SharedTimer
+from mcp_workbench.transport.http.server.status_codes import STATUS_OF_CODE
 from mcp_workbench.transport.http.server.throttle import AuthenticationThrottle
 from mcp_workbench.transport.http.server.validation import ParametersOf, is_stateless, mismatch
 
@@ -62,223 +62,223 @@ class Endpoint:
         self._pages = operator_pages(self.readiness)
         self.sessions = SessionTable(make_session, limits, self._now)
         # Modern requests under way.
-        self.exchanges: Sweep[Exchange] = Sweep(limits.comment_seconds / 3)
+        self.modern_requests: SharedTimer[ModernRequest] = SharedTimer(limits.comment_seconds / 3)
 
-    # ── the head (`Site`) ──
+    # ── the head (`Application`) ──
 
-    def admit(self, arrival: Arrival) -> Refusal | None:
+    def admit(self, head: RequestHead) -> Refusal | None:
         """Whether a request comes in, decided on its head alone."""
-        page = self._pages.get(arrival.path)
-        refusal = self._admission.check_sender(arrival, needs_host=page is None)
+        page = self._pages.get(head.path)
+        refusal = self._admission.check_sender(head, needs_host=page is None)
         if refusal is not None:
             return refusal
         if page is not None:
-            return self._admit_to_page(arrival, page)
-        if arrival.path != MCP_PATH:
+            return self._admit_to_page(head, page)
+        if head.path != MCP_PATH:
             return Refusal(404, f"nothing is here; the MCP endpoint is {MCP_PATH}")
-        if arrival.method == "OPTIONS" and "access-control-request-method" in arrival.headers:
+        if head.method == "OPTIONS" and "access-control-request-method" in head.headers:
             # A browser asks without credentials whether it may come with them.
             return None
-        refusal = self._admission.check_caller(arrival)
+        refusal = self._admission.check_caller(head)
         if refusal is not None:
             return refusal
-        return self._admit_post(arrival) if arrival.method == "POST" else self._admit_without_body(arrival)
+        return self._admit_post(head) if head.method == "POST" else self._admit_without_body(head)
 
-    def is_still_admitted(self, arrival: Arrival) -> bool:
+    def is_still_admitted(self, head: RequestHead) -> bool:
         """Whether a head that came in before does so now: a token may prove nobody any more."""
-        return self._admission.authenticate(arrival) == arrival.principal
+        return self._admission.authenticate(head) == head.principal
 
-    def _admit_post(self, arrival: Arrival) -> Refusal | None:
-        declared = arrival.declared_bytes
+    def _admit_post(self, head: RequestHead) -> Refusal | None:
+        declared = head.declared_bytes
         if declared is not None and declared > self._limits.message_bytes:
             return Refusal.too_large(self._limits.message_bytes)
-        arrival.takes_body = True
-        return check_post(arrival)
+        head.takes_body = True
+        return check_post(head)
 
-    def _admit_without_body(self, arrival: Arrival) -> Refusal | None:
-        if arrival.method not in ("GET", "DELETE"):
+    def _admit_without_body(self, head: RequestHead) -> Refusal | None:
+        if head.method not in ("GET", "DELETE"):
             return Refusal(405, "the MCP endpoint takes POST, GET and DELETE", _ALLOW_ALL)
-        version = arrival.get(words.PROTOCOL_VERSION)
+        version = head.get(words.PROTOCOL_VERSION)
         if version is not None and not has_handshake(version):
-            return Refusal(405, f"this revision of MCP has no {arrival.method}", _ALLOW_POST)
-        if arrival.method == "GET" and not arrival.accepts(words.EVENT_STREAM):
+            return Refusal(405, f"this revision of MCP has no {head.method}", _ALLOW_POST)
+        if head.method == "GET" and not head.accepts(words.EVENT_STREAM):
             return Refusal(406, "`Accept` must list text/event-stream")
         return None
 
-    def _admit_to_page(self, arrival: Arrival, page: Page) -> Refusal | None:
-        if arrival.method not in ("GET", "HEAD"):
+    def _admit_to_page(self, head: RequestHead, page: Page) -> Refusal | None:
+        if head.method not in ("GET", "HEAD"):
             return Refusal(405, "this page is for reading", _ALLOW_GET)
         if not page.knows_callers:
             return None
-        refusal = self._admission.check_caller(arrival)
+        refusal = self._admission.check_caller(head)
         # Who shows nothing sees what everybody may. Who guesses does not get to guess here.
-        return refusal if "authorization" in arrival.headers else None
+        return refusal if "authorization" in head.headers else None
 
-    def refuse(self, arrival: Arrival, refusal: Refusal, outlet: Outlet) -> None:
+    def refuse(self, head: RequestHead, refusal: Refusal, writer: ResponseWriter) -> None:
         """Answer a request that does not come in."""
-        log.debug("refused %s %s: %d, %s", arrival.method, arrival.path[:200], refusal.status, refusal.message)
+        log.debug("refused %s %s: %d, %s", head.method, head.path[:200], refusal.status, refusal.message)
         if refusal.status != 401:
-            _answer_refusal(refusal, outlet)
+            _answer_refusal(refusal, writer)
             return
-        delay = self._throttle.failed(arrival.peer, refusal.message)
+        delay = self._throttle.failed(head.peer, refusal.message)
         if delay is None:
-            outlet.abort()
+            writer.abort()
         elif delay:
-            self._loop.call_later(delay, self._answer_late, arrival.peer, refusal, outlet)
+            self._loop.call_later(delay, self._answer_late, head.peer, refusal, writer)
         else:
-            _answer_refusal(refusal, outlet)
+            _answer_refusal(refusal, writer)
 
-    def _answer_late(self, peer: str, refusal: Refusal, outlet: Outlet) -> None:
+    def _answer_late(self, peer: str, refusal: Refusal, writer: ResponseWriter) -> None:
         self._throttle.answered(peer)
-        _answer_refusal(refusal, outlet)
+        _answer_refusal(refusal, writer)
 
-    # ── the whole (`Site`) ──
+    # ── the whole (`Application`) ──
 
-    def serve(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
+    def serve(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
         """Answer a request, now or later."""
-        if "origin" in arrival.headers:
-            outlet.add_headers(self._admission.cors_headers(arrival))
+        if "origin" in head.headers:
+            writer.add_headers(self._admission.cors_headers(head))
         try:
-            if arrival.method == "POST":
-                self._serve_post(arrival, body, outlet)
+            if head.method == "POST":
+                self._serve_post(head, body, writer)
             else:
-                self._serve_rest(arrival, outlet)
+                self._serve_rest(head, writer)
         except Exception:
             log.exception("a defect of ours; please report it")
-            _complain(outlet, None, INTERNAL_ERROR, "a defect of the workbench; its log says more", status=500)
+            _complain(writer, None, INTERNAL_ERROR, "a defect of the workbench; its log says more", status=500)
 
-    def _serve_rest(self, arrival: Arrival, outlet: Outlet) -> None:
-        page = self._pages.get(arrival.path)
+    def _serve_rest(self, head: RequestHead, writer: ResponseWriter) -> None:
+        page = self._pages.get(head.path)
         if page is not None:
-            response = page.respond(bool(arrival.principal))
-            outlet.answer(response.status, response.headers, response.body)
-        elif arrival.method == "OPTIONS":
-            outlet.answer(204, CORS_ALLOWED)
+            response = page.respond(bool(head.principal))
+            writer.answer(response.status, response.headers, response.body)
+        elif head.method == "OPTIONS":
+            writer.answer(204, CORS_ALLOWED)
         else:
-            self._serve_session(arrival, outlet)
+            self._serve_session(head, writer)
 
-    def _serve_session(self, arrival: Arrival, outlet: Outlet) -> None:
-        session = self._find_session(arrival)
+    def _serve_session(self, head: RequestHead, writer: ResponseWriter) -> None:
+        session = self._find_session(head)
         if isinstance(session, Refusal):
-            self.refuse(arrival, session, outlet)
-        elif arrival.method == "DELETE":
+            self.refuse(head, session, writer)
+        elif head.method == "DELETE":
             session.end("the client ended it")
-            outlet.answer(204, NO_HEADERS)
+            writer.answer(204, NO_HEADERS)
         else:
-            last_event_id = arrival.get(words.LAST_EVENT_ID)
+            last_event_id = head.get(words.LAST_EVENT_ID)
             if not last_event_id:
-                session.listen(outlet)
-            elif not session.resume(outlet, last_event_id):
-                self.refuse(arrival, Refusal(400, "there is nothing to resume from this event"), outlet)
+                session.listen(writer)
+            elif not session.resume(writer, last_event_id):
+                self.refuse(head, Refusal(400, "there is nothing to resume from this event"), writer)
 
     # ── POST ──
 
-    def _serve_post(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
+    def _serve_post(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
         if b"\n" in body or b"\r" in body:
             body = single_line(body)
         if body[:1] != b"{" and is_batch(body):
-            self._serve_batch(arrival, body, outlet)
+            self._serve_batch(head, body, writer)
             return
         try:
             summary = summarise(body)
         except Malformed as error:
-            _complain(outlet, error.id, error.code, error.complaint)
+            _complain(writer, error.id, error.code, error.complaint)
             return
         if summary.kind == "request":
             if not messages.is_valid_id(summary.id or b"null"):
-                _complain(outlet, None, INVALID_REQUEST, "`id` must be a string or a number")
+                _complain(writer, None, INVALID_REQUEST, "`id` must be a string or a number")
                 return
             if self.is_draining:
-                _complain(outlet, summary.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
+                _complain(writer, summary.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
                 return
-        if is_stateless(arrival, summary):
-            self._serve_modern(arrival, summary, body, outlet)
+        if is_stateless(head, summary):
+            self._serve_modern(head, summary, body, writer)
         elif summary.method == "initialize" and summary.kind == "request":
-            if not self.sessions.open(arrival.principal, summary, body, outlet):
+            if not self.sessions.open(head.principal, summary, body, writer):
                 text = "there is no room for another session; try again later"
-                _complain(outlet, summary.id, INTERNAL_ERROR, text, status=503)
+                _complain(writer, summary.id, INTERNAL_ERROR, text, status=503)
         else:
-            session = self._find_session(arrival)
+            session = self._find_session(head)
             if isinstance(session, Refusal):
-                _complain(outlet, summary.id, INVALID_REQUEST, session.message, status=session.status)
+                _complain(writer, summary.id, INVALID_REQUEST, session.message, status=session.status)
             else:
-                _serve_legacy(session, [(body, summary)], outlet)
+                _serve_legacy(session, [(body, summary)], writer)
 
-    def _serve_modern(self, arrival: Arrival, summary: MessageSummary, body: bytes, outlet: Outlet) -> None:
+    def _serve_modern(self, head: RequestHead, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
         if summary.kind == "notification":
             # The revision defines none over HTTP; to cancel is to disconnect.
-            outlet.answer(202, NO_HEADERS)
+            writer.answer(202, NO_HEADERS)
             return
         if summary.kind != "request":
-            _complain(outlet, None, INVALID_REQUEST, "clients of this revision send requests only")
+            _complain(writer, None, INVALID_REQUEST, "clients of this revision send requests only")
             return
-        wrong = mismatch(arrival, summary, self._parameters_of)
+        wrong = mismatch(head, summary, self._parameters_of)
         if wrong is not None:
-            _complain(outlet, summary.id, HEADER_MISMATCH, f"Header mismatch: {wrong}")
+            _complain(writer, summary.id, HEADER_MISMATCH, f"Header mismatch: {wrong}")
         elif summary.method == "initialize":
-            _complain(outlet, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
+            _complain(writer, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
-            exchange = Exchange(summary, outlet, self.exchanges, self._now(), self._limits)
-            exchange.start(self._make_session(exchange, arrival.principal), body, summary)
+            request = ModernRequest(summary, writer, self.modern_requests, self._now(), self._limits)
+            request.start(self._make_session(request, head.principal), body, summary)
 
-    def _serve_batch(self, arrival: Arrival, body: bytes, outlet: Outlet) -> None:
-        session = self._find_session(arrival)
+    def _serve_batch(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
+        session = self._find_session(head)
         if isinstance(session, Refusal):
-            _complain(outlet, None, INVALID_REQUEST, session.message, status=session.status)
+            _complain(writer, None, INVALID_REQUEST, session.message, status=session.status)
             return
         if session.revision is None or not session.revision.has_batches:
             having = ", ".join(revision.name for revision in KNOWN.values() if revision.has_batches)
-            _complain(outlet, None, INVALID_REQUEST, f"only MCP {having} has batches")
+            _complain(writer, None, INVALID_REQUEST, f"only MCP {having} has batches")
             return
         try:
             posted = [(each, summarise(each)) for each in split_batch(body)]
         except Malformed as error:
-            _complain(outlet, None, error.code, error.complaint)
+            _complain(writer, None, error.code, error.complaint)
             return
         ids = [summary.id for _, summary in posted if summary.kind == "request"]
         if not posted or len(posted) > MOST_IN_BATCH:
-            _complain(outlet, None, INVALID_REQUEST, f"a batch has 1 to {MOST_IN_BATCH} messages")
+            _complain(writer, None, INVALID_REQUEST, f"a batch has 1 to {MOST_IN_BATCH} messages")
         elif len(set(ids)) != len(ids) or not all(messages.is_valid_id(id or b"null") for id in ids):
-            _complain(outlet, None, INVALID_REQUEST, "each request needs an `id` of its own, a string or a number")
+            _complain(writer, None, INVALID_REQUEST, "each request needs an `id` of its own, a string or a number")
         elif ids and self.is_draining:
             refusals = [messages.error_response(id, INTERNAL_ERROR, SHUTTING_DOWN) for id in ids]
-            outlet.answer(503, JSON_HEADERS, b"[%b]" % b",".join(refusals))
+            writer.answer(503, JSON_HEADERS, b"[%b]" % b",".join(refusals))
         elif any(summary.method == "initialize" for _, summary in posted):
-            _complain(outlet, None, INVALID_REQUEST, "`initialize` cannot be part of a batch")
+            _complain(writer, None, INVALID_REQUEST, "`initialize` cannot be part of a batch")
         else:
-            _serve_legacy(session, posted, outlet)
+            _serve_legacy(session, posted, writer)
 
-    def _find_session(self, arrival: Arrival) -> LegacySession | Refusal:
-        id = arrival.get(words.SESSION_ID)
+    def _find_session(self, head: RequestHead) -> LegacySession | Refusal:
+        id = head.get(words.SESSION_ID)
         if id is None:
             return Refusal(400, "no session: send `initialize` first, or stamp each request (MCP 2026-07-28)")
-        version = arrival.get(words.PROTOCOL_VERSION)
+        version = head.get(words.PROTOCOL_VERSION)
         if version is not None and not has_handshake(version):
             return Refusal(400, f"`{words.PROTOCOL_VERSION}` names no revision that has sessions")
-        found = self.sessions.find(id, arrival.principal)
+        found = self.sessions.find(id, head.principal)
         return Refusal(404, "there is no such session; send `initialize` again") if found is None else found
 
 
-def _answer_refusal(refusal: Refusal, outlet: Outlet) -> None:
+def _answer_refusal(refusal: Refusal, writer: ResponseWriter) -> None:
     body = messages.error_response(None, refusal.code, refusal.message)
-    outlet.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
+    writer.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
 
 
-def _serve_legacy(session: LegacySession, posted: Posted, outlet: Outlet) -> None:
+def _serve_legacy(session: LegacySession, posted: Posted, writer: ResponseWriter) -> None:
     ids = {summary.id for _, summary in posted if summary.kind == "request" and summary.id is not None}
     for id in ids:
         if session.is_under_way(id):
-            _complain(outlet, id, INVALID_REQUEST, "a request with this id is still under way")
+            _complain(writer, id, INVALID_REQUEST, "a request with this id is still under way")
             return
     if ids:
-        session.request(posted, ids, outlet)
+        session.request(posted, ids, writer)
         return
     for message, summary in posted:
         session.tell(message, summary)
-    outlet.answer(202, NO_HEADERS)
+    writer.answer(202, NO_HEADERS)
 
 
-def _complain(outlet: Outlet, id: bytes | None, code: int, message: str, *, status: int | None = None) -> None:
+def _complain(writer: ResponseWriter, id: bytes | None, code: int, message: str, *, status: int | None = None) -> None:
     """A JSON-RPC error of ours, instead of a session's."""
     body = messages.error_response(id, code, message)
-    outlet.answer(status or STATUS_OF_CODE.get(code, 400), JSON_HEADERS, body)
+    writer.answer(status or STATUS_OF_CODE.get(code, 400), JSON_HEADERS, body)

@@ -37,7 +37,7 @@ ROOM_RETRY_SECONDS: Final = 5
 class Limits(Struct, frozen=True, kw_only=True):
     """Bounds that a test, or one day a setting, may want to change."""
 
-    # The largest message, as everywhere in the house.
+    # The largest message, as everywhere.
     message_bytes: int = 128 * 1024 * 1024
     # Agents open a handful of connections each; this is a thousand of them. Measured on 2,000: 2.8 KB for a connection
     # that waits, 6 KB with a legacy session that has called; so that all of them are some 30 to 60 MB.
@@ -73,7 +73,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     sessions: int = 10_000
     # Half an hour of silence; a client that comes back later gets 404 and shakes hands again, as it must be able to.
     session_idle_seconds: float = 1800.0
-    # A full house makes room by forgetting the session that was not used for longest, if it was quiet for this long.
+    # A full table makes room by evicting the session that was not used for longest, if it was quiet for this long.
     evict_after_seconds: float = 60.0
     # What a connection leaves unread until it is not read from either: who does not read should not ask.
     pause_bytes: int = 1024 * 1024

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from mcp_workbench.transport.http.server.exchange import JSON_HEADERS
-from mcp_workbench.transport.http.server.outlet import Headers
+from mcp_workbench.transport.http.server.modern_request import JSON_HEADERS
+from mcp_workbench.transport.http.server.response_writer import Headers
 
 HEALTH_PATH: Final = "/healthz"
 READY_PATH: Final = "/readyz"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
 
 if TYPE_CHECKING:
-    from mcp_workbench.transport.http.server.connection import Connection
+    from mcp_workbench.transport.http.server.connection import InboundConnection
 
 # One customer of a network has as many addresses of IPv6 as there are in this.
 _IPV6_PREFIX: Final = 64
@@ -51,16 +51,16 @@ class Unauthenticated:
         self._limits = limits
         self._count = 0
         # Each peer's in the order they came; the peer whose first came first is first.
-        self._by_peer: dict[str, dict[Connection, None]] = {}
+        self._by_peer: dict[str, dict[InboundConnection, None]] = {}
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: InboundConnection) -> None:
         self._by_peer.setdefault(connection.peer, {})[connection] = None
         self._count += 1
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: InboundConnection) -> None:
         """It is gone, or has authenticated."""
         of_peer = self._by_peer.get(connection.peer)
         if of_peer is not None and connection in of_peer:
@@ -69,7 +69,7 @@ class Unauthenticated:
             if not of_peer:
                 del self._by_peer[connection.peer]
 
-    def surplus(self, peer: str, now: float, *, is_full: bool) -> Connection | None:
+    def surplus(self, peer: str, now: float, *, is_full: bool) -> InboundConnection | None:
         """One that has to go because of a newcomer from this peer, if any has. `is_full`: there is no connection left
         for it."""
         of_peer = self._by_peer.get(peer, {})

@@ -6,7 +6,7 @@ In particular the parser hands the last trailer of a request in chunks to whiche
 thrown away.
 
 Owns the request that is arriving: its head, its body, their sizes, and since when we wait for them. Refuses to know who
-may come in and what is answered; its `Receiver` does.
+may come in and what is answered; its `RequestReceiver` does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from msgspec import Struct
 
 from mcp_workbench.transport.allocator import KEPT_BYTES, trim_soon
 from mcp_workbench.transport.http.server.admission import Refusal
-from mcp_workbench.transport.http.server.arrival import NAMES, PARAMETER_PREFIX, Arrival, path_of, shown_again
 from mcp_workbench.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.transport.http.server.limits import MOST_HEAD_BYTES, MOST_UNUSED_BODY, SMALL_BODY, Limits
+from mcp_workbench.transport.http.server.request_head import NAMES, PARAMETER_PREFIX, RequestHead, path_of, shown_again
 from mcp_workbench.transport.pieces import Pieces
 
 log = logging.getLogger(__name__)
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 _EMPTY_LINE: Final = b"\r\n\r\n"
 
 
-class Request(Struct, gc=False):
+class CompleteRequest(Struct, gc=False):
     """A request that is whole."""
 
-    arrival: Arrival
+    head: RequestHead
     body: bytes
     # Whether the client understands a response in chunks (HTTP/1.1), and wants to go on afterwards.
     is_chunking: bool
@@ -42,19 +42,19 @@ class Request(Struct, gc=False):
     reserved: int
 
 
-class Receiver(Protocol):
+class RequestReceiver(Protocol):
     """The connection that a request arrives on."""
 
-    def head_arrived(self, arrival: Arrival) -> None:
-        """Decide whether it comes in (`arrival.refusal`), and answer at once where its body is not to be read."""
+    def head_arrived(self, head: RequestHead) -> None:
+        """Decide whether it comes in (`head.refusal`), and answer at once where its body is not to be read."""
 
     def body_awaited(self) -> None:
         """The client waits to be told that its body will be read (`Expect: 100-continue`)."""
 
-    def refused(self, arrival: Arrival) -> None:
-        """It does not come in after all (`arrival.refusal`), though its body is still coming."""
+    def refused(self, head: RequestHead) -> None:
+        """It does not come in after all (`head.refusal`), though its body is still coming."""
 
-    def arrived(self, request: Request) -> None:
+    def arrived(self, request: CompleteRequest) -> None:
         """It is whole."""
 
 
@@ -62,13 +62,13 @@ class RequestReader:
     """The request that is arriving."""
 
     __slots__ = (
-        "_arrival",
         "_body",
         "_body_bytes",
         "_body_since",
         "_budget",
         "_bytes_since_body",
         "_declared",
+        "_head",
         "_head_bytes",
         "_head_since",
         "_is_declining",
@@ -85,7 +85,7 @@ class RequestReader:
         "peer",
     )
 
-    def __init__(self, receiver: Receiver, limits: Limits, budget: BodyBudget) -> None:
+    def __init__(self, receiver: RequestReceiver, limits: Limits, budget: BodyBudget) -> None:
         self.peer = ""
         # Whatever comes is not looked at any more.
         self.is_over = False
@@ -96,7 +96,7 @@ class RequestReader:
         self._parser: Any = httptools.HttpRequestParser(self)
         self._is_declining = False
         # None between two requests.
-        self._arrival: Arrival | None = None
+        self._head: RequestHead | None = None
         self._url = b""
         # The size of its body; None when it comes in chunks.
         self._declared: int | None = 0
@@ -117,7 +117,7 @@ class RequestReader:
     @property
     def is_between(self) -> bool:
         """Whether no request is arriving."""
-        return self._arrival is None
+        return self._head is None
 
     @property
     def is_in_the_middle(self) -> bool:
@@ -138,7 +138,7 @@ class RequestReader:
         self.stop()
         # The one refers back to us, we to the other: nothing is left to the collector of cycles.
         self._parser = None
-        self._receiver = cast(Receiver, None)
+        self._receiver = cast(RequestReceiver, None)
 
     def is_late(self, now: float) -> bool:
         """Whether the client makes us wait for too long. Of a body the last seconds count: what came before them earns
@@ -209,13 +209,12 @@ class RequestReader:
         """
         version, is_kept = self._parser.get_http_version(), self._parser.should_keep_alive()
         self._parser = httptools.HttpRequestParser(self)
-        arrival = self._arrival
-        if arrival is not None:
-            head = shown_again(arrival, version, is_kept)
-            if head is None:
+        if self._head is not None:
+            again = shown_again(self._head, version, is_kept)
+            if again is None:
                 return 400
             self._is_declining = True
-            self._parser.feed_data(head)
+            self._parser.feed_data(again)
             self._is_declining = False
         return self.feed(rest) if rest else None
 
@@ -224,7 +223,7 @@ class RequestReader:
     def on_message_begin(self) -> None:
         if self._is_declining:
             return
-        self._arrival = Arrival(peer=self.peer)
+        self._head = RequestHead(peer=self.peer)
         self._url = b""
         self._head_since = self._loop.time()
 
@@ -238,75 +237,75 @@ class RequestReader:
             # After the head it is a trailer. Who may come in has been decided without it (RFC 9110, 6.5.1).
             return
         known = NAMES.get(name) or NAMES.get(name.lower())
-        arrival = self._arrival
-        assert arrival is not None
+        head = self._head
+        assert head is not None
         if known is None:
             if name[: len(PARAMETER_PREFIX)].lower() == PARAMETER_PREFIX:
-                arrival.add_parameter(name, value)
-        elif known in arrival.headers:
-            arrival.add_again(known, value)
+                head.add_parameter(name, value)
+        elif known in head.headers:
+            head.add_again(known, value)
         else:
-            arrival.headers[known] = value.strip().decode("latin-1")
+            head.headers[known] = value.strip().decode("latin-1")
 
     def on_headers_complete(self) -> None:
         if self._is_declining:
             return
-        arrival = self._arrival
-        assert arrival is not None
+        head = self._head
+        assert head is not None
         self._head_bytes, self._head_since = 0, None
-        self._declared = arrival.declared_bytes
+        self._declared = head.declared_bytes
         self._body_bytes = self._window_bytes = self._bytes_since_body = 0
         self._body_since = self._window_since = self._loop.time()
         if self.is_over:
             return
-        arrival.method = self._parser.get_method().decode("latin-1")
-        arrival.path = path_of(self._url)
-        self._receiver.head_arrived(arrival)
-        if arrival.refusal is not None or (self._declared and not self._expects_body(arrival, self._declared)):
+        head.method = self._parser.get_method().decode("latin-1")
+        head.path = path_of(self._url)
+        self._receiver.head_arrived(head)
+        if head.refusal is not None or (self._declared and not self._expects_body(head, self._declared)):
             return
-        if "expect" in arrival.headers and arrival.expects_continue:
+        if "expect" in head.headers and head.expects_continue:
             self._receiver.body_awaited()
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
-        arrival = self._arrival
-        if self.is_over or arrival is None:
+        head = self._head
+        if self.is_over or head is None:
             return
-        if arrival.refusal is not None:
+        if head.refusal is not None:
             if self._body_bytes > SMALL_BODY:
-                self._receiver.refused(arrival)
-        elif not arrival.takes_body:
+                self._receiver.refused(head)
+        elif not head.takes_body:
             if self._body_bytes > MOST_UNUSED_BODY:
-                self._refuse(arrival, Refusal.no_body())
+                self._refuse(head, Refusal.no_body())
         elif self._body_bytes > self._limits.message_bytes:
-            self._refuse(arrival, Refusal.too_large(self._limits.message_bytes))
+            self._refuse(head, Refusal.too_large(self._limits.message_bytes))
         elif self._has_room():
             self._body.add(body)
         else:
-            self._refuse(arrival, Refusal.no_room())
+            self._refuse(head, Refusal.no_room())
 
     def on_message_complete(self) -> None:
-        arrival, parser = self._arrival, self._parser
-        if arrival is not None and self._declared != 0 and parser.should_upgrade():
+        head, parser = self._head, self._parser
+        if head is not None and self._declared != 0 and parser.should_upgrade():
             # Not yet: its body is still to come.
             return
-        self._arrival = None
+        self._head = None
         self._body_since = None
         self._bytes_since_body = 0
-        if self.is_over or arrival is None:
+        if self.is_over or head is None:
             return
         if self._declared is None:
             # It may hold a trailer back.
             self._parser = httptools.HttpRequestParser(self)
         is_chunking, is_kept = parser.get_http_version() != "1.0", parser.should_keep_alive()
         reserved, self._reserved = self._reserved, 0
-        self._receiver.arrived(Request(arrival, self._take_body(), is_chunking, is_kept, reserved))
+        self._receiver.arrived(CompleteRequest(head, self._take_body(), is_chunking, is_kept, reserved))
 
     # ── the body ──
 
-    def _expects_body(self, arrival: Arrival, declared: int) -> bool:
+    def _expects_body(self, head: RequestHead, declared: int) -> bool:
         """Whether the body will be read. If so, it has its room from now on."""
-        if not arrival.takes_body:
+        if not head.takes_body:
             refusal = Refusal.no_body() if declared > MOST_UNUSED_BODY else None
         elif self._budget.reserve(declared):
             self._reserved = declared
@@ -314,7 +313,7 @@ class RequestReader:
         else:
             refusal = Refusal.no_room()
         if refusal is not None:
-            self._refuse(arrival, refusal)
+            self._refuse(head, refusal)
         return refusal is None
 
     def _has_room(self) -> bool:
@@ -326,10 +325,10 @@ class RequestReader:
             self._reserved += more
         return True
 
-    def _refuse(self, arrival: Arrival, refusal: Refusal) -> None:
-        arrival.refusal = refusal
+    def _refuse(self, head: RequestHead, refusal: Refusal) -> None:
+        head.refusal = refusal
         self._drop_body()
-        self._receiver.refused(arrival)
+        self._receiver.refused(head)
 
     def _drop_body(self) -> None:
         held = self._body.size

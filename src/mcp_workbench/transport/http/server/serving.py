@@ -22,7 +22,7 @@ from mcp_workbench.transport.http.server.listening import (
     most_connections,
 )
 from mcp_workbench.transport.http.server.pages import Readiness
-from mcp_workbench.transport.http.server.sides import MakeSession, ServedSession
+from mcp_workbench.transport.http.server.served_session import MakeSession, ServedSession
 from mcp_workbench.transport.http.server.validation import ParametersOf
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ class HttpServer:
         for legacy in self._endpoint.sessions.sessions():
             if legacy.session is not None:
                 yield legacy.session
-        for exchange in self._endpoint.exchanges.members():
-            if exchange.session is not None:
-                yield exchange.session
+        for request in self._endpoint.modern_requests.members():
+            if request.session is not None:
+                yield request.session
 
     def leave(self) -> None:
         """Say at /readyz that we are not ready any more. All else goes on, so that a balancer hears it before anybody
@@ -106,7 +106,7 @@ class HttpServer:
         for server in self._servers:
             server.close()
 
-    def give_up(self, error: WorkbenchError) -> None:
+    def fail_all(self, error: WorkbenchError) -> None:
         """What is still under way is answered with this error."""
         for session in list(self.sessions()):
             session.end(error)
@@ -115,15 +115,15 @@ class HttpServer:
         """End everything. Bounded."""
         self.drain()
         self._endpoint.sessions.end_all(SHUTTING_DOWN)
-        for exchange in self._endpoint.exchanges.members():
-            exchange.closed(SHUTTING_DOWN)
+        for request in self._endpoint.modern_requests.members():
+            request.closed(SHUTTING_DOWN)
         for connection in list(self._connections.open):
             connection.finish()
         await self._wait_until_gone()
         for connection in list(self._connections.open):
             connection.abort()
-        self._connections.sweep.stop()
-        self._endpoint.exchanges.stop()
+        self._connections.timer.stop()
+        self._endpoint.modern_requests.stop()
         # One pass of the loop for sockets that have just been aborted.
         await asyncio.sleep(0)
 
@@ -135,11 +135,11 @@ class HttpServer:
             await asyncio.sleep(0.005)
 
     async def _start(self) -> None:
-        from mcp_workbench.transport.http.server.connection import Connection
+        from mcp_workbench.transport.http.server.connection import InboundConnection
 
         loop = asyncio.get_running_loop()
         for each in self._sockets:
-            self._servers.append(await loop.create_server(lambda: Connection(self._connections), sock=each))
+            self._servers.append(await loop.create_server(lambda: InboundConnection(self._connections), sock=each))
 
 
 async def serve_http(

@@ -16,12 +16,17 @@ from msgspec.json import Decoder
 from mcp_workbench.protocol.revisions import KNOWN, Revision
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
+from mcp_workbench.transport.http.server.legacy_response import LegacyResponse
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.outlet import Outlet, header
-from mcp_workbench.transport.http.server.reply import Reply
-from mcp_workbench.transport.http.server.sides import MakeSession, ServedSession, cancellation, hand_over
-from mcp_workbench.transport.http.server.streams import STANDALONE, ReplayBudget, Stream, parse_event_id
-from mcp_workbench.transport.http.server.sweeps import Sweep
+from mcp_workbench.transport.http.server.response_writer import ResponseWriter, header
+from mcp_workbench.transport.http.server.resumable_stream import (
+    STANDALONE,
+    ReplayBudget,
+    ResumableStream,
+    parse_event_id,
+)
+from mcp_workbench.transport.http.server.served_session import MakeSession, ServedSession, cancellation, hand_over
+from mcp_workbench.transport.http.server.shared_timer import SharedTimer
 
 # 256 bits: beyond guessing, whatever the number of sessions.
 ID_BYTES: Final = 32
@@ -49,7 +54,7 @@ class LegacySession:
         "_feeding",
         "_initialize_id",
         "_last_stream",
-        "_replies",
+        "_responses",
         "_streams",
         "_table",
         "id",
@@ -70,15 +75,15 @@ class LegacySession:
         self.last_used = now
         self._table = table
         self._initialize_id: bytes | None = None
-        self._replies: dict[bytes, Reply] = {}
-        self._streams: dict[int, Stream] = {}
+        self._responses: dict[bytes, LegacyResponse] = {}
+        self._streams: dict[int, ResumableStream] = {}
         self._last_stream = STANDALONE
         # The POST whose messages the session is reading right now.
-        self._feeding: Reply | None = None
+        self._feeding: LegacyResponse | None = None
 
     def __repr__(self) -> str:
         revision = "?" if self.revision is None else self.revision.name
-        return f"<LegacySession MCP {revision}, {len(self._replies)} under way, {len(self._streams)} streams>"
+        return f"<LegacySession MCP {revision}, {len(self._responses)} under way, {len(self._streams)} streams>"
 
     @property
     def _is_primed(self) -> bool:
@@ -86,20 +91,20 @@ class LegacySession:
 
     # ── from the client ──
 
-    def initialize(self, session: ServedSession, summary: MessageSummary, body: bytes, outlet: Outlet) -> None:
+    def initialize(self, session: ServedSession, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
         """The first POST. The session exists for others once its answer is on its way."""
         assert summary.id is not None
         self.session = session
         self._initialize_id = summary.id
-        self._feed(self._reply(outlet, {summary.id}), [(body, summary)])
+        self._feed(self._response(writer, {summary.id}), [(body, summary)])
 
-    def request(self, posted: Posted, ids: set[bytes], outlet: Outlet) -> None:
+    def request(self, posted: Posted, ids: set[bytes], writer: ResponseWriter) -> None:
         """A POST with requests in it. The answers may be there when this returns."""
-        reply = self._reply(outlet, ids)
+        response = self._response(writer, ids)
         if len(posted) > 1:
             # The answers to a batch leave one by one, as they come.
-            reply.stream()
-        self._feed(reply, posted)
+            response.stream()
+        self._feed(response, posted)
 
     def tell(self, message: bytes, summary: MessageSummary) -> None:
         """A notification, or the answer to a question."""
@@ -111,48 +116,48 @@ class LegacySession:
         cancelled = summary.cancels
         if cancelled is None or cancelled in session.calls:
             return
-        reply = self._replies.pop(cancelled, None)
-        if reply is not None:
-            reply.give_up(cancelled, self._table.now())
+        response = self._responses.pop(cancelled, None)
+        if response is not None:
+            response.cancel(cancelled, self._table.now())
 
     def is_under_way(self, id: bytes) -> bool:
         """Whether a request with this id waits for its answer."""
-        return id in self._replies
+        return id in self._responses
 
-    def listen(self, outlet: Outlet) -> None:
+    def listen(self, writer: ResponseWriter) -> None:
         """A GET."""
-        self._standalone().open(outlet, is_primed=self._is_primed)
+        self._standalone().open(writer, is_primed=self._is_primed)
 
-    def resume(self, outlet: Outlet, last_event_id: str) -> bool:
+    def resume(self, writer: ResponseWriter, last_event_id: str) -> bool:
         """A GET that continues an earlier stream; false when there is nothing to continue."""
         found = parse_event_id(last_event_id)
         if found is None:
             return False
         stream = self._standalone() if found[0] == STANDALONE else self._streams.get(found[0])
         if stream is not None:
-            stream.resume(outlet, found[1])
+            stream.resume(writer, found[1])
         return stream is not None
 
-    def _reply(self, outlet: Outlet, ids: set[bytes]) -> Reply:
-        reply = Reply(outlet, ids, self._new_stream, self._table.replies, self._table.now())
-        reply.is_primed = self._is_primed
+    def _response(self, writer: ResponseWriter, ids: set[bytes]) -> LegacyResponse:
+        response = LegacyResponse(writer, ids, self._new_stream, self._table.responses, self._table.now())
+        response.is_primed = self._is_primed
         for id in ids:
-            self._replies[id] = reply
-        return reply
+            self._responses[id] = response
+        return response
 
-    def _feed(self, reply: Reply, posted: Posted) -> None:
+    def _feed(self, response: LegacyResponse, posted: Posted) -> None:
         assert self.session is not None
-        self._feeding = reply
+        self._feeding = response
         try:
             for message, summary in posted:
                 hand_over(self.session, message, summary)
                 self._note_cancelled(self.session, summary)
         finally:
             self._feeding = None
-        if not reply.is_over:
+        if not response.is_over:
             limits = self._table.limits
-            is_primed = reply.is_primed
-            reply.wait(limits.prime_seconds if is_primed else limits.comment_seconds, is_primed=is_primed)
+            is_primed = response.is_primed
+            response.wait(limits.prime_seconds if is_primed else limits.comment_seconds, is_primed=is_primed)
 
     # ── to the client: the link ──
 
@@ -163,22 +168,22 @@ class LegacySession:
         message = b"".join(parts)
         kind, id = kind_and_id(message)
         if kind in ("request", "notification"):
-            related = None if about is None else self._replies.get(about)
+            related = None if about is None else self._responses.get(about)
             if related is not None and related.is_reachable:
                 related.put(message)
             else:
                 self._standalone().put(message)
             return
-        reply = None if id is None else self._replies.pop(id, None)
-        if reply is not None and id is not None:
+        response = None if id is None else self._responses.pop(id, None)
+        if response is not None and id is not None:
             if id == self._initialize_id:
-                self._answer_initialize(reply, id, message)
+                self._answer_initialize(response, id, message)
             else:
-                reply.answer(id, message, self._table.now())
+                response.answer(id, message, self._table.now())
         elif self._feeding is not None and self._feeding.ids:
             # A complaint about the message that is being read, whose id could not be made out.
             answered = next(iter(self._feeding.ids))
-            self._replies.pop(answered, None)
+            self._responses.pop(answered, None)
             self._feeding.answer(answered, message, self._table.now())
 
     @property
@@ -191,7 +196,7 @@ class LegacySession:
     @property
     def is_busy(self) -> bool:
         """Whether somebody is connected to it, or waits for something."""
-        if self._replies or (self.session is not None and self.session.calls):
+        if self._responses or (self.session is not None and self.session.calls):
             return True
         return any(stream.is_connected for stream in self._streams.values())
 
@@ -206,10 +211,10 @@ class LegacySession:
             for id in list(session.calls):
                 session.on_message(cancellation(id, b"the session has ended"))
         self.is_over = True
-        for reply in list(self._replies.values()):
-            for id in list(reply.ids):
-                reply.give_up(id, now)
-        self._replies.clear()
+        for response in list(self._responses.values()):
+            for id in list(response.ids):
+                response.cancel(id, now)
+        self._responses.clear()
         for stream in list(self._streams.values()):
             stream.end(now)
             stream.forget()
@@ -217,7 +222,7 @@ class LegacySession:
         if session is not None:
             session.on_closed(reason)
 
-    def on_sweep(self, now: float) -> None:
+    def on_timer(self, now: float) -> None:
         """Keep connections alive; let go of what nobody will ask for any more."""
         limits = self._table.limits
         for stream in list(self._streams.values()):
@@ -230,25 +235,25 @@ class LegacySession:
             else:
                 self.end(f"not used for {limits.session_idle_seconds:g} s")
 
-    def _answer_initialize(self, reply: Reply, id: bytes, message: bytes) -> None:
+    def _answer_initialize(self, response: LegacyResponse, id: bytes, message: bytes) -> None:
         self._initialize_id = None
         try:
             self.revision = KNOWN.get(_decode_initialized(message).result.protocolVersion)
         except (DecodeError, ValidationError):
-            reply.answer(id, message, self._table.now())
+            response.answer(id, message, self._table.now())
             self.end("`initialize` was refused")
             return
-        reply.add_headers(header(words.SESSION_ID.encode(), self.id.encode()))
+        response.add_headers(header(words.SESSION_ID.encode(), self.id.encode()))
         self._table.enter(self)
-        reply.answer(id, message, self._table.now())
+        response.answer(id, message, self._table.now())
 
-    def _standalone(self) -> Stream:
+    def _standalone(self) -> ResumableStream:
         stream = self._streams.get(STANDALONE)
         if stream is None:
             stream = self._stream(STANDALONE)
         return stream
 
-    def _new_stream(self) -> Stream:
+    def _new_stream(self) -> ResumableStream:
         self._last_stream += 1
         if len(self._streams) > self._table.limits.kept_streams:
             ended = next((stream for stream in self._streams.values() if stream.ended_at is not None), None)
@@ -256,9 +261,9 @@ class LegacySession:
                 ended.forget()
         return self._stream(self._last_stream)
 
-    def _stream(self, number: int) -> Stream:
+    def _stream(self, number: int) -> ResumableStream:
         table = self._table
-        stream = self._streams[number] = Stream(number, table.budget, table.limits, self._drop_stream)
+        stream = self._streams[number] = ResumableStream(number, table.budget, table.limits, self._drop_stream)
         return stream
 
     def _drop_stream(self, number: int) -> None:
@@ -272,10 +277,10 @@ class SessionTable:
         self.limits = limits
         self.now = now
         self.budget = ReplayBudget(limits.replay_bytes_in_all)
-        self.replies: Sweep[Reply] = Sweep(limits.prime_seconds)
+        self.responses: SharedTimer[LegacyResponse] = SharedTimer(limits.prime_seconds)
         self._make_session = make_session
         self._sessions: dict[str, LegacySession] = {}
-        self._sweep: Sweep[LegacySession] = Sweep(limits.comment_seconds)
+        self._timer: SharedTimer[LegacySession] = SharedTimer(limits.comment_seconds)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -284,12 +289,12 @@ class SessionTable:
         """Every session, least recently used first."""
         return list(self._sessions.values())
 
-    def open(self, principal: str, summary: MessageSummary, body: bytes, outlet: Outlet) -> bool:
+    def open(self, principal: str, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> bool:
         """Answer `initialize` with a new session. False when there is no room for one."""
         if len(self._sessions) >= self.limits.sessions and not self._make_room():
             return False
         legacy = LegacySession(self, principal, self.now())
-        legacy.initialize(self._make_session(legacy, principal), summary, body, outlet)
+        legacy.initialize(self._make_session(legacy, principal), summary, body, writer)
         return True
 
     def find(self, id: str, principal: str) -> LegacySession | None:
@@ -304,19 +309,19 @@ class SessionTable:
     def enter(self, session: LegacySession) -> None:
         """From now on it can be found."""
         self._sessions[session.id] = session
-        self._sweep.add(session)
+        self._timer.add(session)
 
     def forget(self, session: LegacySession) -> None:
         """From now on it cannot."""
         self._sessions.pop(session.id, None)
-        self._sweep.discard(session)
+        self._timer.discard(session)
 
     def end_all(self, reason: str) -> None:
         """We are going down."""
         for session in self.sessions():
             session.end(reason)
-        self._sweep.stop()
-        self.replies.stop()
+        self._timer.stop()
+        self.responses.stop()
 
     def _make_room(self) -> bool:
         latest = self.now() - self.limits.evict_after_seconds

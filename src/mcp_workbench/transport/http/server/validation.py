@@ -12,47 +12,47 @@ from mcp_workbench.protocol.revisions import has_handshake
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.header_parameters import HeaderParameters, find_mismatch
 from mcp_workbench.transport.http.message_summary import MessageSummary
-from mcp_workbench.transport.http.server.arrival import Arrival
+from mcp_workbench.transport.http.server.request_head import RequestHead
 
 # What a tool mirrors into headers; None for a tool that is not known.
 ParametersOf = Callable[[str], HeaderParameters | None]
 
 
-def is_stateless(arrival: Arrival, summary: MessageSummary) -> bool:
+def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
     """Whether a POST belongs to no session: a stamp says so, `initialize` begins one, else the header decides.
 
     A revision that nobody knows has no sessions either; it is refused where its stamp is read."""
     if summary.kind == "request" and summary.version is not None:
         return True
-    version = arrival.get(words.PROTOCOL_VERSION)
+    version = head.get(words.PROTOCOL_VERSION)
     return version is not None and not has_handshake(version) and summary.method != "initialize"
 
 
-def mismatch(arrival: Arrival, summary: MessageSummary, parameters_of: ParametersOf | None) -> str | None:
+def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ParametersOf | None) -> str | None:
     """What is wrong with the headers of a modern request, or None."""
-    version, method, headers = summary.version, summary.method, arrival.headers
+    version, method, headers = summary.version, summary.method, head.headers
     if version is None:
         # Nothing to compare with. The session refuses what is not stamped; but not a `ping`, which a legacy client may
         # send before anything is agreed upon, and this one names a revision without sessions.
         return f"`_meta` lacks the revision that `{words.PROTOCOL_VERSION}` names" if method == "ping" else None
     if headers.get(words.PROTOCOL_VERSION) != version:
-        return _differs(arrival, words.PROTOCOL_VERSION, "the revision in `_meta`")
+        return _differs(head, words.PROTOCOL_VERSION, "the revision in `_meta`")
     if headers.get(words.METHOD) != method:
-        return _differs(arrival, words.METHOD, "`method`")
+        return _differs(head, words.METHOD, "`method`")
     if method not in words.NAMED_BY:
         return None
     name = summary.name
     if name is None:
         return None
-    if arrival.named != name:
-        return _differs(arrival, words.NAME, f"`{words.NAMED_BY[method]}`")
+    if head.named != name:
+        return _differs(head, words.NAME, f"`{words.NAMED_BY[method]}`")
     if method != "tools/call" or parameters_of is None:
         return None
     parameters = parameters_of(name)
-    return find_mismatch(parameters, summary.arguments, arrival.parameters) if parameters else None
+    return find_mismatch(parameters, summary.arguments, head.parameters) if parameters else None
 
 
-def _differs(arrival: Arrival, header: str, what: str) -> str:
-    if header not in arrival.headers:
+def _differs(head: RequestHead, header: str, what: str) -> str:
+    if header not in head.headers:
         return f"the header `{header}` is missing"
     return f"the header `{header}` does not match {what} in the body"

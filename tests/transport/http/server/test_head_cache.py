@@ -11,20 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.transport.http.server.admission import Refusal
-from mcp_workbench.transport.http.server.arrival import Arrival
 from mcp_workbench.transport.http.server.authentication import BearerToken
 from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.endpoint import Endpoint
-from mcp_workbench.transport.http.server.known_heads import (
+from mcp_workbench.transport.http.server.head_cache import (
     END_OF_HEAD,
     LONGEST_HEAD,
     MOST_HEADS,
-    KnownHeads,
+    HeadCache,
     divide,
     worth_keeping,
 )
 from mcp_workbench.transport.http.server.limits import Limits
-from tests.transport.http.server.echoing import House, echoing
+from mcp_workbench.transport.http.server.request_head import RequestHead
+from tests.transport.http.server.echoing import EchoRig, echoing
 from tests.transport.http.server.raw_client import legacy, modern, modern_headers, written
 
 
@@ -32,41 +32,41 @@ def echo(id: int, **headers: Any) -> bytes:
     return written("POST", "/mcp", modern("echo", {"n": id}, id=id), **{**modern_headers("echo"), **headers})
 
 
-def connections(house: House) -> Connections:
-    return house.server._connections
+def connections(rig: EchoRig) -> Connections:
+    return rig.server._connections
 
 
 async def test_a_head_that_came_before_serves_another_body() -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         for id in range(1, 5):
             await connection.send(echo(id))
             answer = (await connection.response()).json
             assert (answer["id"], answer["result"]["echo"]["n"]) == (id, id)
-        assert len(connections(house).heads) == 1
-        other = await house.client.connect()
+        assert len(connections(rig).heads) == 1
+        other = await rig.client.connect()
         await other.send(echo(9))
         assert (await other.response()).json["id"] == 9, "also on another connection"
-        assert len(connections(house).heads) == 1
+        assert len(connections(rig).heads) == 1
 
 
 @pytest.mark.parametrize("cut", [1, 40, -1, -30])
 async def test_a_known_head_may_arrive_in_pieces(cut: int) -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         await connection.send(echo(1))
         assert (await connection.response()).json["id"] == 1
         request = echo(2)
         await connection.send(request[:cut])
         # The server has read the first piece once it has answered somebody else.
-        assert (await house.client.request("GET", "/healthz")).status == 200
+        assert (await rig.client.request("GET", "/healthz")).status == 200
         await connection.send(request[cut:])
         assert (await connection.response()).json["id"] == 2
 
 
 async def test_requests_sent_ahead_with_a_known_head_are_answered_in_order() -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         await connection.send(echo(1))
         await connection.response()
         await connection.send(b"".join(echo(id) for id in range(2, 7)))
@@ -74,22 +74,22 @@ async def test_requests_sent_ahead_with_a_known_head_are_answered_in_order() -> 
 
 
 async def test_a_known_head_waits_while_a_response_is_under_way() -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         await connection.send(echo(1))
         await connection.response()
         await connection.send(written("POST", "/mcp", modern("later", id=7), **modern_headers("later")))
-        await house.under_way()
+        await rig.under_way()
         await connection.send(echo(2))
-        assert (await house.client.request("GET", "/healthz")).status == 200
-        house.sessions[-1].answer(b"7", {})
+        assert (await rig.client.request("GET", "/healthz")).status == 200
+        rig.sessions[-1].answer(b"7", {})
         assert [(await connection.response()).json["id"] for _ in range(2)] == [7, 2]
 
 
 async def test_a_token_is_judged_each_time() -> None:
     token = BearerToken("right")
-    async with echoing(authenticator=token) as house:
-        connection = await house.client.connect()
+    async with echoing(authenticator=token) as rig:
+        connection = await rig.client.connect()
         for id in (1, 2):
             await connection.send(echo(id, authorization="Bearer right"))
             assert (await connection.response()).status == 200
@@ -101,18 +101,18 @@ async def test_a_token_is_judged_each_time() -> None:
 
 
 async def test_a_session_that_ended_is_not_found_by_a_known_head() -> None:
-    async with echoing() as house:
-        session = await house.client.begin_session()
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        session = await rig.client.begin_session()
+        connection = await rig.client.connect()
         for id in (1, 2):
             assert (await connection.request(body=legacy("echo", id=id), mcp_session_id=session)).status == 200
-        await house.client.request("DELETE", mcp_session_id=session)
+        await rig.client.request("DELETE", mcp_session_id=session)
         assert (await connection.request(body=legacy("echo", id=3), mcp_session_id=session)).status == 404
 
 
 async def test_headers_are_compared_with_every_body() -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 200
         response = await connection.request(body=modern("ECHO"), **modern_headers("echo"))
         assert (response.status, response.error["code"]) == (400, -32020)
@@ -132,21 +132,21 @@ async def test_headers_are_compared_with_every_body() -> None:
     ],
 )
 async def test_only_plain_heads_are_kept(what: str, request_: bytes) -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         await connection.send(request_)
         await connection.response()
-        assert not len(connections(house).heads), what
+        assert not len(connections(rig).heads), what
 
 
-def arrival_of(length: int) -> Arrival:
-    arrival = Arrival("POST", "/mcp")
-    arrival.headers["content-length"] = str(length)
-    return arrival
+def arrival_of(length: int) -> RequestHead:
+    head = RequestHead("POST", "/mcp")
+    head.headers["content-length"] = str(length)
+    return head
 
 
 def test_their_number_is_bounded() -> None:
-    heads = KnownHeads()
+    heads = HeadCache()
     for number in range(MOST_HEADS * 2):
         heads.keep(b"POST /%d HTTP/1.1\r\n\r\n" % number, arrival_of(1))
     assert len(heads) == MOST_HEADS
@@ -155,7 +155,7 @@ def test_their_number_is_bounded() -> None:
 
 
 def test_one_that_is_there_already_drives_nobody_out() -> None:
-    heads = KnownHeads(2)
+    heads = HeadCache(2)
     for path in (b"one", b"two", b"two", b"two"):
         heads.keep(path, arrival_of(1))
     assert heads.find(b"one") is not None and heads.find(b"two") is not None
@@ -165,22 +165,22 @@ def test_one_that_is_there_already_drives_nobody_out() -> None:
 async def test_a_client_whose_head_others_drove_out_is_known_by_its_connection(
     client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken_apart: list[Arrival] = []
+    taken_apart: list[RequestHead] = []
     admit = Endpoint.admit
 
-    def counted(endpoint: Endpoint, arrival: Arrival) -> Refusal | None:
-        taken_apart.append(arrival)
-        return admit(endpoint, arrival)
+    def counted(endpoint: Endpoint, head: RequestHead) -> Refusal | None:
+        taken_apart.append(head)
+        return admit(endpoint, head)
 
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         await connection.send(echo(1))
         await connection.response()
         for number in range(MOST_HEADS):
-            connections(house).heads.keep(b"POST /%d HTTP/1.1\r\n\r\n" % number, arrival_of(1))
+            connections(rig).heads.keep(b"POST /%d HTTP/1.1\r\n\r\n" % number, arrival_of(1))
         monkeypatch.setattr(Endpoint, "admit", counted)
         if client == "another one":
-            connection = await house.client.connect()
+            connection = await rig.client.connect()
         for id in (2, 3):
             await connection.send(echo(id))
             assert (await connection.response()).json["id"] == id
@@ -225,19 +225,19 @@ def test_what_does_not_say_how_long_it_is_is_taken_apart(request_: bytes) -> Non
 
 
 async def test_a_known_head_with_too_long_a_body_is_refused_all_the_same() -> None:
-    async with echoing(Limits(message_bytes=2000)) as house:
-        connection = await house.client.connect()
+    async with echoing(Limits(message_bytes=2000)) as rig:
+        connection = await rig.client.connect()
         for text, status in (("x", 200), ("x" * 900, 200), ("x" * 2000, 413)):
             response = await connection.request(body=modern("echo", {"n": text}), **modern_headers("echo"))
             assert response.status == status
-        assert len(connections(house).heads) == 1
+        assert len(connections(rig).heads) == 1
 
 
 async def test_a_known_head_with_another_length_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with echoing() as house:
-        connection = await house.client.connect()
+    async with echoing() as rig:
+        connection = await rig.client.connect()
         assert (await connection.request(body=modern("echo"), **modern_headers("echo"))).status == 200
-        monkeypatch.setattr(Endpoint, "admit", lambda endpoint, arrival: pytest.fail("taken apart"))
+        monkeypatch.setattr(Endpoint, "admit", lambda endpoint, head: pytest.fail("taken apart"))
         for length in (0, 1, 7, 1000, 30_000):
             body = modern("echo", {"n": "x" * length})
             response = await connection.request(body=body, **modern_headers("echo"))
@@ -252,11 +252,11 @@ def test_however_a_stream_of_requests_is_cut_the_answers_are_the_same(cuts: list
     pieces = [stream[start:end] for start, end in zip([0, *places], [*places, len(stream)], strict=True)]
 
     async def run() -> list[int]:
-        async with echoing() as house:
-            first = await house.client.connect()
+        async with echoing() as rig:
+            first = await rig.client.connect()
             await first.send(echo(0))
             await first.response()
-            connection = await house.client.connect()
+            connection = await rig.client.connect()
             for piece in pieces:
                 await connection.send(piece)
                 await asyncio.sleep(0)

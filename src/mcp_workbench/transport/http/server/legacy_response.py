@@ -8,27 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcp_workbench.transport.http.server.exchange import JSON_HEADERS
-from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, Outlet
-from mcp_workbench.transport.http.server.streams import Stream
-from mcp_workbench.transport.http.server.sweeps import Sweep
+from mcp_workbench.transport.http.server.modern_request import JSON_HEADERS
+from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
+from mcp_workbench.transport.http.server.resumable_stream import ResumableStream
+from mcp_workbench.transport.http.server.shared_timer import SharedTimer
 
 
-class Reply:
+class LegacyResponse:
     """A POST with at least one request in it, until all of them are answered."""
 
-    __slots__ = ("_headers", "_make_stream", "_outlet", "_patience", "_since", "_stream", "_sweep", "ids", "is_primed")
+    __slots__ = ("_headers", "_make_stream", "_patience", "_since", "_stream", "_timer", "_writer", "ids", "is_primed")
 
     def __init__(
-        self, outlet: Outlet, ids: set[bytes], make_stream: Callable[[], Stream], sweep: Sweep[Reply], now: float
+        self,
+        writer: ResponseWriter,
+        ids: set[bytes],
+        make_stream: Callable[[], ResumableStream],
+        timer: SharedTimer[LegacyResponse],
+        now: float,
     ) -> None:
         # The requests that have no answer yet.
         self.ids = ids
         self.is_primed = False
-        self._outlet: Outlet | None = outlet
-        self._stream: Stream | None = None
+        self._writer: ResponseWriter | None = writer
+        self._stream: ResumableStream | None = None
         self._make_stream = make_stream
-        self._sweep = sweep
+        self._timer = timer
         self._since = now
         self._patience = 0.0
         self._headers = NO_HEADERS
@@ -41,15 +46,15 @@ class Reply:
     @property
     def is_reachable(self) -> bool:
         """Whether what is sent here reaches the client, now or when it resumes."""
-        return self._stream is not None or self._outlet is not None
+        return self._stream is not None or self._writer is not None
 
     def wait(self, patience: float, *, is_primed: bool) -> None:
         """Become a stream if there is no answer after this long."""
         self._patience = patience
         self.is_primed = is_primed
-        if self._stream is None and self._outlet is not None:
-            self._outlet.gone = self.leave
-            self._sweep.add(self)
+        if self._stream is None and self._writer is not None:
+            self._writer.gone = self.leave
+            self._timer.add(self)
 
     def add_headers(self, headers: Headers) -> None:
         """Headers for the response, whichever form it takes."""
@@ -70,37 +75,37 @@ class Reply:
         elif self.ids:
             self.put(message)
         else:
-            self._sweep.discard(self)
-            if self._outlet is not None:
-                self._outlet.answer(200, JSON_HEADERS + self._headers, message)
+            self._timer.discard(self)
+            if self._writer is not None:
+                self._writer.answer(200, JSON_HEADERS + self._headers, message)
 
-    def give_up(self, id: bytes, now: float) -> None:
+    def cancel(self, id: bytes, now: float) -> None:
         """A request that will not be answered: the client itself cancelled it."""
         self.ids.discard(id)
         # A response has to be there; a stream without events says the least.
         self.stream()
         self._end_if_over(now)
 
-    def stream(self) -> Stream | None:
+    def stream(self) -> ResumableStream | None:
         """The stream that this is from now on. None when the client left before it became one."""
-        if self._stream is None and self._outlet is not None:
-            self._sweep.discard(self)
+        if self._stream is None and self._writer is not None:
+            self._timer.discard(self)
             self._stream = self._make_stream()
-            self._stream.open(self._outlet, is_primed=self.is_primed, headers=self._headers)
+            self._stream.open(self._writer, is_primed=self.is_primed, headers=self._headers)
         return self._stream
 
     def leave(self) -> None:
         """The client disconnected before this became a stream."""
-        self._sweep.discard(self)
-        self._outlet = None
+        self._timer.discard(self)
+        self._writer = None
 
-    def on_sweep(self, now: float) -> None:
+    def on_timer(self, now: float) -> None:
         """Do not let the client wait without an id to resume from, or a proxy without a byte."""
         if now - self._since >= self._patience:
             self.stream()
 
     def _end_if_over(self, now: float) -> None:
         if not self.ids:
-            self._sweep.discard(self)
+            self._timer.discard(self)
             if self._stream is not None:
                 self._stream.end(now)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Final
 
 from mcp_workbench.transport.allocator import KEPT_BYTES, trim_soon
-from mcp_workbench.transport.http.server.exchange import STREAM_HEADERS
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.outlet import NO_HEADERS, Headers, Outlet
+from mcp_workbench.transport.http.server.modern_request import STREAM_HEADERS
+from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
 from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
 
 # The stream that a plain GET opens.
@@ -32,9 +32,9 @@ class ReplayBudget:
     def __init__(self, most: int) -> None:
         self.total = 0
         self._most = most
-        self._streams: dict[Stream, None] = {}
+        self._streams: dict[ResumableStream, None] = {}
 
-    def charge(self, stream: Stream, size: int) -> None:
+    def charge(self, stream: ResumableStream, size: int) -> None:
         """A stream keeps more."""
         self.total += size
         self._streams.pop(stream, None)
@@ -42,14 +42,14 @@ class ReplayBudget:
         while self.total > self._most and len(self._streams) > 1:
             next(iter(self._streams)).forget()
 
-    def release(self, stream: Stream, size: int) -> None:
+    def release(self, stream: ResumableStream, size: int) -> None:
         """A stream keeps less."""
         self.total -= size
         if not stream.kept_bytes:
             self._streams.pop(stream, None)
 
 
-class Stream:
+class ResumableStream:
     """A sequence of messages to a client, over one connection after another."""
 
     __slots__ = (
@@ -58,9 +58,9 @@ class Stream:
         "_events",
         "_last",
         "_limits",
-        "_outlets",
         "_read",
         "_resumed",
+        "_writers",
         "ended_at",
         "kept_bytes",
         "number",
@@ -79,56 +79,56 @@ class Stream:
         # The numbers of the last event, and of the last one that was written to somebody.
         self._last = self._read = 0
         # Usually one. A client may open several; the youngest gets what there is, the others wait behind it.
-        self._outlets: list[Outlet] = []
+        self._writers: list[ResponseWriter] = []
         # Who was given again what had been sent. It may be whole, and unread all the same.
-        self._resumed: Outlet | None = None
+        self._resumed: ResponseWriter | None = None
 
     def __repr__(self) -> str:
         state = "open" if self.ended_at is None else "ended"
-        return f"<Stream {self.number} {state}, {len(self._outlets)} connected, {len(self._events)} kept>"
+        return f"<ResumableStream {self.number} {state}, {len(self._writers)} connected, {len(self._events)} kept>"
 
     @property
     def is_connected(self) -> bool:
         """Whether somebody is reading."""
-        return bool(self._outlets)
+        return bool(self._writers)
 
     @property
     def unsent_bytes(self) -> int:
         """What its readers have not taken yet."""
-        return sum(outlet.unsent_bytes for outlet in self._outlets)
+        return sum(writer.unsent_bytes for writer in self._writers)
 
-    def open(self, outlet: Outlet, *, is_primed: bool, headers: Headers = NO_HEADERS) -> None:
+    def open(self, writer: ResponseWriter, *, is_primed: bool, headers: Headers = NO_HEADERS) -> None:
         """A connection begins to read whatever nobody has read yet.
 
         `is_primed`: it is given an id at once, so that it can resume even if it breaks before the first message.
         """
-        outlet.begin(200, STREAM_HEADERS + headers)
+        writer.begin(200, STREAM_HEADERS + headers)
         if is_primed:
             self._last += 1
             priming = encode_event(b"", id=self._name(self._last), retry=self._limits.retry_milliseconds)
-            outlet.write(priming)
-        self._attach(outlet, self._read)
+            writer.write(priming)
+        self._attach(writer, self._read)
 
-    def resume(self, outlet: Outlet, after: int) -> None:
+    def resume(self, writer: ResponseWriter, after: int) -> None:
         """A connection takes over where an earlier one broke."""
-        outlet.begin(200, STREAM_HEADERS)
+        writer.begin(200, STREAM_HEADERS)
         # We may not have heard yet that the earlier one is gone; and a POST has one reader at a time.
         if self.number != STANDALONE:
-            for stale in self._outlets:
+            for stale in self._writers:
                 stale.abort()
-            self._outlets.clear()
+            self._writers.clear()
         # Whoever resumes again and again without reading would be given everything each time.
-        before, self._resumed = self._resumed, outlet
+        before, self._resumed = self._resumed, writer
         if before is not None and before.unsent_bytes > self._limits.pause_bytes:
             self.leave(before)
             before.abort()
-        self._attach(outlet, after)
+        self._attach(writer, after)
 
-    def leave(self, outlet: Outlet) -> None:
+    def leave(self, writer: ResponseWriter) -> None:
         """A connection is gone. The stream is not at its end for that."""
-        outlet.abandon()
-        if outlet in self._outlets:
-            self._outlets.remove(outlet)
+        writer.abandon()
+        if writer in self._writers:
+            self._writers.remove(writer)
 
     def put(self, message: bytes) -> None:
         """One message."""
@@ -138,29 +138,29 @@ class Stream:
         self.kept_bytes += len(event)
         self._budget.charge(self, len(event))
         self._forget_beyond(self._limits.replay_bytes, self._limits.waiting_messages)
-        if self._outlets:
+        if self._writers:
             self._read = self._last
-            outlet = self._outlets[-1]
-            outlet.write(event)
-            if outlet.unsent_bytes > self._limits.message_bytes + self._limits.unread_bytes:
-                self._outlets.remove(outlet)
-                outlet.abort()
+            writer = self._writers[-1]
+            writer.write(event)
+            if writer.unsent_bytes > self._limits.message_bytes + self._limits.unread_bytes:
+                self._writers.remove(writer)
+                writer.abort()
 
     def end(self, now: float) -> None:
         """No more messages. Connections are closed; what was sent can be resumed for a while."""
         if self.ended_at is not None:
             return
         self.ended_at = now
-        for outlet in self._outlets:
-            outlet.finish()
-        self._outlets.clear()
+        for writer in self._writers:
+            writer.finish()
+        self._writers.clear()
         self.kept_bytes += STREAM_BYTES
         self._budget.charge(self, STREAM_BYTES)
 
     def comment(self) -> None:
         """Let its connections be heard."""
-        for outlet in self._outlets:
-            outlet.write(KEEP_ALIVE)
+        for writer in self._writers:
+            writer.write(KEEP_ALIVE)
 
     def forget(self) -> None:
         """Keep nothing."""
@@ -172,16 +172,16 @@ class Stream:
             self._budget.release(self, size)
             self._dropped(self.number)
 
-    def _attach(self, outlet: Outlet, after: int) -> None:
+    def _attach(self, writer: ResponseWriter, after: int) -> None:
         for number, event in self._events:
             if number > after:
-                outlet.write(event)
+                writer.write(event)
         self._read = self._last
         if self.ended_at is None:
-            self._outlets.append(outlet)
-            outlet.gone = lambda: self.leave(outlet)
+            self._writers.append(writer)
+            writer.gone = lambda: self.leave(writer)
         else:
-            outlet.finish()
+            writer.finish()
 
     def _forget_beyond(self, most_bytes: int, most_events: int) -> None:
         # The newest event is kept however large, unless nothing is to be kept: it is likely to be an answer, of which
@@ -197,7 +197,7 @@ class Stream:
 
 
 def parse_event_id(text: str) -> tuple[int, int] | None:
-    """Stream and number of an event id that we gave out; None for any other."""
+    """The stream and number of an event id that we gave out; None for any other."""
     stream, separator, number = text.partition("-")
     if not (separator and len(text) <= 32 and text.isascii() and stream.isdecimal() and number.isdecimal()):
         return None

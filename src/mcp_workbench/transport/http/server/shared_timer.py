@@ -9,14 +9,14 @@ from typing import Generic, Protocol, TypeVar
 class Waiting(Protocol):
     """Somebody to whom something happens after a while."""
 
-    def on_sweep(self, now: float) -> None:
+    def on_timer(self, now: float) -> None:
         """Look at the clock."""
 
 
 W = TypeVar("W", bound=Waiting)
 
 
-class Sweep(Generic[W]):
+class SharedTimer(Generic[W]):
     """Calls everybody in it once in a while. What happens after a time is late by at most one interval."""
 
     __slots__ = ("_handle", "_interval", "_loop", "_members")
@@ -56,6 +56,6 @@ class Sweep(Generic[W]):
         self._handle = None
         now = self._loop.time()
         for member in self.members():
-            member.on_sweep(now)
+            member.on_timer(now)
         if self._members and self._handle is None:
             self._handle = self._loop.call_later(self._interval, self._run)

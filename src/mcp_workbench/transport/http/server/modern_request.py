@@ -13,10 +13,10 @@ from msgspec import Raw
 
 from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.outlet import Headers, Outlet
-from mcp_workbench.transport.http.server.sides import ServedSession, cancellation, hand_over
-from mcp_workbench.transport.http.server.statuses import status_of_error
-from mcp_workbench.transport.http.server.sweeps import Sweep
+from mcp_workbench.transport.http.server.response_writer import Headers, ResponseWriter
+from mcp_workbench.transport.http.server.served_session import ServedSession, cancellation, hand_over
+from mcp_workbench.transport.http.server.shared_timer import SharedTimer
+from mcp_workbench.transport.http.server.status_codes import status_of_error
 from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
 
 JSON_HEADERS: Final[Headers] = b"content-type: application/json\r\n"
@@ -26,7 +26,7 @@ STREAM_HEADERS: Final[Headers] = (
 )
 
 
-class Exchange:
+class ModernRequest:
     """A modern request under way, and the link of the session that was made for it."""
 
     __slots__ = (
@@ -34,24 +34,29 @@ class Exchange:
         "_is_streaming",
         "_limits",
         "_method",
-        "_outlet",
         "_result",
         "_silent_since",
-        "_sweep",
+        "_timer",
+        "_writer",
         "is_over",
         "session",
     )
 
     def __init__(
-        self, summary: MessageSummary, outlet: Outlet, sweep: Sweep[Exchange], now: float, limits: Limits
+        self,
+        summary: MessageSummary,
+        writer: ResponseWriter,
+        timer: SharedTimer[ModernRequest],
+        now: float,
+        limits: Limits,
     ) -> None:
         self.session: ServedSession | None = None
         self.is_over = False
         # Not the whole message, which may be large: it is the session's to keep for as long as it has to.
         self._id = summary.id
         self._method = summary.method
-        self._outlet = outlet
-        self._sweep = sweep
+        self._writer = writer
+        self._timer = timer
         self._limits = limits
         self._is_streaming = False
         self._silent_since = now
@@ -59,15 +64,15 @@ class Exchange:
 
     def __repr__(self) -> str:
         state = "over" if self.is_over else "streaming" if self._is_streaming else "waiting"
-        return f"<Exchange {self._method} {self._id!r} {state}>"
+        return f"<ModernRequest {self._method} {self._id!r} {state}>"
 
     def start(self, session: ServedSession, body: bytes, summary: MessageSummary) -> None:
         """Let the session have the request. The answer may be there when this returns."""
         self.session = session
         hand_over(session, body, summary)
         if not self.is_over:
-            self._outlet.gone = self.disconnected
-            self._sweep.add(self)
+            self._writer.gone = self.disconnected
+            self._timer.add(self)
 
     # The link
 
@@ -76,26 +81,26 @@ class Exchange:
         if self.is_over:
             return
         message = b"".join(parts)
-        # How the house writes a result, told apart from all else without reading it.
+        # How we write a result, told apart from all else without reading it.
         kind = "result" if message.startswith(self._result) else kind_and_id(message)[0]
         if kind in ("request", "notification"):
             self._begin_stream()
-            self._outlet.write(encode_event(message))
-            if self._outlet.unsent_bytes > self._limits.message_bytes + self._limits.unread_bytes:
-                self._outlet.abort()
+            self._writer.write(encode_event(message))
+            if self._writer.unsent_bytes > self._limits.message_bytes + self._limits.unread_bytes:
+                self._writer.abort()
                 self.disconnected()
         elif self._is_streaming:
-            self._outlet.finish(encode_event(message))
+            self._writer.finish(encode_event(message))
             self._end("answered")
         else:
             status = status_of_error(message, self._method) if kind == "error" else 200
-            self._outlet.answer(status, JSON_HEADERS, message)
+            self._writer.answer(status, JSON_HEADERS, message)
             self._end("answered")
 
     @property
     def unsent_bytes(self) -> int:
         """What the client has not taken yet."""
-        return self._outlet.unsent_bytes
+        return self._writer.unsent_bytes
 
     # What happens to it
 
@@ -103,30 +108,30 @@ class Exchange:
         """The client is gone."""
         if self.is_over:
             return
-        self._outlet.abandon()
+        self._writer.abandon()
         self._end("the client disconnected", cancel=True)
 
     def closed(self, reason: str) -> None:
         """It is ended from our side."""
         if not self.is_over:
-            self._outlet.abort()
+            self._writer.abort()
             self._end(reason, cancel=True)
 
-    def on_sweep(self, now: float) -> None:
+    def on_timer(self, now: float) -> None:
         """Something has to be heard from time to time."""
         if now - self._silent_since >= self._limits.comment_seconds:
             self._silent_since = now
             self._begin_stream()
-            self._outlet.write(KEEP_ALIVE)
+            self._writer.write(KEEP_ALIVE)
 
     def _begin_stream(self) -> None:
         if not self._is_streaming:
             self._is_streaming = True
-            self._outlet.begin(200, STREAM_HEADERS)
+            self._writer.begin(200, STREAM_HEADERS)
 
     def _end(self, reason: str, *, cancel: bool = False) -> None:
         self.is_over = True
-        self._sweep.discard(self)
+        self._timer.discard(self)
         # Let go of each other: nothing is left to the collector of cycles.
         session, self.session = self.session, None
         if session is None:

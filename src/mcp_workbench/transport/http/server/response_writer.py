@@ -24,7 +24,7 @@ _STATUS_LINES: Final = {
 JOIN_BELOW: Final = 128 * 1024
 
 
-class Wire(Protocol):
+class ConnectionWriter(Protocol):
     """What a response has to know of the connection that it leaves on."""
 
     # Whether the client understands bodies of unknown length that do not end with the connection (HTTP/1.1).
@@ -58,13 +58,13 @@ def header(name: bytes, value: bytes) -> Headers:
     return b"%b: %b\r\n" % (name, value)
 
 
-class Outlet:
+class ResponseWriter:
     """The response to one request."""
 
-    __slots__ = ("_extra", "_is_chunked", "_wire", "_without_body", "gone", "is_over")
+    __slots__ = ("_connection", "_extra", "_is_chunked", "_without_body", "gone", "is_over")
 
-    def __init__(self, wire: Wire, *, without_body: bool = False) -> None:
-        self._wire = wire
+    def __init__(self, connection: ConnectionWriter, *, without_body: bool = False) -> None:
+        self._connection = connection
         # The answer to `HEAD`.
         self._without_body = without_body
         self._extra = NO_HEADERS
@@ -77,7 +77,7 @@ class Outlet:
     @property
     def unsent_bytes(self) -> int:
         """What the client has not taken yet."""
-        return self._wire.unsent_bytes
+        return self._connection.unsent_bytes
 
     def add_headers(self, headers: Headers) -> None:
         """Headers for this response, whatever it will be."""
@@ -90,25 +90,25 @@ class Outlet:
         # A 204 has no body, and must not say so (RFC 9110, 8.6).
         length = NO_HEADERS if status == 204 else b"content-length: %d\r\n" % len(body)
         head = self._head(status, headers, length)
-        wire = self._wire
+        connection = self._connection
         if self._without_body:
-            wire.write(head)
+            connection.write(head)
         elif len(body) < JOIN_BELOW:
-            wire.write_soon(head + body)
+            connection.write_soon(head + body)
         else:
-            wire.write(head)
-            wire.write(body)
+            connection.write(head)
+            connection.write(body)
         self.is_over = True
         self.gone = None
-        wire.responded()
+        connection.responded()
 
     def begin(self, status: int, headers: Headers) -> None:
         """The head of a response that is written in pieces."""
         if not self.is_over:
-            self._is_chunked = self._wire.is_chunking
+            self._is_chunked = self._connection.is_chunking
             if not self._is_chunked:
-                self._wire.is_kept = False
-            self._wire.write(self._head(status, headers, CHUNKED if self._is_chunked else NO_HEADERS))
+                self._connection.is_kept = False
+            self._connection.write(self._head(status, headers, CHUNKED if self._is_chunked else NO_HEADERS))
 
     def write(self, data: bytes) -> None:
         """A piece of it."""
@@ -121,7 +121,7 @@ class Outlet:
             self._write_piece(data, LAST_CHUNK)
             self.is_over = True
             self.gone = None
-            self._wire.responded()
+            self._connection.responded()
 
     def abandon(self) -> None:
         """The client is gone; nothing more is written."""
@@ -131,7 +131,7 @@ class Outlet:
     def abort(self) -> None:
         """Give the client up: it does not read."""
         self.abandon()
-        self._wire.abort()
+        self._connection.abort()
 
     def disconnected(self) -> None:
         """The client went."""
@@ -141,17 +141,17 @@ class Outlet:
             gone()
 
     def _head(self, status: int, headers: Headers, length: Headers) -> bytes:
-        wire = self._wire
-        close = NO_HEADERS if wire.is_kept else CLOSE
-        return b"".join((_STATUS_LINES[status], wire.date(), headers, self._extra, length, close, b"\r\n"))
+        connection = self._connection
+        close = NO_HEADERS if connection.is_kept else CLOSE
+        return b"".join((_STATUS_LINES[status], connection.date(), headers, self._extra, length, close, b"\r\n"))
 
     def _write_piece(self, data: bytes, end: bytes) -> None:
         if not self._is_chunked:
-            self._wire.write(data)
+            self._connection.write(data)
         elif not data:
-            self._wire.write(end)
+            self._connection.write(end)
         elif len(data) < JOIN_BELOW:
-            self._wire.write(b"%x\r\n%b\r\n%b" % (len(data), data, end))
+            self._connection.write(b"%x\r\n%b\r\n%b" % (len(data), data, end))
         else:
             for part in (b"%x\r\n" % len(data), data, b"\r\n" + end):
-                self._wire.write(part)
+                self._connection.write(part)

@@ -31,7 +31,7 @@ _SINGLE: Final = frozenset(
 )
 
 
-class Arrival:
+class RequestHead:
     """A request that is arriving."""
 
     __slots__ = (
@@ -152,13 +152,13 @@ def path_of(url: bytes) -> str:
     return target.partition(b"?")[0].decode("latin-1")
 
 
-def shown_again(arrival: Arrival, version: str, is_kept: bool) -> bytes | None:
+def shown_again(head: RequestHead, version: str, is_kept: bool) -> bytes | None:
     """As much of a head as another parser has to see of it to know where the body ends. None where that may be read in
     two ways."""
-    coding = arrival.headers.get("transfer-encoding")
-    if coding is not None and (coding.lower() != "chunked" or "content-length" in arrival.headers):
+    coding = head.headers.get("transfer-encoding")
+    if coding is not None and (coding.lower() != "chunked" or "content-length" in head.headers):
         # The first parser has not looked at these; somebody before us may have read them in another way.
         return None
-    length = f"content-length: {arrival.declared_bytes}" if coding is None else "transfer-encoding: chunked"
+    length = f"content-length: {head.declared_bytes}" if coding is None else "transfer-encoding: chunked"
     keep = "keep-alive" if is_kept else "close"
     return f"POST / HTTP/{version}\r\nconnection: {keep}\r\n{length}\r\n\r\n".encode()

@@ -1,0 +1,108 @@
+"""Request heads that were parsed and admitted before, by their bytes.
+
+A client sends the same head with each call of a tool, but for the length of the body. Parsing and judging it costs as
+much as everything else that is done with a call, and the outcome depends on nothing but its bytes: so it is looked up,
+with the length cut out. Keys are compared whole, after their hash, which tells nobody how much of a guessed token was
+right.
+
+Owns which heads are worth keeping. Refuses to know what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mcp_workbench.transport.http.server.request_head import RequestHead
+
+END_OF_HEAD: Final = b"\r\n\r\n"
+# 512 of at most 2 KiB are a bound of 1 MiB.
+MOST_HEADS: Final = 512
+LONGEST_HEAD: Final = 2048
+_METHOD: Final = b"POST "
+# As clients in the field write it. At the beginning of a line: nowhere else can it be the header.
+_LENGTH: Final = b"\r\ncontent-length: "
+_LENGTH_IN_TITLES: Final = b"\r\nContent-Length: "
+# Nobody sends a petabyte; and a number that is this short is read in no time.
+MOST_DIGITS: Final = 15
+
+
+class HeadCache:
+    """The parsed heads of all connections; the key is what was received, without the length of the body."""
+
+    __slots__ = ("_heads", "_most", "find")
+
+    def __init__(self, most: int = MOST_HEADS) -> None:
+        self._heads: dict[bytes, RequestHead] = {}
+        self._most = most
+        # Bound once: it is called for every request.
+        self.find: Callable[[bytes], RequestHead | None] = self._heads.get
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    def keep(self, key: bytes, head: RequestHead) -> None:
+        if len(self._heads) >= self._most and key not in self._heads:
+            # The oldest goes: a tool in use is learnt again with its next call.
+            del self._heads[next(iter(self._heads))]
+        self._heads[key] = head
+
+
+class ConnectionHeadCache:
+    """The cache as one connection sees it: everybody's heads, and the last one of its own client.
+
+    A legacy client has its session's id in every head, and a thousand of them would drive each other out for ever.
+    """
+
+    __slots__ = ("_all", "_own", "_own_key")
+
+    def __init__(self, known: HeadCache) -> None:
+        self._all = known
+        self._own_key = b""
+        self._own: RequestHead | None = None
+
+    def find(self, data: bytes) -> tuple[RequestHead | None, int]:
+        """The head of a request, if it is known, and where its body begins."""
+        key, end = divide(data)
+        return self._all.find(key) or (self._own if key == self._own_key else None), end
+
+    def learn(self, data: bytes, head: RequestHead) -> None:
+        """Keep the head of a request that was admitted. `data` is what was read when it began."""
+        key = worth_keeping(data, head)
+        if key is not None:
+            self._all.keep(key, head)
+            self._own_key, self._own = key, head
+
+    def forget(self) -> None:
+        self._own_key, self._own = b"", None
+
+
+def divide(data: bytes) -> tuple[bytes, int]:
+    """The key of a request's head, and where its body begins.
+
+    The key is empty where what was read is not one whole request, and nothing else, that says how long its body is.
+    """
+    end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+    found = data.find(_LENGTH, 0, end)
+    if found < 0:
+        found = data.find(_LENGTH_IN_TITLES, 0, end)
+        if found < 0:
+            return b"", end
+    start = found + len(_LENGTH)
+    stop = data.find(b"\r", start, end)
+    length = data[start:stop]
+    if not length.isdigit() or len(length) > MOST_DIGITS or int(length) != len(data) - end:
+        return b"", end
+    return data[:start] + data[stop:end], end
+
+
+def worth_keeping(data: bytes, head: RequestHead) -> bytes | None:
+    """The key of a head, if another request with the same one can be served by it. `data` is what was read when it
+    began.
+
+    Only where the request ends with what was read: then the parser and we agree on where its head ends.
+    """
+    key, end = divide(data)
+    if not key.startswith(_METHOD) or end > LONGEST_HEAD or head.declared_bytes != len(data) - end or not head.is_plain:
+        return None
+    return key
