@@ -200,7 +200,7 @@ def test_an_argument_that_the_schema_does_not_know_is_sent_with_a_warning(tmp_pa
     config = write_config(tmp_path, {"box": {"one": scripted_entry()}})
     status, _, remarks = call(config, "box", "one", "echo", "nod=x")
     assert status == 0
-    assert remarks == "warning: the tool has no argument `nod`; did you mean `node`? It is sent all the same.\n"
+    assert remarks == "warning: the tool has no argument `nod`; did you mean `node`? It is sent anyway.\n"
 
 
 def test_warnings_of_a_server_are_shown_and_its_small_talk_is_not(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_path_that_leads_nowhere_is_told_like_wrong_words(config: Path) -> Non
     assert call(config, "lab/calculater/evaluate").stderr.startswith(
         "error: server `calculater` does not exist in toolbox `lab`; did you mean `calculator`?"
     )
-    assert call(config, "lab/calculator").stderr.startswith("error: `lab/calculator` is not a path of a tool")
+    assert call(config, "lab/calculator").stderr.startswith("error: `lab/calculator` is not the path of a tool")
     assert call(config, "lab", "calculator").stderr.startswith("error: TOOL missing")
 
 
@@ -275,26 +275,29 @@ def test_a_short_path_that_can_be_two_tools_is_not_guessed(tmp_path: Path) -> No
         assert call(config, f"{box}/calculator/evaluate", "expression=1").status == 0
     status, _, complaints = call(config, "calculator/evaluate", "expression=1")
     assert status == 2
-    assert "can be `a/calculator/evaluate` or `b/calculator/evaluate`; write the whole path" in complaints
+    assert "can be `a/calculator/evaluate` or `b/calculator/evaluate`; write the full path" in complaints
 
 
 def test_a_warning_about_an_argument_is_a_sentence(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"box": {"one": scripted_entry()}})
     remarks = call(config, "box", "one", "echo", "completely=x").stderr
-    assert remarks == "warning: the tool has no argument `completely`; there are `node`. It is sent all the same.\n"
+    assert remarks == "warning: the tool has no argument `completely`; there are `node`. It is sent anyway.\n"
 
 
 def test_a_known_tool_is_found_by_its_name_alone(config: Path) -> None:
     unknown = call(config, "evaluate", "expression=6 * 7")
     assert unknown.status == 2
-    assert unknown.stderr.startswith("error: no known tool is called `evaluate`\n\nhint: 7 servers have not been asked")
+    assert unknown.stderr.startswith("error: no known tool is named `evaluate`\n\nhint: 7 servers have not been asked")
     run("list", "--connect", config)
     assert call(config, "evaluate", "expression=6 * 7") == Done(0, "6 * 7 = 42\n", "")
     assert call(config, "evaluate", "--json", '{"expression": "6 * 7"}').stdout == "6 * 7 = 42\n"
     ambiguous = call(config, "list_notes")
     assert ambiguous.status == 2
-    assert "`list_notes` can be `desk/notes/list_notes` or `lab/notes/list_notes`; write the whole" in ambiguous.stderr
-    assert "error: no known tool is called `evaluat`; did you mean `evaluate`?" in call(config, "evaluat").stderr
+    assert (
+        "`list_notes` is ambiguous: it can be `desk/notes/list_notes` or `lab/notes/list_notes`; write"
+        in ambiguous.stderr
+    )
+    assert "error: no known tool is named `evaluat`; did you mean `evaluate`?" in call(config, "evaluat").stderr
     # Toolboxes and servers come first: what follows is missing.
     assert "SERVER and TOOL missing" in call(config, "lab").stderr
     assert "TOOL missing" in call(config, "lab", "calculator").stderr

@@ -136,8 +136,8 @@ def test_what_is_odd_about_a_server_is_remarked(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"one": {"odd": scripted_entry("--noise", toolFilters=["echo", "!nothing_*"])}})
     status, shown, _ = run("check", "--connect", config)
     assert status == 0
-    assert "one/odd: `!nothing_*` in `toolFilters` fits none of its tools\n" in shown
-    assert re.search(r"one/odd: wrote \d+ lines to stdout that are no messages; they were skipped\n", shown)
+    assert "one/odd: `!nothing_*` in `toolFilters` matches none of its tools\n" in shown
+    assert re.search(r"one/odd: wrote \d+ lines to stdout that are not messages; they were ignored\n", shown)
 
 
 def test_servers_are_asked_afresh_and_remembered_unless_that_is_not_wanted(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_noise_that_is_written_at_the_end_is_seen(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"one": {"late": {"command": "sh", "args": ["-c", f"{command}; echo goodbye"]}}})
     status, shown, _ = run("check", "--connect", config)
     assert status == 0
-    assert "one/late: wrote a line to stdout that is no message; it was skipped" in shown
+    assert "one/late: wrote a line to stdout that is not a message; it was ignored" in shown
 
 
 async def test_servers_at_an_address_do_not_queue_behind_programs() -> None:

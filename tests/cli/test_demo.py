@@ -12,7 +12,7 @@ from tests.support.client import RawClient
 
 STORY = """\
 MCP Workbench: one MCP server in front of many.
-A client, a workbench and five servers, for real, in a temporary folder.
+A client, a workbench and five real servers, in a temporary folder.
 
 1. One file groups your servers into toolboxes
    desk  notes, clock              Notes and the clock: the everyday things
@@ -22,36 +22,36 @@ A client, a workbench and five servers, for real, in a temporary folder.
    → initialize  ready T ms after the start; 5 servers configured, none running
    → tools/list  open_toolbox, use_tool  T ms
 
-3. The agent opens a toolbox; its servers start side by side
+3. The agent opens a toolbox; its servers start in parallel
    → open_toolbox desk  7 tools of clock and notes  T ms
      convert_time, now, wait, add_note, delete_note, list_notes, search_notes
 
-4. The agent uses tools; answers pass through untouched
+4. The agent uses tools; results pass through unchanged
    → use_tool desk/clock/now  {"zone": "UTC"}  T ms
      NOW (UTC)
    → use_tool desk/notes/add_note  {"title": "Train", "text": "at nine"}  T ms
      Added note 4: Train
 
-5. The same server in two toolboxes is two servers that share nothing
+5. The same server in two toolboxes: two processes that share nothing
    → use_tool desk/notes/search_notes  {"query": "train"}  T ms
      - 4: Train
    → use_tool lab/notes/search_notes  {"query": "train"}  T ms
      No notes.
-     (started just now, because it is needed just now)
+     (started only now, when it is needed)
 
-6. A server crashes; the call fails at once, nothing else notices
+6. A server crashes; its call fails at once, the others are unaffected
    → use_tool lab/calculator/crash  T ms
      [lab/calculator/crash] the server exited with status 70
      last lines of its stderr:
        calculator: crashing because it was asked to
    → use_tool lab/notes/list_notes  T ms
      No notes.
-     (its neighbour is not disturbed)
+     (the server next to it is unaffected)
    → use_tool lab/calculator/evaluate  {"expression": "sqrt(2) * 1000"}  T ms
      sqrt(2) * 1000 = 1414.213562373095
-     (started again for this call)
+     (restarted for this call)
 
-7. The client goes, and everything goes with it
+7. The client disconnects, and every process stops
    → close stdin  exit status 0; 4 servers ran, none left  T ms
 """
 
@@ -68,7 +68,7 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_story_is_told_whole_and_leaves_nothing_behind(temporary_folder: Path) -> None:
     status, shown, complaints = run("demo")
     assert (status, complaints) == (0, "")
-    story, _, figures = shown.partition("\nMeasured just now\n")
+    story, _, figures = shown.partition("\nMeasured during this run\n")
     story = re.sub(r"[\d.e+]+ ms", "T ms", story)
     story = re.sub(r"\w+day, \S+ \(UTC\)", "NOW (UTC)", story)
     assert story == STORY

@@ -120,7 +120,7 @@ def test_where_it_cannot_be_kept_it_holds_for_the_run(monkeypatch: pytest.Monkey
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     one, other = choose(), choose()
     assert one.value != other.value and one.path is None
-    assert one.remark is not None and "it cannot be kept" in one.remark[1] and (one.value or "?") in one.remark[1]
+    assert one.remark is not None and "it cannot be stored" in one.remark[1] and (one.value or "?") in one.remark[1]
 
 
 def test_status_shows_it() -> None:
@@ -128,7 +128,7 @@ def test_status_shows_it() -> None:
     stream = io.StringIO()
     found = {"pid": 7, "face": "flat", "uptimeSeconds": 1.0, "config": "/c", "servers": [], "tokenFile": made.path}
     status._show(Screen(stream), found)
-    assert f"token {made.value}, kept in {made.path}" in stream.getvalue()
+    assert f"token {made.value}, stored in {made.path}" in stream.getvalue()
     kept_at().unlink()
     status._show(Screen(stream), found)
     assert f"its token cannot be read from {made.path}" in stream.getvalue()
@@ -180,5 +180,5 @@ def test_on_loopback_nobody_comes_in_without_the_token_that_was_made(tmp_path: P
         with urllib.request.urlopen(report, timeout=20) as response:
             assert "tokenFile" not in json.load(response), "that is for our own user alone"
     with served(config, "--no-token", env=env) as (url, said):
-        assert said.startswith("warning: without a token every user of this machine")
+        assert said.startswith("warning: without a token, every user of this machine")
         assert status_of(url, None) == 200

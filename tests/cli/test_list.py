@@ -42,7 +42,7 @@ def test_toolboxes_and_servers_are_shown_as_they_are_configured(tmp_path: Path) 
         "team  Tickets\n"
         "  tickets  auto  ? tools  https://example.com/mcp?key=***  (only: none)\n"
         "\n"
-        "left out by the configuration: team/old\n",
+        "disabled in the configuration: team/old\n",
         "",
     )
 
@@ -117,7 +117,7 @@ def test_names_are_shown_as_clients_see_them_of_servers_that_are_known(tmp_path:
         "b": {"two": scripted_entry("--tool-names", "x"), "three": {"command": "no-such-program"}},
     }
     path = write_config(tmp_path, boxes, separator="__")
-    unknown = "note: without a/one, b/two, b/three, which nobody knows yet; --connect asks\n"
+    unknown = "note: not including a/one, b/two, b/three, not listed yet; --connect lists them\n"
     assert run("list", "--face", "flat", path) == Done(0, "", unknown)
     status, _, warnings = run("list", "--connect", path)
     assert status == 1

@@ -19,7 +19,7 @@ from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal, run
 from tests.support.processes import available
 from tests.support.workbench import scripted_entry, write_config
 
-HINT = "\nhint: mcp-workbench --help lists the commands; a configuration can be named with --config\n"
+HINT = "\nhint: mcp-workbench --help lists the commands; name a configuration with --config\n"
 
 
 def test_every_command_is_in_the_overview() -> None:
@@ -76,7 +76,7 @@ def test_a_word_that_is_a_file_or_looks_like_one_is_taken_for_a_configuration(tm
         (["list", "--jsn"], "error: unknown option `--jsn`; did you mean `--json`?"),
         (["schema", "extra"], "error: unexpected argument `extra`"),
         (["open"], "error: TOOLBOX missing"),
-        (["call", "box"], "error: SERVER and TOOL missing"),
+        (["call"], "error: TOOLBOX/SERVER/TOOL missing"),
         (["serve", "--fcae", "flat"], "error: unknown option `--fcae`; did you mean `--face`?"),
         (["demo", "clocks"], "error: there is no demo server `clocks`; there are `clock`"),
     ],
@@ -159,8 +159,8 @@ def test_an_option_that_has_no_effect_is_said_to_have_none(tmp_path: Path) -> No
     config = write_config(tmp_path, {"box": {"a": {"command": "x"}}})
     proxy = run("serve", config, "--separator", "__", "--no-prefix", "--token", "t")
     assert [line for line in proxy.stderr.splitlines() if line.startswith("warning:")] == [
-        "warning: --separator has no effect in face proxy; it is for --face flat",
-        "warning: --no-prefix has no effect in face proxy; it is for --face flat",
+        "warning: --separator has no effect with the face proxy; it applies to --face flat",
+        "warning: --no-prefix has no effect with the face proxy; it applies to --face flat",
         "warning: --token has no effect without --http",
     ]
     assert "warning:" not in run("serve", config, "--face", "flat", "--separator", "__").stderr
@@ -260,7 +260,7 @@ def test_a_workbench_is_not_put_behind_itself(host: str, tmp_path: Path) -> None
     config = write_config(tmp_path, {"box": {"me": {"url": f"http://{host}:8437/mcp"}, "a": {"command": "x"}}})
     done = run("serve", config, "--http", ":8437")
     assert done.status == 2
-    assert f"`box/me` is at http://{host}:8437/mcp, where this workbench is to listen" in done.stderr
+    assert f"`box/me` is at http://{host}:8437/mcp, the address this workbench listens on" in done.stderr
 
 
 def test_a_token_comes_from_one_place() -> None:
@@ -278,4 +278,4 @@ def test_a_token_file_that_others_can_read_is_warned_about(tmp_path: Path) -> No
         file.chmod(mode)
         done = run("serve", config, "--http", "127.0.0.1:0", "--token-file", file)
         assert "the token is empty" in done.stderr
-        assert (f"warning: token file `{file}` can be read by others; chmod 600" in done.stderr) is warned
+        assert (f"warning: token file `{file}` can be read by other users; chmod 600" in done.stderr) is warned

@@ -112,7 +112,7 @@ def test_on_a_terminal_a_server_cannot_repaint_the_screen(tmp_path: Path) -> Non
     assert status == 0
     assert "\\x1b[2Jgone [bold]x[/bold]" in shown
     _, again = on_terminal("open", "box", "--config", config)
-    assert "from what the servers offered last time" in again
+    assert "from the cache" in again
 
 
 async def test_within_a_budget_it_is_the_very_text_that_an_agent_gets(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_servers_that_nobody_knows_are_said_and_nothing_is_started(tmp_path: Pat
     status, shown, complaints = run("tokens", config(tmp_path))
     assert (status, complaints) == (0, "")
     assert re.search(r"^  notes +\?$", shown, re.MULTILINE)
-    assert "Not counted: 3 servers that nobody knows yet (desk/notes, desk/clock, lab <b>/many)" in shown
+    assert "Not counted: 3 servers not listed yet (desk/notes, desk/clock, lab <b>/many)" in shown
     assert "flat list 0" not in shown
 
 
@@ -132,7 +132,7 @@ class Page(HTMLParser):
 def test_the_page_stands_alone_and_shows_every_toolbox(tmp_path: Path) -> None:
     target = tmp_path / "cost.html"
     status, _, complaints = run("tokens", "--connect", "--html", target, config(tmp_path))
-    assert (status, complaints) == (0, f"note: the page is {target}\n")
+    assert (status, complaints) == (0, f"note: wrote {target}\n")
     text = target.read_text(encoding="utf-8")
     page = Page(text)
     loading = {"src", "href", "srcset", "data", "action"}
@@ -154,7 +154,7 @@ def test_a_page_of_servers_that_nobody_knows_says_how_to_get_to_know_them(tmp_pa
     run("tokens", "--html", target, config(tmp_path))
     text = target.read_text(encoding="utf-8")
     page = Page(text)
-    assert "mcp-workbench tokens --connect asks them" in page.said
+    assert "mcp-workbench tokens --connect starts them" in page.said
     assert "width:" not in text.partition("</style>")[2]
     assert not re.search(r"<td>[\d,]+</td>", text)
 

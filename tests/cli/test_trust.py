@@ -48,15 +48,15 @@ def test_what_is_trusted_can_be_listed_and_taken_back(project: Path) -> None:
     assert run("trust", "--list") == Done(0, f"{path}: has changed since it was trusted\n", "")
     path.unlink()
     assert run("trust", "--list") == Done(0, f"{path}: does not exist\n", "")
-    assert run("trust", "--remove", path) == Done(0, "", f"note: `{path}` is trusted no more\n")
+    assert run("trust", "--remove", path) == Done(0, "", f"note: `{path}` is no longer trusted\n")
     assert run("trust", "--remove", path) == Done(0, "", f"note: `{path}` was not trusted\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--json"], "--json belongs to --list"),
-        (["--list", "x.json"], "--list takes nothing beside --json"),
+        (["--json"], "--json requires --list"),
+        (["--list", "x.json"], "--list can be combined with --json only"),
         (["gone.json"], "gone.json: does not exist"),
     ],
 )

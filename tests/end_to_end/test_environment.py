@@ -87,7 +87,9 @@ async def test_a_log_file_is_for_its_owner_and_one_that_is_not_is_told(workbench
         for mode, warned in ((0o600, False), (0o644, True)):
             async with workbench.serving({"box": {"server": scripted_entry()}}, "--log-file", file) as client:
                 pass
-            assert (f"log file `{file}` can be read by others; chmod 600" in client.stderr) is warned, client.stderr
+            assert (f"log file `{file}` can be read by other users; chmod 600" in client.stderr) is warned, (
+                client.stderr
+            )
             if not warned:
                 assert stat.S_IMODE(file.stat().st_mode) == mode
             file.chmod(0o644)

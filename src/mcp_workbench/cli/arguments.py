@@ -21,7 +21,7 @@ from mcp_workbench.nearest import nearest
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BOOLEANS: Final = {"true": b"true", "yes": b"true", "1": b"true", "false": b"false", "no": b"false", "0": b"false"}
-_FORMS: Final = "write key=value, key:=json for a value that is JSON, or all arguments with --json"
+_FORMS: Final = "write key=value, key:=json for a JSON value, or pass all arguments with --json"
 
 
 class Given:
@@ -59,7 +59,7 @@ def read_arguments(words: Sequence[str], schema: Schema) -> bytes:
 def read_json(text: str) -> bytes:
     """All arguments, given as one JSON object. They go out as they were written."""
     if not _is_unicode(text):
-        raise UsageError("what --json was given is not UTF-8")
+        raise UsageError("the value of --json is not UTF-8")
     kind = kind_of(_decoded(text, "--json"))
     if kind != "object":
         raise UsageError(f"--json takes an object, found {kind}", hint='for example: --json \'{"key": "value"}\'')

@@ -29,13 +29,13 @@ from mcp_workbench.protocol.constants import MISSING_CLIENT_CAPABILITY, URL_ELIC
 
 ARGUMENTS = Flag("json", "OBJECT", "all arguments as one JSON object; - reads it from stdin")
 RAW = Flag("raw", None, "print the whole result as JSON")
-OUTPUT = Flag("output", "FILE", "save image, audio or other data there; without such, the text")
+OUTPUT = Flag("output", "FILE", "save image, audio or other data to this file, or the text if there is none")
 
 ABOUT = """
-Calls a tool and prints the text that it answers. The server is started for it and stopped afterwards.
+Calls a tool and prints the text of its result. The server is started for the call and stopped afterwards.
 
-Arguments are key=value; the tool's input schema says whether a value is text, a number, true or false, or JSON.
-key:=json gives a value as JSON, whatever the schema says. A key that takes a list may be given several times.
+Arguments are key=value; the tool's input schema decides whether a value is text, a number, a boolean or JSON. key:=json
+passes a value as JSON regardless of the schema. Repeat a key to pass a list.
 
     mcp-workbench call desk/clock/now zone=Europe/Vienna
     mcp-workbench call desk clock now zone=Europe/Vienna
@@ -43,11 +43,11 @@ key:=json gives a value as JSON, whatever the schema says. A key that takes a li
     mcp-workbench call desk notes add_note title=Train text='leaves at nine' tags=travel tags=today
     mcp-workbench call desk notes add_note --json '{"title": "Train", "text": "leaves at nine"}'
 
-The name of the tool alone will do where only one known tool has it.
+The tool's name alone is enough if only one known tool has it.
 
-A tool that wants to ask its user something (elicitation), or use the client's model (sampling), cannot do so here.
+Tools cannot ask the user questions (elicitation) or use the client's model (sampling) here.
 
-Exit status: 0, or 1 when the tool or its server failed, 2 when there is no such tool or the arguments do not fit.
+Exit code: 0, 1 if the tool or its server failed, 2 if there is no such tool or the arguments are invalid.
 """
 
 _CLIENTS_ONLY: Final = (
@@ -80,7 +80,7 @@ def run(parsed: Parsed) -> int:
             except UsageError as error:
                 raise UsageError(str(error), hint="; ".join(filter(None, (*usage, error.hint)))) from None
             for slip in unexpected(words, schema):
-                remark("warning", f"{slip} It is sent all the same.")
+                remark("warning", f"{slip} It is sent anyway.")
         client = engine.client()
         client.on_log = _report
         with _progress_of(where) as client.on_progress:
@@ -148,7 +148,7 @@ def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:
     if text is None:
         return None
     if words:
-        raise UsageError(f"`{words[0]}` and --json were both given", hint="keep one of the two ways")
+        raise UsageError(f"`{words[0]}` and --json were both given", hint="use one or the other")
     if text == "-":
         text = sys.stdin.buffer.read().decode(errors="surrogateescape")
     return read_json(text)
@@ -159,11 +159,11 @@ def _show(parsed: Parsed, reading: Reading, where: str, redactor: Redactor) -> i
         _print_raw(reading.raw)
         return FAILED if reading.is_error or reading.questions else 0
     if reading.questions:
-        return complain(f"[{where}] wants to know: {'; '.join(reading.questions)}", _CLIENTS_ONLY, status=FAILED)
+        return complain(f"[{where}] asks: {'; '.join(reading.questions)}", _CLIENTS_ONLY, status=FAILED)
     if reading.is_error:
         # It may quote the server's stderr; data on stdout is never touched.
         said = redactor.text("\n".join(reading.texts))
-        return _say_failed(where, said or "the tool failed without saying why")
+        return _say_failed(where, said or "the tool failed without giving a reason")
     target = parsed.value("output")
     if target is not None:
         _save(Path(target), reading)
@@ -176,7 +176,7 @@ def _show(parsed: Parsed, reading: Reading, where: str, redactor: Redactor) -> i
     for said in reading.remarks:
         remark("note", said)
     if not (reading.texts or reading.binaries or reading.remarks):
-        remark("note", "the tool answered without content")
+        remark("note", "the tool returned no content")
     return 0
 
 

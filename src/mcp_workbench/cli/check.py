@@ -37,20 +37,20 @@ REFRESH_PER_SECOND: Final = 8
 # What is worth seeing first where there are more servers than lines.
 _NEWS: Final = ("failed", "starting", "waiting", "ready")
 
-_HIDDEN_FOUND: Final = ("one definition holds hidden characters", "some definitions hold hidden characters")
+_HIDDEN_FOUND: Final = ("one definition contains hidden characters", "some definitions contain hidden characters")
 
-CONNECT = Flag("connect", None, "start every server of every toolbox and ask what it offers")
+CONNECT = Flag("connect", None, "start every server and list what it offers")
 
 ABOUT = """
-Checks the configuration and tells everything that is wrong with it at once. With --connect, every server is started,
-asked for its tools and stopped again: a table shows which are ready, the MCP revision they speak, their tools and how
-long they took; what went wrong, with the server's last words, stands below it. Tools, prompts, resources and
-instructions that hold hidden characters (control, zero-width, bidirectional, tags) are named.
+Validates the configuration and reports all problems at once. With --connect, also starts every server, lists its tools
+and stops it again: a table shows which servers are ready, the MCP revision they speak, how many tools they have and how
+long they took. Below it, each failure is shown with the last lines of the server's stderr, and every tool, prompt,
+resource or instruction with hidden characters (control, zero-width, bidirectional, tags) is named.
 
-Servers are asked afresh. What they offer is remembered for later, unless --no-cache is given.
+Servers are always asked, never read from the cache. What they offer is cached for later, unless --no-cache is given.
 
-Exit status: 0 when all is well, 1 when a server failed, 2 when the configuration is wrong or a variable that it needs
-is not set.
+Exit code: 0 if everything is fine, 1 if a server failed, 2 if the configuration is wrong or a variable it needs is not
+set.
 """
 
 
@@ -200,12 +200,12 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
     finding.tools = len(entry.tools), len(offer.tools)
     finding.remarks += offer.left_out
     if nameless := offer.dropped - len(offer.left_out):
-        finding.remarks += (f"{nameless} tools are left out: no name, or the name of another one",)
+        finding.remarks += (f"{nameless} tools are left out: they have no name, or the name of another tool",)
     finding.remarks += tuple(about_oversized(kind, sizes) for kind, sizes in offer.oversized.items())
     finding.hidden = _hidden(entry)
     for pattern in entry.config.tool_filters or ():
         if not any(is_shown(name, (pattern.removeprefix("!"),)) for name in offer.tools):
-            finding.remarks += (f"`{pattern}` in `toolFilters` fits none of its tools",)
+            finding.remarks += (f"`{pattern}` in `toolFilters` matches none of its tools",)
 
 
 def _hidden(entry: ServerEntry) -> tuple[str, ...]:
@@ -224,8 +224,8 @@ def _hidden(entry: ServerEntry) -> tuple[str, ...]:
 
 def _about_noise(lines: int) -> tuple[str, ...]:
     if lines == 1:
-        return ("wrote a line to stdout that is no message; it was skipped",)
-    return (f"wrote {lines} lines to stdout that are no messages; they were skipped",) if lines else ()
+        return ("wrote a line to stdout that is not a message; it was ignored",)
+    return (f"wrote {lines} lines to stdout that are not messages; they were ignored",) if lines else ()
 
 
 async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
@@ -294,7 +294,7 @@ def _say_unresolved(parsed: Parsed, config: WorkbenchConfig, lacking: ConfigProb
         stdout().json(_problems_json(lacking))
         return USAGE
     return complain(
-        Redactor(config.secrets).text(lacking.message), "only these servers are unavailable; the others can be used"
+        Redactor(config.secrets).text(lacking.message), "only these servers are unavailable; the others work"
     )
 
 

@@ -16,15 +16,15 @@ from mcp_workbench.errors import ConfigError, WorkbenchError
 from mcp_workbench.nearest import nearest
 
 SUMMARIES = {
-    "serve": "be the MCP server, over stdin and stdout or over HTTP (the default command)",
-    "check": "check the configuration; with --connect also every server",
-    "list": "show toolboxes and servers; with --face the names that clients see",
-    "open": "show the tools of a toolbox, as an agent gets them",
+    "serve": "run the MCP server, over stdio or HTTP (the default command)",
+    "check": "validate the configuration; with --connect, test every server",
+    "list": "show toolboxes and servers; with --face, the names that clients see",
+    "open": "show the tools of a toolbox as an agent gets them",
     "call": "call a tool",
-    "tokens": "show what tools cost an agent, as a flat list and here",
-    "status": "show the workbenches that are running, and how their servers are doing",
-    "demo": "see the main job on servers that ship inside the package",
-    "trust": "use the workbench-config.json of a project from now on, as it is now",
+    "tokens": "show what tools cost an agent, with and without the workbench",
+    "status": "show the running workbenches and the state of their servers",
+    "demo": "walk through a short session on the included servers",
+    "trust": "allow the workbench-config.json of a project, as it is now",
     "schema": "print the JSON Schema of the configuration, for editors",
 }
 
@@ -78,7 +78,7 @@ def unknown(word: str, known: Sequence[str]) -> int:
     return complain(f"`{word}` is neither a command nor a configuration file", _HINT)
 
 
-_HINT = "mcp-workbench --help lists the commands; a configuration can be named with --config"
+_HINT = "mcp-workbench --help lists the commands; name a configuration with --config"
 
 
 def _help(names: Sequence[str]) -> int:

@@ -35,7 +35,7 @@ def remark(label: str, message: str) -> None:
 def warn_if_others_can_read(about: os.stat_result, what: str) -> None:
     """For a file that holds what only its user should know."""
     if stat.S_ISREG(about.st_mode) and about.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        remark("warning", f"{what} can be read by others; chmod 600 makes it yours alone")
+        remark("warning", f"{what} can be read by other users; chmod 600 makes it private")
 
 
 def _labelled(label: str, text: str) -> str:

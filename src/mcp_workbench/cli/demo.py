@@ -30,11 +30,11 @@ TIMED_CALLS: Final = 200
 ROUNDS: Final = 5
 
 ABOUT = """
-Shows in a few seconds what MCP Workbench does: a client connects, opens a toolbox, uses tools, and a server crashes.
-Everything runs on servers inside the package, in a temporary folder; no Node, no network, nothing is left behind.
+Shows in a few seconds what MCP Workbench does: a client connects, opens a toolbox and uses tools; a server crashes and
+recovers. Everything runs on included servers in a temporary folder, without Node or network, and leaves nothing behind.
 
-With the name of such a server (notes, clock, calculator, files) it is that server, over stdin and stdout, so that a
-first configuration needs nothing else: { "command": "mcp-workbench", "args": ["demo", "clock"] }
+With the name of an included server (notes, clock, calculator, files), runs that server over stdio, so that your first
+configuration needs nothing else: { "command": "mcp-workbench", "args": ["demo", "clock"] }
 """
 
 TOOLBOXES: Final[dict[str, tuple[str, dict[str, list[str]]]]] = {
@@ -96,7 +96,7 @@ class Story:
         began = time.monotonic()
         with self._log:
             self._screen.line(("MCP Workbench: one MCP server in front of many.", "strong"))
-            self._screen.line("A client, a workbench and five servers, for real, in a temporary folder.")
+            self._screen.line("A client, a workbench and five real servers, in a temporary folder.")
             self._configure()
             program = [sys.executable, "-m", "mcp_workbench", "serve", "--no-cache", "--config", str(self._config)]
             with DemoClient(program, self._folder, self._log) as client:
@@ -140,7 +140,7 @@ class Story:
         return _size(tools) + _size(welcome["instructions"])
 
     def _open(self, client: DemoClient) -> int:
-        self._heading("The agent opens a toolbox; its servers start side by side")
+        self._heading("The agent opens a toolbox; its servers start in parallel")
         result = client.call("open_toolbox", {"toolbox_name": "desk"})
         content = result["structuredContent"]
         tools: list[dict[str, Any]] = content["tools"]
@@ -150,12 +150,12 @@ class Story:
         return _size(content)
 
     def _use(self, client: DemoClient) -> None:
-        self._heading("The agent uses tools; answers pass through untouched")
+        self._heading("The agent uses tools; results pass through unchanged")
         self._tool(client, "desk", "clock", "now", {"zone": "UTC"})
         self._tool(client, "desk", "notes", "add_note", {"title": "Train", "text": "at nine"})
 
     def _isolation(self, client: DemoClient) -> None:
-        self._heading("The same server in two toolboxes is two servers that share nothing")
+        self._heading("The same server in two toolboxes: two processes that share nothing")
         self._tool(client, "desk", "notes", "search_notes", {"query": "train"})
         self._tool(
             client,
@@ -163,18 +163,18 @@ class Story:
             "notes",
             "search_notes",
             {"query": "train"},
-            "started just now, because it is needed just now",
+            "started only now, when it is needed",
         )
 
     def _crash(self, client: DemoClient) -> None:
-        self._heading("A server crashes; the call fails at once, nothing else notices")
+        self._heading("A server crashes; its call fails at once, the others are unaffected")
         self._tool(client, "lab", "calculator", "crash", {}, fails=True)
-        self._tool(client, "lab", "notes", "list_notes", {}, "its neighbour is not disturbed")
+        self._tool(client, "lab", "notes", "list_notes", {}, "the server next to it is unaffected")
         expression = {"expression": "sqrt(2) * 1000"}
-        self._tool(client, "lab", "calculator", "evaluate", expression, "started again for this call")
+        self._tool(client, "lab", "calculator", "evaluate", expression, "restarted for this call")
 
     def _end(self, client: DemoClient) -> None:
-        self._heading("The client goes, and everything goes with it")
+        self._heading("The client disconnects, and every process stops")
         running = demo_servers_below(client.pid)
         began = time.perf_counter()
         status = client.close()
@@ -200,7 +200,7 @@ class Story:
         flat = self._without_workbench()
         size, tools = sum(map(_size, flat)), sum(map(len, flat))
         self._screen.blank()
-        self._screen.line(("Measured just now", "strong"))
+        self._screen.line(("Measured during this run", "strong"))
         rows: list[list[Part]] = [
             ["tools that the agent sees", f"{tools}", ("2", "good")],
             ["tokens for them (bytes / 4)", f"{size // 4:,}", (f"{definitions // 4:,}", "good")],
@@ -208,8 +208,8 @@ class Story:
             ["servers running at the start", f"{len(flat)}", ("0", "good")],
             [f"a call, median of {TIMED_CALLS}", _ms(direct), _ms(through)],
         ]
-        self._screen.table(["", "without it", "with the workbench"], rows, indent=3)
-        self._screen.line(("A further server adds all its tools on the left, on the right its name.", "dim"), indent=3)
+        self._screen.table(["", "without", "with the workbench"], rows, indent=3)
+        self._screen.line(("Another server adds all its tools on the left, its name on the right.", "dim"), indent=3)
 
     def _without_workbench(self) -> list[list[Any]]:
         """The tools of each server as a client without a workbench gets them."""

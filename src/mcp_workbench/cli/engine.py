@@ -130,7 +130,7 @@ class Engine:
         toolbox, _, rest = path.partition("/")
         server, _, tool = rest.partition("/")
         if not tool:
-            raise UsageError(f"`{path}` is not a path of a tool", hint="write toolbox/server/tool")
+            raise UsageError(f"`{path}` is not the path of a tool", hint="write toolbox/server/tool")
         return toolbox, server, tool
 
     def _short_path(self, path: str) -> tuple[str, str, str] | None:
@@ -140,7 +140,8 @@ class Engine:
             entry.load_manifest()
         meant = paths.find(catalog, path)
         if isinstance(meant, paths.Ambiguous):
-            raise UsageError(f"`{path}` can be {' or '.join(f'`{one}`' for one in meant.paths)}; write the whole path")
+            listed = " or ".join(f"`{one}`" for one in meant.paths)
+            raise UsageError(f"`{path}` is ambiguous: it can be {listed}; write the full path")
         places = [(entry.toolbox, entry.name, tool) for entry, tool in paths.candidates(catalog, path)]
         # Several servers that have not spoken yet: nobody is started only to find out which of them is meant.
         return places[0] if len(places) == 1 else None
@@ -154,7 +155,7 @@ class Engine:
         found = [entry for entry in entries if entry.load_manifest() is not None and name in entry.tools]
         if len(found) > 1:
             meant = " or ".join(f"`{entry.toolbox}/{entry.name}/{name}`" for entry in found)
-            raise UsageError(f"`{name}` can be {meant}; write the whole path")
+            raise UsageError(f"`{name}` is ambiguous: it can be {meant}; write the full path")
         return (found[0].toolbox, found[0].name, name) if found else None
 
     def refuse_bare(self, name: str) -> UsageError:
@@ -169,7 +170,7 @@ class Engine:
             hint = f"{servers} not been asked for tools yet: {ask}"
         near = nearest(name, known, 3)
         meant = f"; did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
-        return UsageError(f"no known tool is called `{name}`{meant}", hint=hint)
+        return UsageError(f"no known tool is named `{name}`{meant}", hint=hint)
 
     def toolbox_of(self, server: str) -> str | None:
         """The toolbox of the only server with this name; None when there is none, or another one."""

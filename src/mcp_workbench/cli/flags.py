@@ -35,7 +35,7 @@ class Flag:
         self.repeats = repeats
 
 
-HELP: Final = Flag("help", None, "show this")
+HELP: Final = Flag("help", None, "show this help")
 
 
 class Parsed:

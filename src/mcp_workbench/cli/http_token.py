@@ -25,7 +25,7 @@ LONGEST_TOKEN: Final = 64 * 1024
 TOKEN_BYTES: Final = 32
 FILE_NAME: Final = "http-token"
 UNPROTECTED: Final = (
-    "without a token every user of this machine, and every program they run, can use your servers as you; "
+    "without a token, every user of this machine, and every program they run, can use your servers as you; "
     "web pages of other origins are still refused"
 )
 
@@ -64,7 +64,7 @@ def kept_token() -> HttpToken:
     trusted."""
     path = token_path()
     if path is None:
-        return _for_this_run("there is no home folder to keep it in")
+        return _for_this_run("there is no home folder to store it in")
     found = _read_kept(path)
     if found is not None:
         return _known(found, path)
@@ -74,10 +74,10 @@ def kept_token() -> HttpToken:
     except FileExistsError:
         # Another workbench has just made one.
         found = _read_kept(path)
-        return _known(found, path) if found is not None else _for_this_run("its file is gone again")
+        return _known(found, path) if found is not None else _for_this_run("its file has been removed")
     except OSError as error:
         return _for_this_run(f"`{os.path.dirname(path)}` cannot be written: {error.strerror}")
-    text = f"clients need this token, shown once: {made}; `mcp-workbench status` shows it again (kept in {path})"
+    text = f"clients need this token, shown once: {made}; `mcp-workbench status` shows it again (stored in {path})"
     return HttpToken(made, path, ("note", text))
 
 
@@ -107,7 +107,7 @@ def _known(token: str, path: str) -> HttpToken:
 
 def _for_this_run(reason: str) -> HttpToken:
     made = secrets.token_urlsafe(TOKEN_BYTES)
-    text = f"clients need this token, which holds for this run: {made}; it cannot be kept: {reason}"
+    text = f"clients need this token, valid for this run only: {made}; it cannot be stored: {reason}"
     return HttpToken(made, None, ("note", text))
 
 
@@ -124,14 +124,14 @@ def _read_kept(path: str) -> str | None:
     except (OSError, ValueError) as error:
         raise _distrusted(path, error.strerror if isinstance(error, OSError) else "not ASCII") from None
     if not _can_be_carried(token) or len(token) < TOKEN_BYTES:
-        raise _distrusted(path, "it holds no token of ours")
+        raise _distrusted(path, "it does not contain a generated token")
     return token
 
 
 def _distrusted(path: str, reason: str | None) -> UsageError:
     return UsageError(
-        f"the kept token `{path}` cannot be used: {reason}",
-        hint="delete the file, and a new token is made; or give one with --token-file",
+        f"the stored token `{path}` cannot be used: {reason}",
+        hint="delete the file to generate a new token, or provide one with --token-file",
     )
 
 
@@ -162,12 +162,12 @@ def _read_given(path: str) -> str:
 
 def _checked(token: str) -> str:
     if not token.strip():
-        hint = "leave out --token, --token-file and WORKBENCH_TOKEN, and one is made for you on loopback"
+        hint = "remove --token, --token-file and WORKBENCH_TOKEN to have one generated on loopback"
         raise UsageError("the token is empty", hint=hint)
     if not _can_be_carried(token):
         # What a header cannot carry would be refused for ever, and nobody would see why.
-        hint = "take letters, digits and signs of ASCII alone; `openssl rand -hex 32` makes such a one"
-        raise UsageError("the token has white space or other characters that a header cannot carry", hint=hint)
+        hint = "use ASCII letters, digits and punctuation only; `openssl rand -hex 32` generates one"
+        raise UsageError("the token contains white space or other characters that a header cannot carry", hint=hint)
     return token
 
 

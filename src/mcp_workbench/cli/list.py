@@ -23,19 +23,18 @@ from mcp_workbench.gateway import Options
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 ABOUT = """
-Shows the toolboxes with their descriptions and servers: how each is reached, which of its tools are let through, and
-how many tools it has, where that is known from an earlier connection. Nothing is started unless --connect is given.
-Secrets are not shown.
+Shows the toolboxes with their descriptions and servers: how each server is reached, which of its tools are allowed, and
+how many tools it has, if it has been listed before. Starts nothing unless --connect is given, and shows no secrets.
 
-With --face, --separator or --no-prefix, which mean the same as for serve: the names of the tools that clients see, one
-on each line; in the face dynamic those that they see once every toolbox is open.
+With --face, --separator or --no-prefix (as for serve), prints the names of the tools that clients see, one per line.
+With the face dynamic, these are the names once every toolbox is open.
 
-Exit status: 0, or 1 when a server that was to be asked failed.
+Exit code: 0, or 1 if a server that had to be started failed.
 """
-CONNECT = Flag("connect", None, "start the servers that nobody knows yet, and ask what they offer")
-FACE = Flag("face", "FACE", "show the names of tools in this face: proxy, flat or dynamic")
-SEPARATOR = Flag("separator", "CHARS", "show them with this between the parts of a name (face flat)")
-NO_PREFIX = Flag("no-prefix", None, "show them under their own names where those are unique (face flat)")
+CONNECT = Flag("connect", None, "start the servers that have not been listed yet")
+FACE = Flag("face", "FACE", "show the tool names of this face: proxy, flat or dynamic")
+SEPARATOR = Flag("separator", "CHARS", "show the names with this separator (face flat)")
+NO_PREFIX = Flag("no-prefix", None, "show the names without a prefix where they are unique (face flat)")
 
 
 def run(parsed: Parsed) -> int:
@@ -87,7 +86,7 @@ def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bo
         screen.line(name, wrap=False)
     if unknown and face.name != "proxy":
         screen.flush()
-        remark("note", f"without {', '.join(unknown)}, which nobody knows yet; --connect asks")
+        remark("note", f"not including {', '.join(unknown)}, not listed yet; --connect lists them")
 
 
 class _Named(Struct):
@@ -138,7 +137,7 @@ def _show(screen: Screen, config: WorkbenchConfig, engine: Engine, redactor: Red
         screen.table(["", "", "", ""], rows, indent=2)
     if config.disabled:
         screen.blank()
-        screen.line((f"left out by the configuration: {', '.join(config.disabled)}", "dim"))
+        screen.line((f"disabled in the configuration: {', '.join(config.disabled)}", "dim"))
 
 
 def _as_json(config: WorkbenchConfig, engine: Engine, redactor: Redactor) -> dict[str, Any]:

@@ -19,19 +19,18 @@ from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.opening import BYTES_PER_TOKEN, NO_RETRY_ADVICE
 from mcp_workbench.face.request import LEAST_BUDGET, OpenRequest
 
-BUDGET = Flag("budget", "TOKENS", "what the answer may take, instead of the configured budget; null for no limit")
+BUDGET = Flag("budget", "TOKENS", "the token limit of the answer, instead of the configured budget; null for none")
 # Digits of a number that is not worth reading any more.
 _LONGEST_BUDGET: Final = 9
 
 ABOUT = """
-Shows the tools of a toolbox as an agent gets them from open_toolbox: definitions where they fit the budget, laid out
-for people; else the very text. With --json the structured content that an agent gets, or the text as a member of an
-object. --budget null shows everything, whatever the budget is.
+Shows the tools of a toolbox as an agent gets them from open_toolbox. Full definitions, if they fit the budget, are laid
+out for people; otherwise the text is exactly what the agent gets. --json prints the structured content, or an object
+with the text. --budget null shows everything.
 
-Servers that are known from an earlier connection are not started: what they offered then is shown. With --no-cache all
-are asked.
+Servers that have been listed before are not started: the cached list is shown. --no-cache asks all of them.
 
-Exit status: 0, or 1 when no server of the toolbox could be reached, 2 when there is no such toolbox.
+Exit code: 0, 1 if no server of the toolbox could be reached, 2 if there is no such toolbox.
 """
 
 
@@ -70,7 +69,7 @@ def run(parsed: Parsed) -> int:
             _show(screen, decode(content), len(bytes(content)), redactor)
         if len(unknown) < len(entries) and screen.is_terminal:
             screen.flush()
-            remark("note", "from what the servers offered last time; --no-cache asks them again")
+            remark("note", "from the cache; --no-cache asks the servers again")
     return FAILED if len(failures) == len(entries) else 0
 
 

@@ -6,7 +6,7 @@ from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.screen import stdout
 
 ABOUT = """
-Prints the JSON Schema of the configuration. An editor that knows it completes and checks what you type:
+Prints the JSON Schema of the configuration. With it, an editor completes and checks what you type:
     mcp-workbench schema > workbench-config.schema.json
 and in the configuration:
     "$schema": "./workbench-config.schema.json"

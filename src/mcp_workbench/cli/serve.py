@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 FLAGS = (
     Flag("config", "FILE", "the configuration file"),
     Flag("face", "FACE", "what clients see: proxy, flat or dynamic (default: flat for a plain file, else proxy)"),
-    Flag("separator", "CHARS", "between the parts of a name in face flat (default: that of the file, or `:`)"),
-    Flag("no-prefix", None, "face flat: keep tools' own names where they are unique"),
-    Flag("list-timeout", "SECONDS", "face flat: how long the first list waits for unknown servers (default: 3)"),
+    Flag("separator", "CHARS", "face flat: separates the parts of a name (default: as configured, or `:`)"),
+    Flag("no-prefix", None, "face flat: leave names that are unique without a prefix"),
+    Flag("list-timeout", "SECONDS", "face flat: how long the first list waits for new servers (default: 3)"),
     Flag(
         "http",
         "ADDRESS",
-        "serve HTTP at host:port (default: 127.0.0.1:8420), not stdio",
+        "serve HTTP at host:port (default: 127.0.0.1:8420) instead of stdio",
         optional_value=True,
     ),
-    Flag("token", "TOKEN", "over HTTP: the token that clients must show (default: WORKBENCH_TOKEN, or one is made)"),
-    Flag("token-file", "FILE", "over HTTP: a file with that token, which no process list shows"),
-    Flag("no-token", None, "over HTTP, on loopback: serve everybody on this machine, without any token"),
-    Flag("allow-host", "NAME", "over HTTP: another name that clients reach us by", repeats=True),
-    Flag("allow-origin", "ORIGIN", "over HTTP: a web page's origin that may use us", repeats=True),
-    Flag("no-cache", None, "do not remember what servers offer; ask those each time that cannot announce changes"),
-    Flag("name", "NAME", "the name that clients are told (default: mcp-workbench)"),
-    Flag("version", "VALUE", "the version that clients are told; alone, prints ours", optional_value=True),
-    Flag("debug", None, "log everything, servers' stderr included"),
-    Flag("log-file", "FILE", "log there instead of stderr"),
+    Flag("token", "TOKEN", "HTTP: the token that clients must send (default: WORKBENCH_TOKEN, or a generated one)"),
+    Flag("token-file", "FILE", "HTTP: read the token from a file, which keeps it out of the process list"),
+    Flag("no-token", None, "HTTP, on loopback: serve everyone on this machine without a token"),
+    Flag("allow-host", "NAME", "HTTP: another host name under which clients reach the workbench", repeats=True),
+    Flag("allow-origin", "ORIGIN", "HTTP: the origin of a web page that may use the workbench", repeats=True),
+    Flag("no-cache", None, "do not cache what servers offer; ask servers that cannot announce changes each time"),
+    Flag("name", "NAME", "the server name reported to clients (default: mcp-workbench)"),
+    Flag("version", "VALUE", "the version reported to clients; alone, print the version", optional_value=True),
+    Flag("debug", None, "log everything, including servers' stderr"),
+    Flag("log-file", "FILE", "log to this file instead of stderr"),
     Flag("log-format", "FORMAT", "text or json (default: text)"),
 )
 
 USAGE = """\
 Usage: mcp-workbench [serve] [OPTIONS] [CONFIG]
 
-One MCP server in front of many, over stdin and stdout or, with --http, over HTTP. MCP clients start it; people use the
-other commands.
+One MCP server in front of many. MCP clients start it over stdio; with --http it serves HTTP instead. The other commands
+are for people.
 """
 
 
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         parsed = parse(arguments, FLAGS, positionals=1)
     except UsageError as error:
-        return complain(str(error), "mcp-workbench --help lists everything")
+        return complain(str(error), "mcp-workbench --help lists all options")
     if parsed.wants_help:
         from mcp_workbench.cli.commands import overview
 
@@ -81,7 +81,7 @@ def run(arguments: Sequence[str]) -> int:
     if config.path in os.environ.get("MCP_WORKBENCH_WITHIN", "").split(os.pathsep):
         return complain(
             f"`{config.path}` is being served by the workbench that started this one",
-            "one of its servers is the workbench itself; remove that server",
+            "one of its servers is the workbench itself: remove that server",
         )
     return _serve(parsed, choice, options)
 
@@ -165,7 +165,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options) -> int:
     from mcp_workbench.serving import serve_stdio
 
     if sys.stdin is not None and sys.stdin.isatty():
-        remark("note", "waiting for an MCP client on stdin; Ctrl-C ends. `mcp-workbench demo` shows how it is used.")
+        remark("note", "waiting for an MCP client on stdin; Ctrl-C stops. `mcp-workbench demo` shows how it works.")
     run_loop(serve_stdio(gateway))
     return 0
 
@@ -213,7 +213,7 @@ def _say_what_has_no_effect(parsed: Parsed, face: str) -> None:
     """An option that is ignored in silence looks like one that does not work."""
     for name in ("separator", "no-prefix", "list-timeout") if face != "flat" else ():
         if parsed.has(name):
-            remark("warning", f"--{name} has no effect in face {face}; it is for --face flat")
+            remark("warning", f"--{name} has no effect with the face {face}; it applies to --face flat")
     for name in ("token", "token-file", "no-token", "allow-host", "allow-origin") if not parsed.has("http") else ():
         if parsed.has(name):
             remark("warning", f"--{name} has no effect without --http")
@@ -268,8 +268,8 @@ def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
                 continue
             if is_here:
                 raise ConfigError(
-                    f"`{toolbox.name}/{server.name}` is at {server.url}, where this workbench is to listen",
-                    hint="remove that server, or listen at another port",
+                    f"`{toolbox.name}/{server.name}` is at {server.url}, the address this workbench listens on",
+                    hint="remove that server, or listen on another port",
                 )
 
 

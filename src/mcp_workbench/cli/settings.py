@@ -16,8 +16,8 @@ from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 
 CONFIG: Final = Flag("config", "FILE", "the configuration file")
-DEBUG: Final = Flag("debug", None, "log what happens, servers' stderr included, to stderr")
-NO_CACHE: Final = Flag("no-cache", None, "neither use nor keep what is remembered of servers")
+DEBUG: Final = Flag("debug", None, "log to stderr, including servers' stderr")
+NO_CACHE: Final = Flag("no-cache", None, "neither use nor update the cache of what servers offer")
 JSON: Final = Flag("json", None, "print JSON")
 
 

@@ -14,11 +14,10 @@ from mcp_workbench.observe.beacon import ask_all
 from mcp_workbench.run import run as run_loop
 
 ABOUT = """
-Shows every workbench of yours that is running: its process, where it serves, its face and configuration, and for
-each server its state, how long it has been up, how often it was started and failed, calls under way, the bytes of
-messages in both directions, and the last error; on a narrow terminal the most important of these. A token that was
-made for clients over HTTP is shown too. Over HTTP the same, but for the token, is at /readyz, and clients read it as
-the resource workbench://status.
+Shows each of your running workbenches: its process, where it serves, its face and configuration, and for each server
+its state, uptime, starts and failures, calls in flight, bytes sent and received, and last error. A narrow terminal
+shows only the most important of these. A generated HTTP token is shown, too. The same, without the token, is available
+at /readyz over HTTP, and to clients as the resource workbench://status.
 """
 
 EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
@@ -80,7 +79,7 @@ def _show_token(screen: Screen, path: object) -> None:
     from mcp_workbench.cli.http_token import read_kept
 
     token = read_kept(path)
-    screen.line(f"token {token}, kept in {path}" if token else f"its token cannot be read from {path}", indent=2)
+    screen.line(f"token {token}, stored in {path}" if token else f"its token cannot be read from {path}", indent=2)
 
 
 def _show_table(screen: Screen, rows: list[list[Part]]) -> None:

@@ -30,18 +30,18 @@ from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 FORMS: Final = tuple(form.value for form in Form)
 
-CONNECT = Flag("connect", None, "start the servers that nobody knows yet, and ask what they offer")
-HTML = Flag("html", "FILE", "write the same as a page with a chart")
+CONNECT = Flag("connect", None, "start the servers that have not been listed yet")
+HTML = Flag("html", "FILE", "write the same as an HTML page with charts")
 
 ABOUT_FLAT: Final = (
-    "A flat list has every definition whole, with outputSchema and icons; the form full leaves those out."
+    "The flat list has complete definitions, including outputSchema and icons, which the form full leaves out."
 )
 ABOUT = """
-Shows what the tools of every toolbox and server cost an agent, in tokens (bytes / 4): as a flat list, which a client
-without the workbench carries through every conversation, in each form that open_toolbox can show them in, and as a
-toolbox is opened within its budget. From what is known of servers; with --connect the others are started and asked.
+Shows what the tools of every toolbox and server cost an agent, in tokens (bytes / 4): as a flat list, which is part of
+every conversation without the workbench; in each form that open_toolbox can show them in; and when a toolbox is opened
+within its budget. Counts the servers that have been listed before; --connect starts the others.
 
-Exit status: 0, or 1 when a server that was to be asked failed.
+Exit code: 0, or 1 if a server that had to be started failed.
 """
 
 
@@ -179,7 +179,7 @@ def run(parsed: Parsed) -> int:
             Path(page).write_text(written(report), encoding="utf-8")
         except OSError as failure:
             return complain(f"`{page}` cannot be written: {failure.strerror}", status=FAILED)
-        remark("note", f"the page is {page}")
+        remark("note", f"wrote {page}")
     redactor = Redactor(config.secrets)
     for place, error in failures.items():
         remark("warning", f"{place}: {redactor.text(error.message.partition(chr(10))[0])}")
@@ -215,8 +215,8 @@ def said(report: Report) -> list[str]:
     if report.unknown:
         count = len(report.unknown)
         lines.append(
-            f"Not counted: {count} server{'s' * (count > 1)} that nobody knows yet ({', '.join(report.unknown[:5])}"
-            f"{', …' if count > 5 else ''}); --connect asks them."
+            f"Not counted: {count} server{'s' * (count > 1)} not listed yet ({', '.join(report.unknown[:5])}"
+            f"{', …' if count > 5 else ''}); --connect lists them."
         )
     return lines
 
@@ -275,7 +275,7 @@ def in_short(config: WorkbenchConfig) -> str | None:
         way = "grouped into toolboxes" if config.plain else "in the face proxy"
         otherwise = f"as served in the face {config.face_in_force}, {sum(start):,} {way}"
     uncounted = f" ({unknown} server{'s' * (unknown > 1)} not counted)" if unknown else ""
-    return f"{in_force:,} tokens to start with, {otherwise}{uncounted}; mcp-workbench tokens tells more"
+    return f"{in_force:,} tokens to start with, {otherwise}{uncounted}; mcp-workbench tokens shows details"
 
 
 def as_json(report: Report) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def written(report: Report) -> str:
 """
 
 
-_NOTHING = "<p>Nothing is known of these servers yet: <code>mcp-workbench tokens --connect</code> asks them.</p>"
+_NOTHING = "<p>These servers have not been listed yet: <code>mcp-workbench tokens --connect</code> starts them.</p>"
 
 
 def _figures(report: Report) -> str:
@@ -91,7 +91,7 @@ def _figures(report: Report) -> str:
 <div class="legend"><span><i class="flat"></i>all definitions, as a flat list</span>
 <span><i class="opened"></i>opened, in the form that fits its budget</span></div>
 {"".join(_bars(report.toolboxes))}
-<figcaption>A flat list is carried through every conversation; a toolbox is opened only when it is needed.</figcaption>
+<figcaption>A flat list is part of every conversation; a toolbox is opened only when it is needed.</figcaption>
 </figure>
 <h2>All known tools, form by form</h2>
 <figure class="forms">
@@ -119,7 +119,7 @@ def _cards(report: Report) -> Iterable[str]:
         yield card(f"{report.start:,}", f"tokens that it would start with {way}", "good")
     if report.unknown:
         count = len(report.unknown)
-        yield card(f"{count}", f"server{'s' * (count > 1)} that nobody knows yet, not counted")
+        yield card(f"{count}", f"server{'s' * (count > 1)} not listed yet, not counted")
 
 
 def _bars(toolboxes: list[ToolboxCost]) -> Iterable[str]:

@@ -19,17 +19,17 @@ from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
 
 ABOUT = """
-A workbench-config.json in the current folder names programs to start, and whoever made the folder wrote it. It is used
-only after this command, which remembers its path and a hash of its content and shows what it starts. After a change it
-is not used until you trust it again. A file that you name with --config, as an argument or with WORKBENCH_CONFIG needs
-no trust.
+A workbench-config.json decides which programs are started, and one in a project's folder was written by whoever made
+the project. It is used only after this command, which shows what it starts and records its path and a hash of its
+content. After a change, trust it again. A file that you name with --config, as an argument or with WORKBENCH_CONFIG
+needs no trust.
 
-Trust covers the file, not the programs it names: a script of the project that it starts may change without asking.
+Trust covers the file, not the programs it names: a script in the project may change without asking again.
 
-Exit status: 0, or 2 when the file cannot be read or is no configuration.
+Exit code: 0, or 2 if the file cannot be read or is not a configuration.
 """
-LIST = Flag("list", None, "show what is trusted")
-REMOVE = Flag("remove", None, "trust the file no more")
+LIST = Flag("list", None, "list the trusted files")
+REMOVE = Flag("remove", None, "stop trusting the file")
 
 
 def run(parsed: Parsed) -> int:
@@ -37,12 +37,12 @@ def run(parsed: Parsed) -> int:
     if parsed.has("list"):
         return _list(parsed)
     if parsed.has("json"):
-        raise UsageError("--json belongs to --list")
+        raise UsageError("--json requires --list")
     path = parsed.positional(0) or FILE_NAME
     if parsed.has("remove"):
         was_trusted = trust.forget(path)
         shown = trust.real_path(path)
-        remark("note", f"`{shown}` is trusted no more" if was_trusted else f"`{shown}` was not trusted")
+        remark("note", f"`{shown}` is no longer trusted" if was_trusted else f"`{shown}` was not trusted")
         return 0
     content = read(path)
     config = parse(content, path, os.environ)
@@ -79,7 +79,7 @@ def _hidden_in(config: WorkbenchConfig) -> list[tuple[str, Counter[str]]]:
 
 def _list(parsed: Parsed) -> int:
     if parsed.has("remove") or parsed.positional(0):
-        raise UsageError("--list takes nothing beside --json")
+        raise UsageError("--list can be combined with --json only")
     screen = stdout()
     records = trust.records()
     if parsed.has("json"):
