@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.downstream import pool
+from mcp_workbench.downstream.given_up import GIVEN_UP_SECONDS
 from tests.bridge.conversation import FORM, SAMPLE
 from tests.bridge.scene import DONE, YES, answered, scene
 from tests.bridge.stage import ERAS, settled, staged, until
@@ -130,6 +131,62 @@ async def test_how_many_connections_of_their_own_clients_have_is_bounded(monkeyp
             await settled()
             await until(lambda: len(stage.unanswered()) == 5)
             assert len(stage.gateway.played) == 3, "two of their own, and the shared one"
+
+
+# Calls that were given up
+
+
+@pytest.mark.bridge("calls-in-flight")
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_a_question_that_may_belong_to_a_call_that_was_given_up_is_nobodys(era: str, is_cancelled: bool) -> None:
+    async with staged("legacy") as stage:
+        one, other = stage.client("legacy"), stage.client(era)
+        server = await stage.connect(one)
+        assert await stage.connect(other) is server
+        given_up = one.call()
+        if is_cancelled:
+            one.cancel(given_up)
+        else:
+            server.advance(server.connection.entry.config.timeout + 1)
+            await until(lambda: given_up.answer is not None)
+        theirs = other.call()
+        refusal = (server.answer_to(server.ask("elicitation/create", FORM)) or {})["error"]
+        assert refusal["code"] == -32603 and "calls of more than one client" in refusal["message"]
+        await settled()
+        assert theirs.answer is None and one.questions() == other.questions() == []
+
+
+@pytest.mark.bridge("calls-in-flight")
+@pytest.mark.parametrize("how", ["answered", "long ago", "their own"])
+async def test_what_was_given_up_does_not_count_for_ever(how: str) -> None:
+    async with staged("legacy") as stage:
+        one, other = stage.client("legacy"), stage.client("legacy")
+        server = await stage.connect(one)
+        assert await stage.connect(other) is server
+        asked = one if how == "their own" else other
+        given_up = one.call()
+        [call] = server.open_calls()
+        one.cancel(given_up)
+        if how == "answered":
+            server.reply(call, DONE)
+        elif how == "long ago":
+            server.advance(GIVEN_UP_SECONDS + 1)
+        asked.call()
+        server.ask("elicitation/create", FORM)
+        assert len(asked.questions()) == 1
+
+
+@pytest.mark.bridge("question")
+async def test_outside_of_any_call_nobody_is_asked_what_a_client_that_is_gone_has_left() -> None:
+    async with staged("legacy") as stage:
+        one, other = stage.client("legacy"), stage.client("legacy")
+        server = await stage.connect(one)
+        assert await stage.connect(other) is server
+        one.cancel(one.call())
+        one.session.leave()
+        refusal = (server.answer_to(server.ask("elicitation/create", FORM)) or {})["error"]
+        assert "ask in the middle of a call" in refusal["message"] and other.questions() == []
 
 
 # Outside of any call

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
+from mcp_workbench.downstream.given_up import GivenUp
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, decode_object, error_response
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Asking:
         self.held_seconds = HELD_SECONDS
         self._traffic = traffic
         self._open: dict[bytes, _Question] = {}
+        self.given_up = GivenUp()
         # Those that nobody can be asked yet.
         self.held: dict[bytes, _Held] = {}
 
@@ -101,7 +103,7 @@ class Asking:
             if not exchange.can_be_asked(held.method):
                 continue
             self.held.pop(id).timer.cancel()
-            if held.method != ROOTS and self._traffic.audience.only() is not exchange.client:
+            if held.method != ROOTS and not self._is_alone(exchange.client):
                 self._traffic.send(error_response(id, INTERNAL_ERROR, OF_SEVERAL))
             elif not self._ask(id, held.method, held.params, [exchange]):
                 self._traffic.send(_refusal(id, held.method))
@@ -163,9 +165,21 @@ class Asking:
         calls = list(self._traffic.calls_youngest_first())
         if any(call.client is not calls[0].client for call in calls):
             return IN_CALLS_OF_SEVERAL
-        if not calls and method != ROOTS and len(self._traffic.audience) > 1:
-            return OF_SEVERAL
+        if method != ROOTS:
+            if calls and self._is_anothers(calls[0].client):
+                return IN_CALLS_OF_SEVERAL
+            audience = self._traffic.audience
+            if not calls and (len(audience) > 1 or self._is_anothers(audience.only())):
+                return OF_SEVERAL
         return list(islice((call for call in calls if call.can_be_asked(method)), MOST_CANDIDATES))
+
+    def _is_anothers(self, client: Correspondent | None) -> bool:
+        """Whether a question may belong to a call that somebody else has given up."""
+        return self.given_up.is_anothers(client, self._traffic.loop.time())
+
+    def _is_alone(self, client: Correspondent) -> bool:
+        """Whether nobody else uses the connection, or has left the server at something."""
+        return self._traffic.audience.only() is client and not self._is_anothers(client)
 
     def _may_be_asked_later(self, method: str) -> bool:
         """Whether a call is missing, and nothing else: one that is under way would be held up by waiting for another.

@@ -123,12 +123,7 @@ class Owner(Protocol):
 class Traffic:
     """One link's messages in both directions."""
 
-    def __init__(
-        self,
-        label: str,
-        identity: ClientIdentity,
-        owner: Owner,
-    ) -> None:
+    def __init__(self, label: str, identity: ClientIdentity, owner: Owner) -> None:
         self.label = label
         self.identity = identity
         self.pending = PendingRequests()
@@ -283,6 +278,7 @@ class Traffic:
     def cancel(self, exchange: Exchange, params: dict[str, Raw]) -> None:
         """The client gave a request up: tell the server, drop the answer."""
         if self.pending.remove(exchange):
+            self.asking.given_up.add(exchange, self.loop.time())
             self.tell("notifications/cancelled", messages.encode({**params, "requestId": exchange.wire_id}))
 
     def answer(self, id: bytes, payload: bytes) -> None:
@@ -310,6 +306,7 @@ class Traffic:
             self._sweep_soon()
         for exchange in expired:
             try:
+                self.asking.given_up.add(exchange, self.loop.time())
                 self._send_cancel(exchange.wire_id, "timeout")
                 exchange.on_failure(_too_late(exchange.timeout))
             except Exception:
@@ -383,6 +380,7 @@ class Traffic:
             return
         exchange = self.pending.take(message.id)
         if exchange is None:
+            self.asking.given_up.answered(message.id)
             return
         try:
             if error is not UNSET:
