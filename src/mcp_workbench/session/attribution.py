@@ -69,15 +69,22 @@ class Attribution:
         """The `data` of an error that wants pages to be visited first. Raises `BadQuestion`."""
         try:
             members = decode_object(data)
-            pages = [decode_object(page) for page in Decoder(list[Raw]).decode(members["elicitations"])]
+            pages = [self._page(page) for page in Decoder(list[Raw]).decode(members["elicitations"])]
+        except (ValidationError, KeyError):
+            # There is no page in it.
+            return data
         except _UNREADABLE:
             raise BadQuestion(CANNOT_BE_READ) from None
-        except KeyError:
-            return data
-        for page in pages:
-            check_page(_text(page.get("url")))
-            self._elicitation(page)
         return Raw(encode({**members, "elicitations": pages}))
+
+    def _page(self, page: Raw) -> Raw:
+        try:
+            members = decode_object(page)
+        except ValidationError:
+            return page
+        check_page(_text(members.get("url")))
+        self._elicitation(members)
+        return Raw(encode(members))
 
     def _request(self, request: Raw) -> Raw:
         members = decode_object(request)
