@@ -30,7 +30,7 @@ class Counted:
         self.real = pattern
         self.steps = 0
         self.most = most
-        self._tree = list(_parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG))
+        self._tree = _listed(_parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG))
         self._ignore_case = bool(pattern.flags & re.IGNORECASE)
         # By identity of the parsed item, which the tree keeps alive.
         self._tests: dict[int, Callable[[Any], bool] | None] = {}
@@ -92,27 +92,27 @@ class Counted:
         if test is not None:
             self._step()
             return iter((at + 1,)) if at < len(text) and test(text[at : at + 1]) else iter(())
-        match str(kind):
+        match kind:
             case "SUBPATTERN":
-                return self._sequence(list(value[-1]), text, at)
+                return self._sequence(value[-1], text, at)
             case "BRANCH":
-                return (end for branch in value[1] for end in self._sequence(list(branch), text, at))
+                return (end for branch in value[1] for end in self._sequence(branch, text, at))
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-                return self._repeat(str(kind), value, text, at)
+                return self._repeat(kind, value, text, at)
             case "ATOMIC_GROUP":
-                first = next(self._sequence(list(value), text, at), None)
+                first = next(self._sequence(value, text, at), None)
                 return iter(()) if first is None else iter((first,))
             case "ASSERT" | "ASSERT_NOT":
-                return self._assert(str(kind) == "ASSERT", value, text, at)
+                return self._assert(kind == "ASSERT", value, text, at)
             case "AT":
                 self._step()
                 return iter((at,)) if self._is_at(str(value), text, at) else iter(())
         raise NotImplementedError(f"{kind} in {self.real.pattern!r}")
 
     def _assert(self, wanted: bool, value: Any, text: Text, at: int) -> Ends:
-        direction, inside = value
-        start = at if direction > 0 else at - inside.getwidth()[0]
-        found = start >= 0 and next(self._sequence(list(inside), text, start), None) is not None
+        direction, inside, width = value
+        start = at if direction > 0 else at - width
+        found = start >= 0 and next(self._sequence(inside, text, start), None) is not None
         return iter((at,)) if found is wanted else iter(())
 
     def _is_at(self, place: str, text: Text, at: int) -> bool:
@@ -130,8 +130,7 @@ class Counted:
         raise NotImplementedError(f"{place} in {self.real.pattern!r}")
 
     def _repeat(self, kind: str, value: Any, text: Text, at: int) -> Ends:
-        least, most, inside = value
-        items = list(inside)
+        least, most, items = value
         test = self._test(items[0]) if len(items) == 1 else None
         if test is not None:
             return self._repeat_one(kind, least, int(most), test, text, at)
@@ -191,8 +190,8 @@ class Counted:
             self._tests[id(item)] = None if test is None else cache(test)
         return self._tests[id(item)]
 
-    def _made_test(self, kind: Any, value: Any) -> Callable[[Any], bool] | None:
-        match str(kind):
+    def _made_test(self, kind: str, value: Any) -> Callable[[Any], bool] | None:
+        match kind:
             case "LITERAL":
                 return lambda one: self._same(one, value)
             case "NOT_LITERAL":
@@ -229,6 +228,26 @@ class Counted:
                     "WORD": text.isalnum() or text == "_",
                 }[positive] is (name == positive)
         raise NotImplementedError(f"{kind} in {self.real.pattern!r}")
+
+
+def _listed(items: Any) -> list[tuple[str, Any]]:
+    """A parsed pattern as plain lists and words, which are several times as fast to go through as the parser's own."""
+    return [(str(kind), _inside(str(kind), value)) for kind, value in items]
+
+
+def _inside(kind: str, value: Any) -> Any:
+    match kind:
+        case "SUBPATTERN":
+            return (*value[:-1], _listed(value[-1]))
+        case "BRANCH":
+            return (value[0], [_listed(branch) for branch in value[1]])
+        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+            return (*value[:-1], _listed(value[-1]))
+        case "ATOMIC_GROUP":
+            return _listed(value)
+        case "ASSERT" | "ASSERT_NOT":
+            return (value[0], _listed(value[1]), value[1].getwidth()[0])
+    return value
 
 
 def alphabet(pattern: re.Pattern[Any]) -> list[str]:
