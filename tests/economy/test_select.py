@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import tracemalloc
 from contextlib import suppress
 from typing import Any
@@ -106,25 +107,28 @@ def test_a_pointer_into_an_empty_object_says_so() -> None:
 @pytest.mark.parametrize(
     ("expression", "complaint"),
     [
-        ("items[", "expected an index"),
-        ("a..b", "expected a field after `.` at character 3"),
-        ("items[?]", "expected a field at character 8"),
-        ("{a}", "expected `:`"),
-        ("total id", "expected end"),
-        ("#", "cannot read character 1"),
-        ("'unclosed", "cannot read character 1"),
+        ("items[", "something is missing at character 7 of `items[`"),
+        ("a..b", "cannot read `.` at character 3 of `a..b`"),
+        ("items[?]", "cannot read `]` at character 8"),
+        ("{a}", "cannot read `}` at character 3"),
+        ("total id", "cannot read `id` at character 7"),
+        ("#", "cannot read `#` at character 1"),
+        ("'unclosed", "cannot read `'unclosed` at character 1"),
         ("items[1:2:0]", "step of 0"),
-        ("items[a]", "expected an index"),
-        ("length(total)", "cannot be applied"),
-        ("length(items, items)", "cannot be applied"),
-        ("nonsense(@)", "there is no function `nonsense`"),
-        ("sort_by(items, id)", "`&expression`"),
-        ("(" * 60 + "a" + ")" * 60, "too many levels"),
+        ("items[a]", "cannot read `a` at character 7"),
+        ("length(total)", "`length` cannot be applied"),
+        ("length(items, items)", "`length` cannot be applied"),
+        ("ceil(`1e999`)", "`ceil` cannot be applied"),
+        ("nonsense(@)", "there is no function `nonsense`; there are abs, "),
+        ("sort_by(items, id)", "`sort_by` cannot be applied"),
+        ("[&total]", "`&` stands before an argument of map, max_by, min_by, sort_by"),
+        ("to_string(&total)", "`&` stands before an argument"),
+        ("(" * 495 + "a" + ")" * 495, "too many levels"),
         ("a" * 2_000, "longer than"),
     ],
 )
 def test_a_bad_expression_says_what_is_wrong(expression: str, complaint: str) -> None:
-    with pytest.raises(BadExpression, match=complaint.replace("(", r"\(").replace("`.`", r"`\.`")):
+    with pytest.raises(BadExpression, match=re.escape(complaint)):
         select(DATA, expression)
 
 
@@ -138,6 +142,8 @@ def test_too_much_work_is_refused() -> None:
         select([[0] * 1_000] * 1_000, "[*][*].a")
 
 
+# A literal that is no JSON counts as text, which the library would rather not have: `foo` instead of `"foo"`.
+@pytest.mark.filterwarnings("ignore:deprecated string literal:PendingDeprecationWarning")
 @settings(max_examples=300)
 @given(st.text(alphabet="ab.[]*?{}()|&!<>=@:,'`\"01- \\", max_size=30))
 def test_any_text_selects_something_or_is_a_bad_expression(expression: str) -> None:

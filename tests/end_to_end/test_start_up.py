@@ -14,7 +14,18 @@ from tests.support.workbench import scripted_entry, write_config
 # Each costs milliseconds that every start would pay for. What asyncio itself loads (ssl, inspect, …) cannot be helped.
 HEAVY = {
     *("argparse", "rich", "platformdirs", "aiohttp", "uvicorn", "starlette", "httptools", "mcp", "pydantic", "anyio"),
-    *("jsonschema", "ctypes", "email", "http", "urllib.request", "xml", "multiprocessing", "watchfiles", "click"),
+    *(
+        "jsonschema",
+        "jmespath",
+        "ctypes",
+        "email",
+        "http",
+        "urllib.request",
+        "xml",
+        "multiprocessing",
+        "watchfiles",
+        "click",
+    ),
     *("httpx", "httpx2", "requests", "yaml", "tomllib", "sqlite3", "unittest", "pdb", "zipfile", "tarfile", "tempfile"),
     *("fractions", "statistics", "difflib", "pickle", "importlib.metadata", "json", "html"),
 }
@@ -22,7 +33,7 @@ HEAVY = {
 UNNEEDED = {
     *("http", "demo", "commands", "child", "flat", "dynamic", "screen", "finding"),
     *("index", "postings", "fields", "terms", "synonyms", "words", "answer", "named", "ladder", "forms", "lean"),
-    *("signature", "arguments", "select", "expression", "shape"),
+    *("signature", "arguments", "select", "shape"),
 }
 # A new module costs about a third of a millisecond. More than this is a decision, not an accident.
 MOST_MODULES = 95
