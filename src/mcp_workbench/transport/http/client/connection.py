@@ -24,22 +24,17 @@ from mcp_workbench.transport.http.client.response import (
     Response,
     ResponseListener,
     Unwritable,
+    join_fields,
 )
-from mcp_workbench.transport.http.vocabulary import JSON
 from mcp_workbench.transport.write_batch import WriteBatch
 
 # Status line and headers. Servers in the field stay far below; a stream of endless headers must end somewhere.
 MOST_HEAD_BYTES: Final = 128 * 1024
 # Beyond this, head and body are written one after the other: joining them would copy a large body once more.
 JOIN_BELOW: Final = 128 * 1024
-END_OF_HEAD: Final = b"\r\n\r\n"
 # Headers up to this length are remembered as they are written.
 LONGEST_KEPT: Final = 512
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# Nobody sends a petabyte; and a number that is this short is read in no time.
-MOST_DIGITS: Final = 15
-# The length of a body as it is written where there is one; the parser has found that there is.
-_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,%d})(?=\r\n)" % MOST_DIGITS, re.IGNORECASE)
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -48,13 +43,8 @@ class _Awaited:
 
     __slots__ = ("future",)
 
-    takes_bodies = False
-
     def __init__(self) -> None:
         self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-
-    def on_body(self, body: bytes) -> None:
-        raise AssertionError("it was not to be told")
 
     def on_response(self, response: Response) -> None:
         if self.future.done():
@@ -72,15 +62,13 @@ class OutboundConnection(asyncio.Protocol):
 
     __slots__ = (
         "_batch",
+        "_fields",
         "_free",
         "_head_bytes",
-        "_headers",
         "_is_between",
         "_is_kept",
         "_is_paused",
         "_is_whole",
-        "_known_end",
-        "_known_start",
         "_listener",
         "_parser",
         "_response",
@@ -102,7 +90,8 @@ class OutboundConnection(asyncio.Protocol):
         # What it runs on.
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser: Any = None
-        self._headers: dict[str, str] = {}
+        # The header fields of the response that is arriving, as they came.
+        self._fields: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
         # Who waits for the response, until told.
         self._listener: ResponseListener | None = None
@@ -115,9 +104,6 @@ class OutboundConnection(asyncio.Protocol):
         self._is_whole = False
         self._is_kept = False
         self._is_paused = False
-        # The head of the last response that came in one piece: what stands before its length, and what behind.
-        self._known_start = b""
-        self._known_end = b""
 
     async def request(self, head: bytes, body: bytes) -> Response:
         """Send a request; return its response as soon as the head of it is there. Raises `RequestFailed`."""
@@ -200,15 +186,6 @@ class OutboundConnection(asyncio.Protocol):
             self.is_open = False
             self.transport.abort()
 
-    def done_with(self, is_ours: bool) -> None:
-        """A body was taken. Where it was not the answer to our request, the right one may still come, which nobody else
-        should get."""
-        if is_ours:
-            self._is_between = True
-            self._free(self)
-        else:
-            self.close()
-
     def release(self, *, is_clean: bool) -> None:
         """The response is done with."""
         self._response = None
@@ -264,8 +241,6 @@ class OutboundConnection(asyncio.Protocol):
             # Nobody asked, or not yet: a server that says good-bye, or one that answers twice. Not to be used again.
             self.close()
             return
-        if self._known_start and self._response is None and not self._head_bytes and self._take_known(data):
-            return
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -277,39 +252,8 @@ class OutboundConnection(asyncio.Protocol):
             if self._head_bytes > MOST_HEAD_BYTES:
                 self._fail(NotHttp("its headers do not end"))
         elif self._listener is not None:
-            self._learn(data, self._response)
             listener, self._listener = self._listener, None
             listener.on_response(self._response)
-
-    def _take_known(self, data: bytes) -> bool:
-        """A whole response with the head of the one before, but for its length, is not taken apart again."""
-        listener, start, end = self._listener, self._known_start, self._known_end
-        if listener is None or not listener.takes_bodies or not data.startswith(start):
-            return False
-        behind_length = data.find(b"\r", len(start))
-        body_at = behind_length + len(end)
-        length = data[len(start) : behind_length]
-        if (
-            not data.startswith(end, behind_length)
-            or not length.isdigit()
-            or len(length) > MOST_DIGITS
-            or int(length) != len(data) - body_at
-            # A response that came before all of the request had left says that the server reads no further.
-            or self.transport.get_write_buffer_size()
-        ):
-            return False
-        self._listener = None
-        listener.on_body(data[body_at:])
-        return True
-
-    def _learn(self, data: bytes, response: Response) -> None:
-        """Keep the head of a response with JSON, where all of it came with what was read, and nothing else did."""
-        end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
-        is_plain = self._is_kept and response.status == 200 and response.is_there and response.declared_bytes
-        if is_plain and not self._head_bytes and response.declared_bytes == len(data) - end and _is_plain(response):
-            length = _LENGTH.search(data, 0, end)
-            if length is not None:
-                self._known_start, self._known_end = data[: length.start(1)], data[length.end(1) : end]
 
     def _end(self) -> None:
         """The end of the connection: of a response too, where that is how the server says so."""
@@ -350,22 +294,20 @@ class OutboundConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """The first byte of a response."""
-        self._headers = {}
+        self._fields = []
         if self._is_whole:
             # One that nobody asked for. What follows is not read, and the connection not used again.
             self._is_kept = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
-        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+        self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
         status = self._parser.get_status_code()
         # 100 and its like announce the response that is still to come.
         if status >= 200 and self._listener is not None and self._response is None:
-            self._response = Response(self, status, self._headers)
+            self._response = Response(self, status, join_fields(self._fields))
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -409,9 +351,3 @@ def _line(name: str, value: str) -> str:
     if not _NAME.fullmatch(name) or _UNWRITABLE.search(value):
         raise Unwritable(f"header `{name}` has characters that no header can have")
     return f"{name}: {value}\r\n"
-
-
-def _is_plain(response: Response) -> bool:
-    """Whether the body is JSON, and what stands behind the head, byte for byte."""
-    is_encoded = "content-encoding" in response.headers or "transfer-encoding" in response.headers
-    return response.content_type == JSON and not is_encoded

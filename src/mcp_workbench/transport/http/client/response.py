@@ -6,7 +6,7 @@ Owns the flow of a body. Refuses to know how it is framed: that is the connectio
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 from mcp_workbench.transport.http.client.decompression import inflater
@@ -43,20 +43,28 @@ class Unwritable(RequestFailed):
 
 
 class ResponseListener(Protocol):
-    """Whoever waits for a response. Told one of the three, once."""
-
-    # Whether it is content with the body of a response whose head is known.
-    takes_bodies: bool
-
-    def on_body(self, body: bytes) -> None:
-        """A whole response with status 200 and JSON, whose head is that of an earlier one on this connection. Whoever
-        is told says when it is done with the connection (`done_with`)."""
+    """Whoever waits for a response. Told one of the two, once."""
 
     def on_response(self, response: Response) -> None:
         """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""
 
     def on_broken(self, error: RequestFailed) -> None:
         """There will be none."""
+
+
+# Servers send the same few. Bounded, because a server may make names up.
+@lru_cache(maxsize=256)
+def _lower(name: bytes) -> str:
+    return name.decode("latin-1").lower()
+
+
+def join_fields(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by their names in lower case; of a field that is repeated, the values are joined (RFC 9110, 5.3)."""
+    headers: dict[str, str] = {}
+    for field, value in fields:
+        name, text = _lower(field), value.decode("latin-1").strip()
+        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers
 
 
 class Response:
@@ -69,12 +77,12 @@ class Response:
         # Lower-case names; of one that is repeated, the values joined.
         self.headers = headers
         self._connection: OutboundConnection | None = connection
-        self._pieces: deque[bytes] = deque()
+        self._pieces: list[bytes] = []
         self._buffered = 0
         self._ended = False
         self._error: RequestFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._inflate = inflater(headers.get("content-encoding", ""))
+        self._inflate = inflater(headers["content-encoding"]) if "content-encoding" in headers else None
 
     @property
     def content_type(self) -> str:
