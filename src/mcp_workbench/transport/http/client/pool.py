@@ -17,6 +17,7 @@ from mcp_workbench.transport.http.client.dialing import Dialer, basic, proxy_for
 from mcp_workbench.transport.http.client.failures import explain_redirect
 from mcp_workbench.transport.http.client.headers import CredentialRefusal, HeaderSource
 from mcp_workbench.transport.http.client.response import Response, ResponseListener
+from mcp_workbench.transport.shared_timer import SharedTimer
 from mcp_workbench.transport.write_batch import WriteBatch
 
 # Servers close idle connections after 5 seconds and more. We notice when they do; keeping ours longer than this would
@@ -42,7 +43,7 @@ class HttpClient:
         self._dialer = Dialer(WriteBatch())
         self._idle: dict[Key, list[OutboundConnection]] = {}
         self._open: dict[OutboundConnection, Key] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: SharedTimer[HttpClient] = SharedTimer(KEEP_ALIVE_SECONDS / 4)
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
 
@@ -113,8 +114,7 @@ class HttpClient:
     async def close(self) -> None:
         """Close all connections."""
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         for connection in list(self._open):
             connection.close()
         self._open.clear()
@@ -176,12 +176,12 @@ class HttpClient:
             return
         connection.idle_since = self._loop.time()
         self._idle.setdefault(key, []).append(connection)
-        if self._timer is None:
-            self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS, self._close_idle)
+        if not self._timer:
+            self._timer.add(self)
 
-    def _close_idle(self) -> None:
-        self._timer = None
-        latest = self._loop.time() - KEEP_ALIVE_SECONDS
+    def on_timer(self, now: float) -> None:
+        """Close connections that were not used for a while."""
+        latest = now - KEEP_ALIVE_SECONDS
         for key, idle in list(self._idle.items()):
             self._idle[key] = [connection for connection in idle if connection.idle_since > latest]
             for connection in idle:
@@ -189,8 +189,8 @@ class HttpClient:
                     connection.close()
             if not self._idle[key]:
                 del self._idle[key]
-        if self._idle:
-            self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS / 4, self._close_idle)
+        if not self._idle:
+            self._timer.discard(self)
 
 
 class HttpTarget:

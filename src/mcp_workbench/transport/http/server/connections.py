@@ -20,7 +20,7 @@ from mcp_workbench.transport.http.server.limits import CROWD, Limits
 from mcp_workbench.transport.http.server.peers import Unauthenticated
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import Headers, ResponseWriter
-from mcp_workbench.transport.http.server.shared_timer import SharedTimer
+from mcp_workbench.transport.shared_timer import SharedTimer
 from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
 from mcp_workbench.transport.http.server.served_session import MakeSession
 from mcp_workbench.transport.http.server.sessions import LegacySession, Posted, SessionTable
-from mcp_workbench.transport.http.server.shared_timer import SharedTimer
 from mcp_workbench.transport.http.server.status_codes import STATUS_OF_CODE
 from mcp_workbench.transport.http.server.throttle import AuthenticationThrottle
 from mcp_workbench.transport.http.server.validation import ParametersOf, is_stateless, mismatch
+from mcp_workbench.transport.shared_timer import SharedTimer
 
 log = logging.getLogger(__name__)
 

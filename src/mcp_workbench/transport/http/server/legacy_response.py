@@ -11,7 +11,7 @@ from collections.abc import Callable
 from mcp_workbench.transport.http.server.modern_request import JSON_HEADERS
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
 from mcp_workbench.transport.http.server.resumable_stream import ResumableStream
-from mcp_workbench.transport.http.server.shared_timer import SharedTimer
+from mcp_workbench.transport.shared_timer import SharedTimer
 
 
 class LegacyResponse:

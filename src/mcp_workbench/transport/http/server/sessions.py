@@ -26,7 +26,7 @@ from mcp_workbench.transport.http.server.resumable_stream import (
     parse_event_id,
 )
 from mcp_workbench.transport.http.server.served_session import MakeSession, ServedSession, cancellation, hand_over
-from mcp_workbench.transport.http.server.shared_timer import SharedTimer
+from mcp_workbench.transport.shared_timer import SharedTimer
 
 # 256 bits: beyond guessing, whatever the number of sessions.
 ID_BYTES: Final = 32

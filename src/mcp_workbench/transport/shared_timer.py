@@ -7,17 +7,17 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiting(Protocol):
-    """Somebody to whom something happens after a while."""
+    """Has something to do after a while."""
 
     def on_timer(self, now: float) -> None:
-        """Look at the clock."""
+        """Called once an interval with the time of the loop."""
 
 
 W = TypeVar("W", bound=Waiting)
 
 
 class SharedTimer(Generic[W]):
-    """Calls everybody in it once in a while. What happens after a time is late by at most one interval."""
+    """Calls its members once an interval, so that what they do after a while is late by at most one."""
 
     __slots__ = ("_handle", "_interval", "_loop", "_members")
 
@@ -32,21 +32,18 @@ class SharedTimer(Generic[W]):
         return len(self._members)
 
     def add(self, member: W) -> None:
-        """Call it from now on."""
         self._members[member] = None
         if self._handle is None:
             self._handle = self._loop.call_later(self._interval, self._run)
 
     def discard(self, member: W) -> None:
-        """Call it no more."""
         self._members.pop(member, None)
 
     def members(self) -> list[W]:
-        """Everybody in it, oldest first."""
+        """Oldest first."""
         return list(self._members)
 
     def stop(self) -> None:
-        """Call nobody any more."""
         self._members.clear()
         if self._handle is not None:
             self._handle.cancel()
