@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mcp_workbench import __version__
-from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.catalog import Catalog, read_manifests
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.catalog.tool_index import ToolIndex
@@ -39,6 +40,7 @@ from mcp_workbench.transport.processes import WITHIN, ProcessTable
 from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Difference
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.observe.beacon import Beacon
@@ -69,7 +71,7 @@ class Options(Struct, frozen=True, kw_only=True):
 class Gateway:
     """All rooms, connected. Use as `async with gateway.running():`."""
 
-    def __init__(self, config: WorkbenchConfig, options: Options) -> None:
+    def __init__(self, config: WorkbenchConfig, options: Options, redactor: Redactor | None = None) -> None:
         self.config = config
         store = ManifestStore(default_folder if options.use_cache else lambda: None)
         self.catalog = Catalog(config, store)
@@ -83,7 +85,8 @@ class Gateway:
         self._summary_timer: asyncio.TimerHandle | None = None
         self.welcome = Welcome(self.face, options.name, options.version)
         self.processes = ProcessTable()
-        self._redactor = Redactor(config.secrets)
+        self._redactor = redactor or Redactor(config.secrets)
+        self._applying = asyncio.Lock()
         # What servers inherit from, as far as the configuration lets them.
         self._environ: Mapping[str, str] = os.environ
         self.batch: WriteBatch | None = None
@@ -147,6 +150,21 @@ class Gateway:
             self.processes.close()
         if failure is not None:
             raise failure
+
+    async def apply(self, config: WorkbenchConfig) -> Difference:
+        """Put another configuration in force while everything runs. What it does not change keeps its process and its
+        calls; what it changes takes new calls with the new settings and finishes those that run on the old."""
+        async with self._applying:
+            plan = self.catalog.plan(_within_what_is_fixed(self.config, config))
+            manifests = await asyncio.to_thread(read_manifests, plan.beginning)
+            # From here on nothing waits: every request sees either the one or the other.
+            for entry, manifest in manifests.items():
+                entry.take_manifest(manifest)
+            self._redactor.add(config.secrets)
+            self.config = plan.config
+            difference = self.catalog.replace(plan)
+            self._start_summary_timer()
+            return difference
 
     def end_at_once(self) -> None:
         """There is no time left for any order: nothing of ours stays all the same."""
@@ -331,6 +349,24 @@ def make_face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:
 
         return DynamicFace(catalog)
     return ProxyFace(catalog, ToolIndex(catalog, store))
+
+
+# What clients that are connected rely on, by the names of their fields, and what the user calls them.
+FIXED: Final = {
+    "separator": "separator",
+    "max_message_bytes": "maxMessageBytes",
+    "max_pending_body_bytes": "maxPendingBodyBytes",
+}
+
+
+def _within_what_is_fixed(before: WorkbenchConfig, after: WorkbenchConfig) -> WorkbenchConfig:
+    """The new configuration with what cannot change while clients are connected left as it is, which is said."""
+    changed = [name for field, name in FIXED.items() if getattr(before, field) != getattr(after, field)]
+    if before.face_in_force != after.face_in_force:
+        changed.append("face")
+    for name in changed:
+        log.warning("`%s` has changed in `%s`: restart the workbench to have it in force", name, after.path)
+    return replace(after, face=before.face_in_force, **{field: getattr(before, field) for field in FIXED})
 
 
 async def _contained(work: Awaitable[None]) -> None:

@@ -90,6 +90,10 @@ class Lists:
             self._face.settle_names(unheard)
         return self._hear_all(view, kind, unheard, outdated, reach)
 
+    def forget(self, entries: Iterable[ServerEntry]) -> None:
+        """These servers are no more; one of the same name is waited for again."""
+        self._waited_for.difference_update((entry.toolbox, entry.name) for entry in entries)
+
     async def load(self, entries: Iterable[ServerEntry]) -> None:
         """Have the manifests of these servers read, in a thread: they may be large, and disks slow."""
         unread = self._catalog.unread(entries)

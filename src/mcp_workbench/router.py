@@ -31,6 +31,7 @@ from mcp_workbench.lists import STARTS_AT_ONCE, Lists, is_large, is_rested
 from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.watch import Watch
 
@@ -119,6 +120,7 @@ class Router:
         # Those of sessions, which go with them.
         self._session_views: set[View] = set()
         catalog.subscribe(self._take_note)
+        catalog.on_replaced.append(self._on_replaced)
 
     def view(self, principal: str) -> View:
         """What the clients of this principal have before them that keep no session."""
@@ -147,6 +149,13 @@ class Router:
         # For views, not for sessions: a modern client that does not listen has none that is told of changes.
         for view in (*self._views.values(), *self._session_views):
             self.face.take_note(view, entry, kinds)
+
+    def _on_replaced(self, plan: Plan) -> None:
+        self.lists.forget(plan.ending)
+        for view in (*self._views.values(), *self._session_views):
+            for toolbox in plan.difference.toolboxes.removed:
+                view.opened.pop(toolbox, None)
+                view.changed.pop(toolbox, None)
 
     def in_background(self, work: Awaitable[None]) -> None:
         """Work that nobody waits for; the task group owns it."""
@@ -401,6 +410,10 @@ class Router:
                 break
             # In a thread: thousands of tools take a moment, and other calls must not wait for it.
             await asyncio.to_thread(preparation)
+        if toolbox is not None and toolbox not in self._catalog.toolboxes:
+            # Removed from the configuration while it was opened.
+            self.act(call, self.face.no_such_toolbox(toolbox))
+            return
         if self.face.opens_in_thread and is_large(decision.entries):
             call.finish_result(await asyncio.to_thread(self.face.opened, call.view, request, failures))
         else:

@@ -11,11 +11,13 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec import Raw
 
+from mcp_workbench.catalog.replacement import Difference
 from mcp_workbench.config.load import load
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
@@ -63,6 +65,8 @@ class Server:
         self.settings = settings
         self.failing: str | None = None
         self.gate: asyncio.Event | None = None
+        # Where it is a list, calls are not answered before what is put into it is called.
+        self.held: list[Callable[[], None]] | None = None
         self.starts = 0
         self.calls: list[tuple[str, Json]] = []
         self.links: list[_Link] = []
@@ -105,6 +109,9 @@ class _Link:
             if "code" in result:
                 self.say({"id": id, "error": result})
                 return
+            if self._server.held is not None:
+                self._server.held.append(partial(self.say, {"id": id, "result": result}))
+                return
         else:
             self.say({"id": id, "error": {"code": -32601, "message": f"no {method}"}})
             return
@@ -125,12 +132,20 @@ class _Link:
         return []
 
 
+Boxes = Mapping[str, Mapping[str, Server]]
+
+
 class ShelfGateway(Gateway):
     """A workbench whose servers are values."""
 
     def __init__(self, config: WorkbenchConfig, servers: Mapping[str, Server], options: Options) -> None:
         super().__init__(config, options)
         self._servers = servers
+
+    async def apply_boxes(self, folder: Path, boxes: Boxes, **settings: Any) -> Difference:
+        """Have a file with these servers in force; settings as for `write`."""
+        self._servers = {f"{box}/{name}": server for box, inside in boxes.items() for name, server in inside.items()}
+        return await self.apply(load(str(write(folder, boxes, **settings)), os.environ))
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
         server = self._servers[f"{connection.entry.toolbox}/{connection.entry.name}"]
@@ -142,9 +157,6 @@ class ShelfGateway(Gateway):
         link = _Link(server, receiver)
         server.links.append(link)
         return link
-
-
-Boxes = Mapping[str, Mapping[str, Server]]
 
 
 class Shelf:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
@@ -17,7 +18,14 @@ from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.protocol.handshake import ServerProfile
 
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Difference, Plan
+
 log = logging.getLogger(__name__)
+
+# Why a server takes no more calls that were meant for it before the configuration changed.
+REMOVED: Final = "the server was removed from the configuration"
+CHANGED: Final = "the server was changed in the configuration, and what it was before has ended"
 
 Listener = Callable[[ServerEntry, frozenset[str]], None]
 
@@ -27,15 +35,12 @@ class Catalog:
 
     def __init__(self, config: WorkbenchConfig, store: ManifestStore) -> None:
         self.config = config
+        self._store = store
         self.toolboxes: dict[str, dict[str, ServerEntry]] = {
             toolbox.name: {name: ServerEntry(toolbox.name, server, store) for name, server in toolbox.servers.items()}
             for toolbox in config.toolboxes.values()
         }
-        for entry in self.entries():
-            if problems := entry.config.unresolved:
-                # Clients are told, so a value that a variable brought in must not be in it.
-                reason = Redactor(config.secrets).text(in_one_line(problems))
-                entry.failure = DownstreamError(reason, hint=problems[0].hint)
+        _refuse_unresolved(self.entries(), config)
         # Counts changes of anything that a face may show; what faces compute is kept until it moves on.
         self.revision = 0
         # Whether there is no manifest left to read.
@@ -45,6 +50,8 @@ class Catalog:
         self.on_asking: list[Callable[[ServerEntry], None]] = []
         # Told of lists that a server announced as changed and that are equal all the same.
         self.on_announced: list[Listener] = []
+        # Told when another configuration is in force, at once and one after the other: nobody sees half of it.
+        self.on_replaced: list[Callable[[Plan], None]] = []
 
     def entries(self) -> Iterator[ServerEntry]:
         """Every server of every toolbox, in the order of the configuration."""
@@ -106,6 +113,41 @@ class Catalog:
             entry.tools_differ = True
             self._tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
 
+    # ── another configuration ──
+
+    def plan(self, config: WorkbenchConfig) -> Plan:
+        """What has to be done for this configuration to be in force. Nothing is done yet."""
+        from mcp_workbench.catalog.replacement import plan
+
+        return plan(self.config, self.toolboxes, config, self._store)
+
+    def replace(self, plan: Plan) -> Difference:
+        """Put another configuration in force. Everybody is told who keeps something by server or toolbox, then those
+        who show lists: what is gone first, as long as they know where it was."""
+        _refuse_unresolved(plan.beginning, plan.config)
+        for entry in plan.ending:
+            is_removed = (entry.toolbox, entry.name) in plan.difference.servers.removed
+            self._tell_all(entry)
+            entry.ended = DownstreamError(REMOVED if is_removed else CHANGED, hint=None if is_removed else "call again")
+        self.config, self.toolboxes = plan.config, plan.toolboxes
+        self._is_read = False
+        self.revision += 1
+        changed = {entry: entry.adjust(config) for entry, config in plan.adjusted.items()}
+        for replaced in self.on_replaced:
+            replaced(plan)
+        for entry in plan.beginning:
+            self._tell_all(entry)
+        for entry, kinds in changed.items():
+            if kinds:
+                self._tell(entry, kinds)
+        return plan.difference
+
+    def _tell_all(self, entry: ServerEntry) -> None:
+        kinds = frozenset(kind for kind in KINDS if entry.definitions(kind))
+        entry.tools_differ = "tools" in kinds
+        if kinds:
+            self._tell(entry, kinds)
+
     # ── what is remembered ──
 
     def unread(self, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
@@ -126,9 +168,21 @@ class Catalog:
             self.take(read_manifests(unread))
 
     def _tell(self, entry: ServerEntry, changed: frozenset[str]) -> None:
+        if entry.ended is not None:
+            # Its last calls are still running; nobody is shown anything of it.
+            return
         self.revision += 1
         for listener in self._listeners:
             listener(entry, changed)
+
+
+def _refuse_unresolved(entries: Iterable[ServerEntry], config: WorkbenchConfig) -> None:
+    """Servers that lack a variable cannot be started, and say why."""
+    for entry in entries:
+        if problems := entry.config.unresolved:
+            # Clients are told, so a value that a variable brought in must not be in it.
+            reason = Redactor(config.secrets).text(in_one_line(problems))
+            entry.failure = DownstreamError(reason, hint=problems[0].hint)
 
 
 def read_manifests(entries: Iterable[ServerEntry]) -> dict[ServerEntry, Manifest]:

@@ -36,6 +36,7 @@ class ServerEntry:
         "_store",
         "asks",
         "config",
+        "ended",
         "eras",
         "failure",
         "hidden",
@@ -64,6 +65,8 @@ class ServerEntry:
         self.tools_differ = False
         # Why the server was given up, or never can be started; None while it can be used or started.
         self.failure: DownstreamError | None = None
+        # Why it is in the catalogue no more; None as long as it is.
+        self.ended: DownstreamError | None = None
         # What went wrong last when it was started or listed, for those who ask why it is missing.
         self.last_error: WorkbenchError | None = None
         self._store = store
@@ -158,6 +161,14 @@ class ServerEntry:
         changed = frozenset(kind for kind in KINDS if not _same(before[kind], self.definitions(kind)))
         self.tools_differ = "tools" in changed and _differ(before["tools"], self.tools)
         return changed
+
+    def adjust(self, config: ServerConfig) -> frozenset[str]:
+        """The same server, treated otherwise from now on. Returns the kinds of lists that differ from before."""
+        before, self.config = self.tools, config
+        if self.offer is not None:
+            self._show(self.offer)
+        self.tools_differ = before.keys() != self.tools.keys()
+        return frozenset() if _same(before, self.tools) else frozenset({"tools"})
 
     def _widest_profile(self, profile: ServerProfile) -> ServerProfile:
         """How a server of both eras introduced itself in the modern one: extensions are declared only there."""

@@ -24,6 +24,7 @@ from mcp_workbench.economy.instructions import Box
 from mcp_workbench.jsonrpc.messages import encode
 
 if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.economy.fields import Entry
     from mcp_workbench.economy.index import Index
     from mcp_workbench.economy.tool import Tool
@@ -57,6 +58,13 @@ class ToolIndex:
         self._lock = Lock()
         self._index: tuple[int, Index] | None = None
         self._places: tuple[int, dict[str, tuple[ServerEntry, str]]] | None = None
+        catalog.on_replaced.append(self._on_replaced)
+
+    def _on_replaced(self, plan: Plan) -> None:
+        # Told of other servers than are there now; worked out anew soon, as after every change of what is offered.
+        changed = plan.difference.toolboxes.changed
+        if "_summaries" in self.__dict__:
+            self._summaries = {name: each for name, each in self._summaries.items() if name not in changed}
 
     # ── tools ──
 
@@ -161,7 +169,7 @@ class ToolIndex:
         self._catalog.load(self._catalog.entries())
         return self._worked_out()
 
-    @cached_property
+    @property
     def _summary_name(self) -> str:
         # Of these toolboxes with these servers: another configuration has another summary. A checksum will do, and is
         # there without an import that takes milliseconds: this is needed to start.

@@ -146,19 +146,20 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options) -> int:
         return complain(error.message, error.hint)
     if token is not None and token.value is not None:
         config = _with_secret_token(config, token.value)
+    redactor = Redactor(config.secrets)
     try:
         set_up(
             debug=parsed.has("debug"),
             file=parsed.value("log-file"),
             format="json" if parsed.value("log-format") == "json" else "text",
-            redactor=Redactor(config.secrets),
+            redactor=redactor,
         )
     except OSError as error:
         return complain(f"log file `{parsed.value('log-file')}` cannot be opened: {error.strerror}")
     if (log_file := parsed.value("log-file")) is not None:
         warn_if_others_can_read(os.stat(log_file), f"log file `{log_file}`")
     _log_choice(choice)
-    gateway = Gateway(config, options)
+    gateway = Gateway(config, options, redactor)
     _say_what_has_no_effect(parsed, gateway.face.name)
     if token is not None:
         return _serve_http(parsed, gateway, token)

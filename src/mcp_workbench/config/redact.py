@@ -113,6 +113,11 @@ class Redactor:
         self._secrets = frozenset(secret for secret in secrets if secret)
         self._pattern: Pattern[str] | None = None
 
+    def add(self, secrets: Iterable[str]) -> None:
+        """Hide these too from now on."""
+        self._secrets |= frozenset(secret for secret in secrets if secret)
+        self._pattern = None
+
     def text(self, text: str) -> str:
         if not self._secrets or not text:
             return text

@@ -16,7 +16,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.freshness import Freshness
 from mcp_workbench.downstream.last_words import QUOTED_STDERR, READ_STDERR, with_last_words
-from mcp_workbench.downstream.lifecycle import Event, RestartPolicy, State, next_state, unexpected
+from mcp_workbench.downstream.lifecycle import RETIRED_LOOK, Event, RestartPolicy, State, next_state, unexpected
 from mcp_workbench.downstream.listing import list_offer, offered_over_http
 from mcp_workbench.downstream.relisting import Relisting
 from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
@@ -334,12 +334,14 @@ class Connection:
         return traffic.profile
 
     async def _look_after(self) -> None:
-        """Until the end: idle, or crashed."""
-        idle, wake = self.config.idle_timeout, self._wake
+        wake = self._wake
         while self._is_newest_life() and self.state is State.READY:
             if self._retired is not None and self.is_idle:
                 return
+            idle = self.config.idle_timeout
             patience = None if idle is None else max(0.05, self.traffic.last_used + idle - self._loop.time())
+            if self._retired is not None:
+                patience = RETIRED_LOOK
             try:
                 async with asyncio.timeout(patience):
                     await wake.wait()
@@ -463,7 +465,6 @@ class Connection:
         self._remember(error)
 
     def on_resource_updated(self, params: Raw) -> None:
-        """Somebody watches this."""
         self.watch.on_updated(params)
 
     def on_asked(self) -> None:
@@ -471,7 +472,6 @@ class Connection:
         self._catalog.asks(self.entry)
 
     def on_acknowledged(self) -> None:
-        """A subscription was accepted."""
         self.watch.on_acknowledged()
 
     def on_list_changed(self, kind: str) -> None:

@@ -18,6 +18,10 @@ from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, shortage
 if TYPE_CHECKING:
     import random
 
+# How often a connection that is to end once it is idle looks whether it is. Polled: calls end on the hot path, which
+# should not have to set events for this.
+RETIRED_LOOK: Final = 0.2
+
 
 class State(Enum):
     """Where a connection is in its life."""

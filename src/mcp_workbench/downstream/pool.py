@@ -20,6 +20,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.meta import usable
 
 if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import LinkOpener
 
@@ -62,6 +63,7 @@ class Pool:
         self._log_levels: dict[tuple[str, bytes], str] = {}
         self.is_closing = False
         catalog.on_asking.append(self._on_asking)
+        catalog.on_replaced.append(self._on_replaced)
 
     def connection(self, entry: ServerEntry, caller: Caller) -> Connection:
         """The connection for this caller; made, but not started, if there is none yet."""
@@ -76,6 +78,10 @@ class Pool:
             connection = self._make(entry, caller, key.client)
             if self.is_closing:
                 connection.retire(DownstreamError(CLOSING))
+            elif entry.ended is not None:
+                # Not kept: nobody is led to it but calls that were decided before.
+                connection.retire(entry.ended)
+                return connection
             elif entry.config.unresolved:
                 assert entry.failure is not None
                 connection.retire(entry.failure)
@@ -140,6 +146,28 @@ class Pool:
         self._retired.append(connection)
         return True
 
+    # ── another configuration ──
+
+    def _on_replaced(self, plan: Plan) -> None:
+        """Connections of servers that are no more end when the calls on them have; new calls never get there. All
+        others stay as they are."""
+        self._found.clear()
+        self._drop_ended()
+        for connection in list(self._connections.values()):
+            if connection.entry in plan.adjusted:
+                connection.config = connection.entry.config
+                connection.watch.timeout = connection.config.timeout
+            elif connection.entry.ended is not None:
+                # Whoever watches something there is told that the lists have changed.
+                connection.watch.forget()
+                connection.retire_when_idle(connection.entry.ended)
+        self._drop_ended()
+
+    def _drop_ended(self) -> None:
+        ended = [key for key, each in self._connections.items() if each.entry.ended is not None and not each.is_running]
+        for key in ended:
+            del self._connections[key]
+
     # ── servers that ask ──
 
     def caller_alone(self, entry: ServerEntry, caller: Caller, client: Correspondent) -> Caller:
@@ -201,6 +229,7 @@ class Pool:
 
     def connections(self) -> list[Connection]:
         """Every connection there is, in the order they were made."""
+        self._drop_ended()
         return list(self._connections.values())
 
     async def close(self) -> None:

@@ -45,8 +45,8 @@ class Caller(Struct, frozen=True, cache_hash=True, gc=False):
 class ConnectionKey(NamedTuple):
     """Callers with the same key share a connection."""
 
-    toolbox: str
-    server: str
+    # Not its names: a server that was changed in the configuration is another one under the same name.
+    entry: ServerEntry
     principal: str
     era: Era
     capabilities: bytes
@@ -54,9 +54,9 @@ class ConnectionKey(NamedTuple):
     client: int = SHARED
 
     @property
-    def variants_of(self) -> tuple[str, str, str]:
+    def variants_of(self) -> tuple[ServerEntry, str]:
         """What connections have in common that differ only in the kind of client that they are for."""
-        return self.toolbox, self.server, self.principal
+        return self.entry, self.principal
 
 
 def connection_key(entry: ServerEntry, caller: Caller, met: Revision | None = None) -> ConnectionKey:
@@ -67,9 +67,8 @@ def connection_key(entry: ServerEntry, caller: Caller, met: Revision | None = No
     revision = met or expected_revision(entry, caller.era)
     capabilities = usable(caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
     is_own = entry.asks and not revision.asks_in_results and any(word in capabilities for word in ASKABLE)
-    return ConnectionKey(
-        entry.toolbox, entry.name, caller.principal, revision.era, capabilities, caller.client if is_own else SHARED
-    )
+    client = caller.client if is_own else SHARED
+    return ConnectionKey(entry, caller.principal, revision.era, capabilities, client)
 
 
 def expected_revision(entry: ServerEntry, client: Era) -> Revision:

@@ -52,7 +52,7 @@ class Watch:
         relist: Callable[[], None],
     ) -> None:
         self._start_task = start_task
-        self._timeout = timeout
+        self.timeout = timeout
         # Has the lists fetched again.
         self._relist = relist
         # Since the last acknowledgement a stream has ended.
@@ -86,6 +86,10 @@ class Watch:
         for uri in self._subscribers:
             traffic.ask_in_background("resources/subscribe", encode({"uri": uri}))
 
+    def forget(self) -> None:
+        """Nobody watches anything here any more."""
+        self._subscribers.clear()
+
     def end(self) -> None:
         """The server is gone."""
         self._traffic = None
@@ -108,7 +112,7 @@ class Watch:
         if traffic is None or traffic.profile is None:
             raise DownstreamError("the server stopped before it could be asked", hint="try again")
         if not traffic.profile.revision.has_listen:
-            await traffic.ask_within(self._timeout, "resources/subscribe", encode({"uri": uri}))
+            await traffic.ask_within(self.timeout, "resources/subscribe", encode({"uri": uri}))
             self._subscribers.setdefault(uri, []).append(subscriber)
         else:
             self._subscribers[uri] = [subscriber]
@@ -128,7 +132,7 @@ class Watch:
             return
         if not traffic.profile.revision.has_listen:
             with contextlib.suppress(WorkbenchError):
-                await traffic.ask_within(self._timeout, "resources/unsubscribe", encode({"uri": uri}))
+                await traffic.ask_within(self.timeout, "resources/unsubscribe", encode({"uri": uri}))
         else:
             await self._listen_anew()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
@@ -27,6 +27,9 @@ from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such, rivals_for_address, shared_text, takes_all_text
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, encode
 from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Plan
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +61,21 @@ class Face:
         self._holders: dict[str, Holders] = {}
         # What results have shown of resources that no list has.
         self.links = Links()
+        catalog.on_replaced.append(self.on_replaced)
 
     def no_such_toolbox(self, name: str) -> NotConfigured:
         """One that has just been written into the file is not known yet, and that can be said once somebody looked."""
         return NotConfigured(no_such("toolbox", name, self.catalog.toolboxes))
+
+    def on_replaced(self, plan: Plan) -> None:
+        """Another configuration is in force: names that servers hold which are no more, or are called otherwise, are
+        free, and what was computed is computed anew."""
+        gone = {*plan.ending, *plan.adjusted}
+        for holders in self._holders.values():
+            for exposed in [exposed for exposed, target in holders.items() if target.entry in gone]:
+                del holders[exposed]
+        self.links.forget(plan.ending)
+        self._kept.clear()
 
     # ── what a face decides by itself ──
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -75,6 +75,11 @@ class Links:
             seen.move_to_end(uri)
             if len(seen) > MOST_LINKS:
                 seen.popitem(last=False)
+
+    def forget(self, entries: Collection[ServerEntry]) -> None:
+        """These servers are no more."""
+        for key in [key for key in self._seen if key[1] in entries]:
+            del self._seen[key]
 
     def has(self, principal: str, entry: ServerEntry, uri: str) -> bool:
         """Whether a result of this server named this address to this principal."""

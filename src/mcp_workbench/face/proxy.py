@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
@@ -29,6 +29,9 @@ from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_reques
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, encode
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Plan
 
 CALL: Final = b'"tools/call"'
 _decode_string: Final = Decoder(str).decode
@@ -55,6 +58,13 @@ class ProxyFace(Face):
         self.tools_change = bool(self._pins)
         self._checker = ArgumentChecker()
         self.results = KeptResults()
+
+    def on_replaced(self, plan: Plan) -> None:
+        """The names of toolboxes may be others."""
+        super().on_replaced(plan)
+        self.tools_change = bool(self._pins)
+        for name in ("two_tools", "_has_slashes"):
+            self.__dict__.pop(name, None)
 
     def entries(self, view: View) -> list[ServerEntry]:
         """Toolboxes that have been opened, and those whose manifest is known."""

@@ -1,0 +1,121 @@
+"""What another configuration changes, and the plan that follows from it. Pure: nothing here touches what runs.
+
+Servers and toolboxes are compared by what they say, not by where they stand in the file. A server is the same one as
+long as its identity is (`manifests.identity_of`): another time limit or filter is a setting of ours and needs no new
+process; another command, argument, variable or address is another server under the old name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.manifests import ManifestStore, identity_of
+from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+
+# A toolbox and a server in it. Never one text: any of the names may hold a slash.
+Place = tuple[str, str]
+Name = TypeVar("Name", str, Place)
+Value = TypeVar("Value", ServerConfig, ToolboxConfig)
+Toolboxes = dict[str, dict[str, ServerEntry]]
+
+
+class Changes(Struct, Generic[Name], frozen=True):
+    """Toolboxes by name, or servers by place, in the order of their file."""
+
+    added: tuple[Name, ...] = ()
+    removed: tuple[Name, ...] = ()
+    changed: tuple[Name, ...] = ()
+    untouched: tuple[Name, ...] = ()
+    # Of servers only: the same server, treated otherwise. It keeps its process and its calls.
+    adjusted: tuple[Name, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed or self.adjusted)
+
+
+class Difference(Struct, frozen=True):
+    """What has changed between two configurations."""
+
+    servers: Changes[Place]
+    toolboxes: Changes[str]
+    # Settings of the file itself, by the names of their fields.
+    settings: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.servers or self.toolboxes or self.settings)
+
+
+class Plan(Struct, frozen=True):
+    """Everything that has to be done for another configuration, decided before anything is."""
+
+    config: WorkbenchConfig
+    difference: Difference
+    # The catalogue as it will be: entries of untouched and adjusted servers are the very same objects.
+    toolboxes: Toolboxes
+    # Removed, or replaced by one of the same name: no new calls, and gone when the running ones are over.
+    ending: tuple[ServerEntry, ...]
+    # New, or in the place of one of the same name.
+    beginning: tuple[ServerEntry, ...]
+    adjusted: Mapping[ServerEntry, ServerConfig]
+
+
+# What is compared by itself, or says where the file lies and what must not be printed.
+_NO_SETTINGS = frozenset({"path", "toolboxes", "modified_at", "secrets", "disabled", "idle_keys"})
+
+
+def compare(before: WorkbenchConfig, after: WorkbenchConfig) -> Difference:
+    """What has changed."""
+    fields = (name for name in before.__struct_fields__ if name not in _NO_SETTINGS)
+    return Difference(
+        _compared(_servers(before), _servers(after)),
+        _compared(before.toolboxes, after.toolboxes),
+        tuple(name for name in fields if getattr(before, name) != getattr(after, name)),
+    )
+
+
+def plan(before: WorkbenchConfig, toolboxes: Toolboxes, after: WorkbenchConfig, store: ManifestStore) -> Plan:
+    """How the catalogue `toolboxes` of `before` becomes that of `after`."""
+    difference = compare(before, after)
+    keeps = {*difference.servers.untouched, *difference.servers.adjusted}
+    present = {(name, server): entry for name, servers in toolboxes.items() for server, entry in servers.items()}
+    wanted = _servers(after)
+    entries = {
+        place: present[place] if place in keeps else ServerEntry(place[0], server, store)
+        for place, server in wanted.items()
+    }
+    return Plan(
+        after,
+        difference,
+        {box.name: {name: entries[box.name, name] for name in box.servers} for box in after.toolboxes.values()},
+        ending=tuple(entry for place, entry in present.items() if place not in keeps),
+        beginning=tuple(entry for place, entry in entries.items() if place not in keeps),
+        adjusted={present[place]: wanted[place] for place in difference.servers.adjusted},
+    )
+
+
+def _servers(config: WorkbenchConfig) -> dict[Place, ServerConfig]:
+    return {(box.name, name): server for box in config.toolboxes.values() for name, server in box.servers.items()}
+
+
+def _compared(before: Mapping[Name, Value], after: Mapping[Name, Value]) -> Changes[Name]:
+    both = [name for name in after if name in before]
+    differing = {name for name in both if before[name] != after[name]}
+    adjusted = {name for name in differing if _is_same_server(before[name], after[name])}
+    return Changes(
+        added=tuple(name for name in after if name not in before),
+        removed=tuple(name for name in before if name not in after),
+        changed=tuple(name for name in both if name in differing and name not in adjusted),
+        untouched=tuple(name for name in both if name not in differing),
+        adjusted=tuple(name for name in both if name in adjusted),
+    )
+
+
+def _is_same_server(before: ServerConfig | ToolboxConfig, after: ServerConfig | ToolboxConfig) -> bool:
+    if not isinstance(before, ServerConfig) or not isinstance(after, ServerConfig):
+        return False
+    # One that lacked a variable never was started, and what it is depends on that variable.
+    return not before.unresolved and not after.unresolved and identity_of(before) == identity_of(after)
