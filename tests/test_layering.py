@@ -56,28 +56,22 @@ DOORS: dict[str, tuple[set[str], str]] = {
         {"errors", "nearest", "config", "jsonrpc", "protocol", "catalog", "economy", "slices"},
         "turns a request into a decision; does no I/O, so no sockets, processes or connections",
     ),
-    "lists": (
-        {"errors", "catalog", "downstream", "face"},
-        "waits for connections before a face shows a list; is told how to reach them, so not who asks",
-    ),
+    "steps": ({"jsonrpc"}, "values in and out: policy, audit and metrics will import it, and it none of them"),
     "router": (
-        {
-            *("errors", "nearest", "config", "jsonrpc", "protocol", "catalog", "economy"),
-            *("downstream", "face", "lists", "observe"),
-        },
-        "has a face decide, and carries the decision out: to a connection",
+        {"errors", "jsonrpc", "protocol", "catalog", "downstream", "face", "steps"},
+        "the one way to a server: has a face decide, and carries the decision out: through the steps, to a connection",
     ),
     "session": (
         {
             *("errors", "config", "jsonrpc", "transport", "protocol", "catalog", "downstream", "face"),
-            *("router", "observe"),
+            *("router", "observe", "steps"),
         },
         "one client; sends only through the router, and hears from a connection when its server asks something",
     ),
     "gateway": (
         {
             *("errors", "config", "jsonrpc", "observe", "transport", "protocol", "catalog"),
-            *("downstream", "face", "lists", "router", "session", "economy", "run"),
+            *("downstream", "face", "router", "session", "economy", "run", "steps"),
         },
         "the composition root: builds the rooms; is used by commands, does not know them",
     ),
@@ -89,7 +83,7 @@ DOORS: dict[str, tuple[set[str], str]] = {
     "cli": (
         {
             *("errors", "nearest", "printable", "config", "jsonrpc", "observe", "transport", "protocol", "catalog"),
-            *("downstream", "face", "lists", "router", "session", "economy", "run", "gateway", "serving", "demo"),
+            *("downstream", "face", "router", "session", "economy", "run", "gateway", "serving", "demo"),
         },
         "commands for people: at the very front, nobody imports it",
     ),

@@ -27,12 +27,11 @@ from mcp_workbench.face.base import Face
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
-from mcp_workbench.lists import FIRST_LIST_PATIENCE, Lists
-from mcp_workbench.router import Router
+from mcp_workbench.router.lists import FIRST_LIST_PATIENCE, Lists
+from mcp_workbench.router.router import Router
 from mcp_workbench.session.hub import Hub
 from mcp_workbench.session.parking import Parking
-from mcp_workbench.session.services import Services
-from mcp_workbench.session.session import Session
+from mcp_workbench.session.session import Services, Session
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.allocator import trim
 from mcp_workbench.transport.link import AnswerReceiver, Link
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.observe.beacon import Beacon
+    from mcp_workbench.steps import Step
     from mcp_workbench.transport.http.client.pool import HttpClient
     from mcp_workbench.transport.http.header_parameters import HeaderParameters
 
@@ -103,6 +103,10 @@ class Gateway:
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
+    def steps(self) -> tuple[Step, ...]:
+        """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
+        return ()
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Everything that runs, runs inside."""
@@ -110,14 +114,14 @@ class Gateway:
         self.batch = WriteBatch()
         self._started_at = loop.time()
         self.pool = Pool(self.catalog, self.welcome.info, self._open_link, self.start_task)
-        lists = Lists(
+        self._lists = Lists(
             self.catalog,
             self.face,
             self.start_task,
             patience=self._options.list_timeout,
             use_cache=self._options.use_cache,
         )
-        self.router = Router(self.catalog, self.pool, self.face, self.start_task, lists)
+        self.router = Router(self.catalog, self.pool, self.face, self.start_task, self._lists, self.steps())
         self.router.is_outdated = lambda: has_changed(self.config)
         self.router.on_opened += [self._hub.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self.status
@@ -301,7 +305,7 @@ class Gateway:
 
     async def _summarise_aside(self, tool_index: ToolIndex) -> None:
         # All that is remembered counts, also of servers that nobody has asked for this time.
-        await self.router.lists.load(self.catalog.entries())
+        await self._lists.load(self.catalog.entries())
         # In a thread: thousands of tools take a moment, and calls must not wait for it.
         await asyncio.to_thread(tool_index.summarise)
         # The words of thousands of tools leave megabytes behind.

@@ -37,6 +37,7 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "finish_error": (1, "message", "{}"),
     "error_response": (2, "message", "{}"),
     "_refuse": (2, "message", "{}"),
+    "Denial": (1, "message", "{}"),
     "BadStamp": (1, "message", "{}"),
     "BadState": (0, "message", "{}"),
     "BadRequest": (0, "message", "{}"),

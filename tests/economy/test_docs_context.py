@@ -15,8 +15,8 @@ import pytest
 from mcp_workbench.economy.answer import LIMIT
 from mcp_workbench.face import kept_results
 from mcp_workbench.face.request import DETAILS, LEAST_BUDGET, MOST_FOUND, MOST_NAMED, OpenRequest
-from mcp_workbench.lists import STARTS_AT_ONCE
-from mcp_workbench.router import LISTED_STAYS, SEARCH_PATIENCE
+from mcp_workbench.router.lists import STARTS_AT_ONCE
+from mcp_workbench.router.toolboxes import LISTED_STAYS, SEARCH_PATIENCE
 from tests.cli.shell import run
 from tests.support.client import RawClient
 from tests.support.workbench import workbench_command

@@ -13,7 +13,7 @@ import pytest
 
 from mcp_workbench.face import kept_results as kept
 from mcp_workbench.face.view import View
-from mcp_workbench.session.call import LARGE_RESULT
+from mcp_workbench.router.router import LARGE_RESULT
 from tests.economy.shelf import Answer, Server, Shelf, shelf, text_of, tool
 from tests.faces.harness import Bench
 from tests.faces.memory import MemoryClient

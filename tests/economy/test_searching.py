@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench import router
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.economy.index import Index
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.lists import STARTS_AT_ONCE
+from mcp_workbench.router import toolboxes
+from mcp_workbench.router.lists import STARTS_AT_ONCE
 from tests.economy.shelf import Server, shelf, text_of, tool
 
 
@@ -161,7 +161,7 @@ async def test_looking_again_does_not_start_again_what_has_just_failed(tmp_path:
 async def test_a_slow_server_does_not_hold_up_a_search_and_is_said_to_be_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(router, "SEARCH_PATIENCE", 0.2)
+    monkeypatch.setattr(toolboxes, "SEARCH_PATIENCE", 0.2)
     every = boxes()
     every["home"]["weather"].gate = asyncio.Event()
     async with shelf(tmp_path, every) as seen:
@@ -170,7 +170,7 @@ async def test_a_slow_server_does_not_hold_up_a_search_and_is_said_to_be_startin
         assert "\nStill starting: weather (ask again in a moment)" in text
         assert "Not available" not in text
         every["home"]["weather"].gate.set()
-        monkeypatch.setattr(router, "SEARCH_PATIENCE", 20.0)
+        monkeypatch.setattr(toolboxes, "SEARCH_PATIENCE", 20.0)
         assert "home/weather/forecast" in await seen.said(query="weather forecast")
         assert every["home"]["weather"].starts == 1
 
@@ -196,7 +196,7 @@ async def test_many_unknown_servers_are_not_started_all_at_once(tmp_path: Path) 
 async def test_servers_that_were_started_for_a_search_go_again_unless_they_are_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(router, "LISTED_STAYS", 0.3)
+    monkeypatch.setattr(toolboxes, "LISTED_STAYS", 0.3)
     every = boxes()
     async with shelf(tmp_path, every) as seen:
         await seen.said(query="read a file")
@@ -323,7 +323,7 @@ async def test_two_searches_at_once_build_one_index(tmp_path: Path, builds: list
 async def test_servers_that_are_only_slow_are_not_said_to_be_unusable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(router, "SEARCH_PATIENCE", 0.2)
+    monkeypatch.setattr(toolboxes, "SEARCH_PATIENCE", 0.2)
     gate = asyncio.Event()
     every: dict[str, dict[str, Server]] = {"dev": {"files": Server(tool("read_file", "Reads a file."))}}
     for number in range(300):

@@ -92,11 +92,11 @@ async def test_what_a_session_opened_goes_with_it(bench: Bench) -> None:
         async with MemoryClient.of(gateway) as client:
             await client.initialize()
             await Seen(client, "dynamic", "legacy").open()
-            assert len(gateway.router._session_views) == 1
+            assert len(gateway.router.views.of_sessions) == 1
             view = client.session.view
             await client.initialize()
             assert client.session.view is view, "a second handshake does not close anything"
-        assert len(gateway.router._session_views) == 0
+        assert len(gateway.router.views.of_sessions) == 0
 
 
 @pytest.mark.requirement("asking.whose")

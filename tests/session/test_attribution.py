@@ -12,8 +12,8 @@ from msgspec import Raw
 
 from mcp_workbench.config.model import FaceName
 from mcp_workbench.protocol.results import ASKING, result_type
-from mcp_workbench.session.attribution import SERVER_META, Attribution, BadQuestion, check_page
-from mcp_workbench.session.questions import why_not
+from mcp_workbench.session.attribution import SERVER_META, Attribution, check_page
+from mcp_workbench.session.questions import BadQuestion, why_not
 from tests.bridge.conversation import FORM, KINDS, SAMPLE, URL, input_required
 from tests.bridge.stage import ERAS, Json, staged, until
 

@@ -89,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
 def _options(parsed: Parsed) -> Options:
     """What the command line says of how we present ourselves. Raises `UsageError`."""
     from mcp_workbench.gateway import Options
-    from mcp_workbench.lists import FIRST_LIST_PATIENCE
+    from mcp_workbench.router.lists import FIRST_LIST_PATIENCE
 
     log_format = parsed.value("log-format") or "text"
     if log_format not in ("text", "json"):

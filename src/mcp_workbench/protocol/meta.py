@@ -61,6 +61,8 @@ class Stamp(Struct, frozen=True, gc=False):
     capabilities: bytes = NO_CAPABILITIES
     log_level: str | None = None
     progress_token: Raw | None = None
+    # How the client introduced itself.
+    client_info: bytes = b"{}"
 
 
 class BadStamp(Struct, frozen=True):
@@ -92,7 +94,8 @@ def read_stamp(meta: bytes) -> Stamp | BadStamp:
     capabilities = canonical(read.capabilities)
     if capabilities is None:
         return BadStamp(INVALID_PARAMS, TOO_CAPABLE)
-    return Stamp(revision, capabilities, None if read.log_level is UNSET else read.log_level, token)
+    info = b"{}" if read.client_info is UNSET else bytes(read.client_info)
+    return Stamp(revision, capabilities, None if read.log_level is UNSET else read.log_level, token, info)
 
 
 @remembered_if_short

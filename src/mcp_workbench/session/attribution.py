@@ -16,16 +16,12 @@ from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 from mcp_workbench.protocol.results import may_mention
+from mcp_workbench.session.questions import BadQuestion, unreadable
 
 # Where a sampling request says which server it comes from.
 SERVER_META: Final = "mcp-workbench/server"
-CANNOT_BE_READ: Final = "what it asks cannot be read"
 _decode_string: Final = Decoder(str).decode
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
-
-
-class BadQuestion(Exception):
-    """Why a server's question is not put to anybody."""
 
 
 class Attribution:
@@ -45,7 +41,7 @@ class Attribution:
         try:
             members = decode_object(params)
         except _UNREADABLE:
-            raise BadQuestion(CANNOT_BE_READ) from None
+            raise unreadable() from None
         ask(self, members)
         return Raw(encode(members))
 
@@ -58,7 +54,7 @@ class Attribution:
                 requests[key] = self._request(request)
         except _UNREADABLE:
             if may_mention(result, "inputRequests"):
-                raise BadQuestion(CANNOT_BE_READ) from None
+                raise unreadable() from None
             return result
         except KeyError:
             return result
@@ -74,7 +70,7 @@ class Attribution:
             # There is no page in it.
             return data
         except _UNREADABLE:
-            raise BadQuestion(CANNOT_BE_READ) from None
+            raise unreadable() from None
         return Raw(encode({**members, "elicitations": pages}))
 
     def _page(self, page: Raw) -> Raw:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
@@ -12,12 +11,11 @@ from msgspec.structs import replace
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
-from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.tasks import LEGACY_METHODS as LEGACY_TASK_METHODS
 from mcp_workbench.face.tasks import METHODS as TASK_METHODS
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, read_error
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, read_error
 from mcp_workbench.protocol.constants import (
     HEADER_MISMATCH,
     PROGRESS_TOKEN,
@@ -26,6 +24,7 @@ from mcp_workbench.protocol.constants import (
 )
 from mcp_workbench.protocol.handshake import NO_MEMBERS
 from mcp_workbench.protocol.logging_levels import is_at_least
+from mcp_workbench.protocol.meta import Stamp, read_stamp
 from mcp_workbench.protocol.results import (
     ASKING,
     Part,
@@ -37,18 +36,23 @@ from mcp_workbench.protocol.results import (
 )
 from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.protocol.sealing import RETRY_MEMBERS, digest_of
-from mcp_workbench.router import RoutedCall
-from mcp_workbench.session.attribution import CANNOT_BE_READ, BadQuestion
+from mcp_workbench.router.call import RoutedCall
 from mcp_workbench.session.parking import Parked, input_required
-from mcp_workbench.session.questions import MOST_QUESTIONS, NEEDED_CAPABILITY, can_answer, members_of
-from mcp_workbench.session.rounds import MOST_ROUNDS, Round
+from mcp_workbench.session.questions import (
+    MOST_QUESTIONS,
+    NEEDED_CAPABILITY,
+    BadQuestion,
+    can_answer,
+    members_of,
+    unreadable,
+)
 from mcp_workbench.transport.link import SESSION_FORGOTTEN
 
 if TYPE_CHECKING:
+    from mcp_workbench.session.rounds import Round
     from mcp_workbench.session.session import Session
+    from mcp_workbench.steps import Denial
 
-# A result that has to be shortened and is larger than this is not shortened where others would wait for it.
-LARGE_RESULT: Final = 256 * 1024
 # Codes that a client acts upon by itself: URL elicitation required, header mismatch, missing client capability,
 # unsupported protocol version. Shown to a model instead, they would be of no use to anybody.
 CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
@@ -83,7 +87,6 @@ class ClientCall(RoutedCall):
 
     __slots__ = (
         "id",
-        "method",
         "params",
         "parked",
         "progress_token",
@@ -120,6 +123,13 @@ class ClientCall(RoutedCall):
         self.item = ""
         self.traffic = None
         self.task = None
+        self.passage = None
+
+    @property
+    def client_info(self) -> bytes:
+        """How the client introduced itself: with this request, or in its handshake."""
+        stamp = None if self.meta is None or not self.from_modern else read_stamp(self.meta)
+        return stamp.client_info if isinstance(stamp, Stamp) else self.session.client_info
 
     @property
     def where(self) -> str:
@@ -136,25 +146,7 @@ class ClientCall(RoutedCall):
         if not self.from_modern and self._is_asking(result):
             self._ask_in_rounds(result)
             return
-        if self.entry is not None:
-            self.session.router.face.links.note(self.view.principal, self.entry, result)
-        if self.decision is not None and self.decision.result_budget:
-            if memoryview(result).nbytes > LARGE_RESULT:
-                self.task = self.session.router.start_for(self, self._shorten_aside(self.decision, result))
-                return
-            if result_type(result) in (None, "complete"):
-                result = Raw(bytes(self.session.router.face.shorten(self.view, self.decision, result)))
-        self._pass_on(result)
-
-    async def _shorten_aside(self, decision: Forward, result: Raw) -> None:
-        """In a thread: a large result takes a while, and other calls must not wait for it."""
-        if await asyncio.to_thread(result_type, result) in (None, "complete"):
-            shortening = self.session.router.face.shortening(self.view, decision, result)
-            if shortening is not None:
-                await asyncio.to_thread(shortening.work)
-                result = Raw(bytes(shortening.finish()))
-        self.task = None
-        self._pass_on(result)
+        self.session.router.take_result(self, result, self._pass_on)
 
     def _pass_on(self, result: Raw) -> None:
         changed = self.view.changed
@@ -184,7 +176,7 @@ class ClientCall(RoutedCall):
             return
         if self.from_modern and self._must_open_url(error):
             return
-        self.emit(b"error", error_for_client(error, self.method, self.revision))
+        self.emit("error", error_for_client(error, self.method, self.revision))
 
     def _with_pages(self, error: Raw) -> Raw:
         """The same error; where it names pages to be visited first, with who wants that. Raises `BadQuestion`."""
@@ -194,7 +186,7 @@ class ClientCall(RoutedCall):
         if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType):
             if read.code == INTERNAL_ERROR and isinstance(read.data, UnsetType) and may_mention(error, "elicitations"):
                 # An error that we cannot read; a client may.
-                raise BadQuestion(CANNOT_BE_READ)
+                raise unreadable()
             return error
         pages = self.session.attribution(self.entry.label).pages(read.data)
         return Raw(messages.encode({**messages.decode_object(error), "data": pages}))
@@ -262,8 +254,7 @@ class ClientCall(RoutedCall):
         if self.from_modern and method in LEGACY_NOTIFICATIONS:
             return
         if method.startswith("notifications/tasks") and params is not None and self.entry is not None:
-            tasks = self.session.router.tasks
-            params = Raw(tasks.shown(self.view, self.entry, bytes(params), from_modern=self.from_modern))
+            params = Raw(self.session.router.show_task(self, bytes(params)))
             try:
                 params = Raw(bytes(self.session.attribution(self.entry.label).input_required(params)))
             except BadQuestion:
@@ -291,26 +282,38 @@ class ClientCall(RoutedCall):
                     self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
                     return
             if kind == "task" and self.traffic is not None:
-                result = self.session.remember_task(self, bytes(result))
+                result = self.session.router.remember_task(self, bytes(result))
             elif self.method in TASK_METHODS and self.entry is not None:
-                result = self.session.router.tasks.shown(self.view, self.entry, bytes(result))
-            self.emit(b"result", *modern_parts(result, kind, self.method, server_info or self.session.welcome.info))
+                result = self.session.router.show_task(self, bytes(result))
+            self.emit("result", *modern_parts(result, kind, self.method, server_info or self.session.welcome.info))
         elif "task" in self.params and self.traffic is not None:
-            self.emit(b"result", self.session.remember_task(self, bytes(result)))
+            self.emit("result", self.session.router.remember_task(self, bytes(result)))
         elif self.method in LEGACY_TASK_METHODS and self.entry is not None:
-            self.emit(b"result", self.session.router.tasks.shown_legacy(self.view, self.entry, bytes(result)))
+            self.emit("result", self.session.router.show_task_result(self, bytes(result)))
         else:
-            self.emit(b"result", result)
+            self.emit("result", result)
 
     def finish_error(self, code: int, message: str, data: object = None) -> None:
         """Answer with a JSON-RPC error."""
         body: dict[str, object] = {"code": code, "message": message}
         if data is not None:
             body["data"] = data
-        self.emit(b"error", messages.encode(body))
+        self.emit("error", messages.encode(body))
 
-    def emit(self, kind: bytes, *parts: Part) -> None:
+    def refuse(self, denial: Denial) -> None:
+        """A step does not let it reach the server. Where an agent is to read errors, this becomes a result."""
+        if self.decision is not None and self.decision.shows_errors:
+            error = ErrorObject(denial.code, denial.message)
+            if denial.data is not None:
+                error.data = Raw(messages.encode(denial.data))
+            self.finish_result(error_result(f"[{self.where}] {denial.message}", error))
+        else:
+            self.finish_error(denial.code, denial.message, denial.data)
+
+    def emit(self, kind: Literal["result", "error"], *parts: Part) -> None:
         """The one answer; kept while the client is away."""
+        if self.passage is not None:
+            self.passage.end(kind, *parts)
         parked = self.parked
         if parked is None:
             self.session.finish(self, kind, *parts)
@@ -321,7 +324,9 @@ class ClientCall(RoutedCall):
             self.session.finish(self, kind, *parts)
 
     def cancel(self, params: dict[str, Raw]) -> None:
-        """The client gave it up: no answer is sent."""
+        """The client cancelled it: no answer is sent."""
+        if self.passage is not None:
+            self.passage.end("cancelled")
         if self.round is not None:
             self.round.cancel()
         if self.parked is not None:
@@ -357,7 +362,7 @@ class ClientCall(RoutedCall):
 
     def send_away(self, result: bytes) -> None:
         """Answer with a question; the call itself goes on."""
-        self.session.finish(self, b"result", result)
+        self.session.finish(self, "result", result)
 
     def continue_as(self, retry: ClientCall) -> None:
         """The client is back, with another id and maybe on another connection."""
@@ -390,7 +395,7 @@ class ClientCall(RoutedCall):
             for number, page in enumerate(pages, 1)
         }
         state = self.session.parking.state_without_parking(self)
-        self.emit(b"result", input_required(asked, state, self.made_by()))
+        self.emit("result", input_required(asked, state, self.made_by()))
         return True
 
     def made_by(self) -> bytes:
@@ -419,6 +424,9 @@ class ClientCall(RoutedCall):
         )
 
     def _ask_in_rounds(self, result: Raw) -> None:
+        # Imported with the first round: starting up does not need it.
+        from mcp_workbench.session.rounds import MOST_ROUNDS, Round
+
         self.rounds += 1
         if self.rounds > MOST_ROUNDS:
             self.on_failure(DownstreamError(f"the server asked {MOST_ROUNDS} times and still has no result"))

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.face.decisions import Decision, Reject
-from mcp_workbench.face.tasks import LEGACY_METHODS as LEGACY_TASK_METHODS
-from mcp_workbench.face.tasks import METHODS as TASK_METHODS
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, encode
-from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.session.call import ClientCall
 from mcp_workbench.session.news import MOST_STREAMS, ListenStream, read_filter
 
 if TYPE_CHECKING:
-    from mcp_workbench.downstream.watch import Watch
+    from mcp_workbench.router.subscriptions import Subscription
     from mcp_workbench.session.session import Session
 
 Params = dict[str, Raw]
@@ -45,17 +39,14 @@ def _list(kind: str) -> Method:
             call.finish_error(INVALID_PARAMS, "unknown cursor: the list has one page")
             return
 
-        def answer() -> None:
-            definitions = session.router.face.definitions(session.view, kind)
-            reason = None if definitions else session.router.lists.why_empty()
+        def answer(definitions: Sequence[bytes]) -> None:
             session.listed.add(listed_as)
-            if reason is not None and session.router.face.lists_everything:
-                call.finish_error(INTERNAL_ERROR, reason)
-            else:
-                call.finish_result(session.welcome.list_result(kind, definitions, call.from_modern))
+            call.finish_result(session.welcome.list_result(kind, definitions, call.from_modern))
 
-        session.router.list_when_possible(call, kind, answer)
-        if call.task is not None:
+        session.router.list(call, kind, answer)
+        if call.task is None:
+            session.listed.add(listed_as)
+        else:
             # A client that does not wait for it wants to know all the same when there is something to see.
             call.task.add_done_callback(lambda _: session.listed.add(listed_as))
 
@@ -74,7 +65,7 @@ def _ping(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _get_prompt(session: Session, call: ClientCall, params: Params) -> None:
-    _resolve(session, call, "prompts", lambda: session.router.face.resolve_prompt(call.view, params))
+    session.router.get_prompt(call, params)
 
 
 def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
@@ -88,30 +79,15 @@ def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
         if own is not None:
             call.finish_result(own)
             return
-    face = session.router.face
-    _resolve(session, call, "resources", lambda: face.resolve_resource(call.view, params, call.from_modern))
+    session.router.read_resource(call, params)
 
 
 def _complete(session: Session, call: ClientCall, params: Params) -> None:
-    face = session.router.face
-    _resolve(session, call, "prompts", lambda: face.resolve_completion(call.view, params, call.from_modern))
-
-
-def _resolve(session: Session, call: ClientCall, kind: str, decide: Callable[[], Decision]) -> None:
-    """Act on a decision. What nobody is known to have is looked for again when every server has been heard."""
-    decision = decide()
-    if isinstance(decision, Reject):
-        session.router.list_when_possible(call, kind, lambda: session.router.act(call, decide()))
-    else:
-        session.router.act(call, decision)
+    session.router.complete(call, params)
 
 
 def _task(session: Session, call: ClientCall, params: Params) -> None:
-    methods = TASK_METHODS if call.from_modern else LEGACY_TASK_METHODS
-    if call.method not in methods or (not call.from_modern and session.router.face.sole_entry() is not None):
-        unknown(session, call, params)
-        return
-    session.router.act(call, session.router.tasks.resolve(call.view, call.method, params, call.from_modern))
+    session.router.ask_about_task(call, params)
 
 
 def _set_level(session: Session, call: ClientCall, params: Params) -> None:
@@ -122,45 +98,19 @@ def _set_level(session: Session, call: ClientCall, params: Params) -> None:
     if level not in LEVELS:
         call.finish_error(INVALID_PARAMS, f"`level` must be one of {', '.join(LEVELS)}")
         return
-    session.log_level = level
-    session.router.set_log_level(session.caller, level)
-    call.finish_result(b"{}")
+
+    def accepted() -> None:
+        session.log_level = level
+
+    session.router.set_log_level(call, level, accepted)
 
 
 def _subscribe(session: Session, call: ClientCall, params: Params) -> None:
-    if isinstance(session.router.face.resource_owner(call.view, params, call.from_modern), Reject):
-        session.router.list_when_possible(call, "resources", lambda: _subscribe_now(session, call, params))
-    else:
-        _subscribe_now(session, call, params)
-
-
-def _subscribe_now(session: Session, call: ClientCall, params: Params) -> None:
-    found = session.router.face.resource_owner(call.view, params, call.from_modern)
-    if isinstance(found, Reject):
-        session.router.act(call, found)
-        return
-    entry, uri = found
-    call.entry = entry
-
-    async def subscribe() -> None:
-        watch = session.watched[uri] = await session.router.watch(call, entry)
-        await watch.subscribe(uri, session)
-
-    call.task = session.router.start_for(call, _answer(call, subscribe))
+    session.router.subscribe(call, params, session, session.subscriptions)
 
 
 def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
-    uri = _string(params.get("uri"))
-    # Where it was subscribed to, whoever has the best claim to it by now.
-    watch = session.watched.pop(uri, None)
-    if watch is not None:
-        call.task = session.router.start_for(call, _answer(call, partial(watch.unsubscribe, uri, session)))
-        return
-    found = session.router.face.resource_owner(call.view, params, call.from_modern)
-    if isinstance(found, Reject):
-        session.router.act(call, found)
-    else:
-        call.finish_result(b"{}")
+    session.router.unsubscribe(call, _string(params.get("uri")), params, session, session.subscriptions)
 
 
 def _string(raw: Raw | None) -> str:
@@ -168,17 +118,6 @@ def _string(raw: Raw | None) -> str:
         return "" if raw is None else _decode_string(raw)
     except (DecodeError, ValidationError):
         return ""
-
-
-async def _answer(call: ClientCall, work: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await work()
-    except RemoteError as error:
-        call.session.finish(call, b"error", encode(error.error))
-    except WorkbenchError as error:
-        call.on_failure(error)
-    else:
-        call.finish_result(b"{}")
 
 
 def _listen(session: Session, call: ClientCall, params: Params) -> None:
@@ -200,43 +139,18 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
     granted: dict[str, object] = {
         f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if wanted.wants(kind)
     }
-    if not session.router.face.tools_change:
+    if not session.router.tools_change:
         granted.pop("toolsListChanged", None)
     session.router.in_background(_watch_all(session, call, stream, granted))
 
 
 async def _watch_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:
     """Subscribe to the resources that the filter names; what cannot be watched is left out of the acknowledgement."""
-    watched: list[tuple[str, Watch]] = []
-    has_heard_all = False
-    for uri in stream.wanted.resourceSubscriptions:
-        params = {"uri": Raw(encode(uri))}
-        found = session.router.face.resource_owner(call.view, params, True)
-        if isinstance(found, Reject) and not has_heard_all:
-            # It may be the client's first request, and whoever has this resource may not have been heard yet.
-            has_heard_all = True
-            await session.router.hear_servers(call, "resources")
-            found = session.router.face.resource_owner(call.view, params, True)
-        if isinstance(found, Reject):
-            continue
-        try:
-            watch = await session.router.watch(call, found[0])
-            await watch.subscribe(uri, stream)
-        except WorkbenchError:
-            continue
-        watched.append((uri, watch))
-
-    async def stop_watching() -> None:
-        for uri, watch in watched:
-            await watch.unsubscribe(uri, stream)
-
-    def end() -> None:
-        if watched:
-            session.router.in_background(stop_watching())
-
-    if watched:
-        granted["resourceSubscriptions"] = [uri for uri, _ in watched]
-    stream.on_end = end
+    subscriptions: dict[str, Subscription] = {}
+    await session.router.subscribe_all(call, stream.wanted.resourceSubscriptions, stream, subscriptions)
+    if subscriptions:
+        granted["resourceSubscriptions"] = list(subscriptions)
+    stream.on_end = lambda: session.router.end_subscriptions(stream, subscriptions)
     if session.streams.get(stream.id) is stream:
         stream.acknowledge(granted)
     else:
@@ -245,7 +159,7 @@ async def _watch_all(session: Session, call: ClientCall, stream: ListenStream, g
 
 def unknown(session: Session, call: ClientCall, params: Params) -> None:
     """A method that we do not know."""
-    session.router.act(call, session.router.face.resolve_unknown(call.view, call.method, params))
+    session.router.relay(call, params)
 
 
 def _removed(session: Session, call: ClientCall, params: Params) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import os
 from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import decode
@@ -23,8 +23,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, decode_object, encode
 from mcp_workbench.protocol.results import ASKING
 from mcp_workbench.protocol.sealing import BadState, Sealed, Sealer
-from mcp_workbench.session.attribution import BadQuestion
-from mcp_workbench.session.questions import MOST_QUESTIONS, why_not
+from mcp_workbench.session.questions import MOST_QUESTIONS, BadQuestion, why_not
 
 if TYPE_CHECKING:
     from mcp_workbench.session.call import ClientCall
@@ -61,7 +60,7 @@ class Parked:
         # Questions of the server that are not answered yet: by their key, who asked, under which id, and what.
         self.questions: dict[str, tuple[Traffic, bytes, Raw]] = {}
         # What became of the call meanwhile.
-        self.outcome: tuple[bytes, bytes] | None = None
+        self.outcome: tuple[Literal["result", "error"], bytes] | None = None
         # What is held for it, as far as others decide how much that is.
         self.held_bytes = 0
         self.is_away = False
@@ -149,7 +148,7 @@ class Parking:
         if not parked.is_away:
             self._gather(parked)
 
-    def keep(self, parked: Parked, kind: bytes, payload: bytes) -> None:
+    def keep(self, parked: Parked, kind: Literal["result", "error"], payload: bytes) -> None:
         """The call has its answer, and the client is away."""
         if self._has_room(parked.call, len(payload)):
             self._hold(parked, len(payload))
@@ -158,7 +157,7 @@ class Parking:
             lost = DownstreamError(
                 f"the answer of {size} bytes came while the client was away, and was too large to be kept"
             )
-            kind, payload = b"error", encode({"code": INTERNAL_ERROR, "message": lost.message})
+            kind, payload = "error", encode({"code": INTERNAL_ERROR, "message": lost.message})
         parked.outcome = (kind, payload)
 
     def _has_room(self, call: ClientCall, size: int) -> bool:

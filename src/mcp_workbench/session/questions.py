@@ -35,6 +35,15 @@ _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 TOO_LATE: Final = "the client did not answer in time"
 
 
+class BadQuestion(Exception):
+    """Why a server's question is not put to anybody."""
+
+
+def unreadable() -> BadQuestion:
+    """A question that nobody can judge, so nobody is asked it."""
+    return BadQuestion("what it asks cannot be read")
+
+
 class Question(Exchange):
     """A server's request on its way to the client."""
 

@@ -16,8 +16,7 @@ from msgspec.json import Decoder
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import decode_object, encode, read_error
 from mcp_workbench.jsonrpc.pending import Exchange
-from mcp_workbench.session.attribution import BadQuestion
-from mcp_workbench.session.questions import MOST_QUESTIONS, members_of, mode_of, why_not
+from mcp_workbench.session.questions import MOST_QUESTIONS, BadQuestion, members_of, mode_of, why_not
 
 if TYPE_CHECKING:
     from mcp_workbench.session.call import ClientCall

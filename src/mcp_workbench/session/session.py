@@ -6,11 +6,10 @@ speak on the same connection, and each request is served in the era it was writt
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, decode
@@ -32,16 +31,18 @@ from mcp_workbench.protocol.meta import TOO_CAPABLE, BadStamp, Stamp, canonical,
 from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.revisions import Revision, negotiate, newest
 from mcp_workbench.protocol.sealing import BadState
+from mcp_workbench.router.router import Router
 from mcp_workbench.session import methods
-from mcp_workbench.session.attribution import Attribution, BadQuestion
 from mcp_workbench.session.call import ClientCall, is_severe
 from mcp_workbench.session.news import ListenStream, News, without_subscription
-from mcp_workbench.session.questions import Question, Questions, may_be_asked
-from mcp_workbench.session.services import Services
+from mcp_workbench.session.parking import Parking
+from mcp_workbench.session.questions import BadQuestion, Question, Questions, may_be_asked
+from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.link import Link
 
 if TYPE_CHECKING:
-    from mcp_workbench.downstream.watch import Watch
+    from mcp_workbench.router.subscriptions import Subscription
+    from mcp_workbench.session.attribution import Attribution
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 MOST_CALLS: Final = 10_000
 # Unsent bytes beyond which a client is not told anything that it did not ask for.
 MOST_UNSENT_FOR_NEWS: Final = 4 * 1024 * 1024
+# How a client introduces itself is kept for as long as it is there. Those of real clients are some hundred bytes.
+MOST_CLIENT_INFO: Final = 16 * 1024
 UNDER_WAY: Final = "a request with this id is still under way"
 UNSTAMPED: Final = (
     "`_meta` lacks `io.modelcontextprotocol/protocolVersion`; stamp each request (MCP 2026-07-28), or send "
@@ -59,12 +62,35 @@ UNSTAMPED: Final = (
 class _Initialize(Struct):
     protocolVersion: str
     capabilities: Raw = Raw(b"{}")
+    clientInfo: Raw = Raw(b"{}")
 
 
 _decode_initialize: Final = Decoder(_Initialize).decode
 NO_STAMP: Final = Stamp()
 # Tells clients with a session apart.
 _numbers: Final = count(1)
+
+
+class NewsDesk(Protocol):
+    """Where sessions that want to be told of changes are known."""
+
+    def add(self, session: Session) -> None:
+        """Tell this one too."""
+
+    def discard(self, session: Session) -> None:
+        """Tell it no longer."""
+
+
+class Services:
+    """What every session is given: the same for all clients."""
+
+    __slots__ = ("hub", "parking", "router", "welcome")
+
+    def __init__(self, router: Router, welcome: Welcome, parking: Parking, hub: NewsDesk) -> None:
+        self.router = router
+        self.welcome = welcome
+        self.parking = parking
+        self.hub = hub
 
 
 class Session:
@@ -79,6 +105,7 @@ class Session:
         "_questions",
         "caller",
         "calls",
+        "client_info",
         "is_draining",
         "listed",
         "log_level",
@@ -86,9 +113,9 @@ class Session:
         "revision",
         "router",
         "streams",
+        "subscriptions",
         "unsent_notifications",
         "view",
-        "watched",
         "welcome",
     )
 
@@ -98,15 +125,16 @@ class Session:
         self.router = services.router
         self.welcome = services.welcome
         self.parking = services.parking
-        self.view = services.router.view(principal)
+        self.view = services.router.views.of_principal(principal)
         # What is to be undone when the client goes: resources that it watches in the legacy way.
-        self.watched: dict[str, Watch] = {}
+        self.subscriptions: dict[str, Subscription] = {}
         self.calls: dict[bytes, ClientCall] = {}
         self.streams: dict[bytes, ListenStream] = {}
         # The revision agreed in `initialize`; None for a client that has not shaken hands.
         self.revision: Revision | None = None
         # What it declared in `initialize`.
         self.caller = Caller(principal, "legacy")
+        self.client_info = b"{}"
         self.log_level: str | None = None
         # The lists that this client has seen; only their changes are news to it.
         self.listed: set[str] = set()
@@ -184,8 +212,8 @@ class Session:
         if self._is_told:
             self._hub.discard(self)
         if self.revision is not None:
-            self.router.end_session_view(self.view)
-            self.router.forget_client(self)
+            self.router.views.end_session(self.view)
+            self.router.connections.forget_client(self)
         if self._news is not None:
             self._news.close()
         if self.calls:
@@ -198,12 +226,7 @@ class Session:
             self.streams.clear()
         if self._questions is not None:
             self._questions.end(DownstreamError("the client is gone"))
-        if self.watched:
-            self.router.in_background(self._unwatch())
-
-    async def _unwatch(self) -> None:
-        for uri, watch in self.watched.items():
-            await watch.unsubscribe(uri, self)
+        self.router.end_subscriptions(self, self.subscriptions)
 
     def _on_unread_request(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
         if not messages.is_valid_id(id):
@@ -242,7 +265,9 @@ class Session:
             self._give_up(id, INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
 
     def _give_up(self, id: bytes, code: int, message: str) -> None:
-        self.calls.pop(id, None)
+        call = self.calls.pop(id, None)
+        if call is not None:
+            call.cancel({"reason": Raw(b'"it could not be handled"')})
         self._refuse(id, code, message)
 
     def _take_in(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
@@ -321,10 +346,12 @@ class Session:
             self._refuse(id, INVALID_PARAMS, TOO_CAPABLE)
             return
         if self.revision is None:
-            self.view = self.router.session_view(self.view.principal)
+            self.view = self.router.views.begin_session(self.view.principal)
         self.revision = negotiate(params.protocolVersion)
         number = self.caller.client or next(_numbers)
         self.caller = Caller(self.view.principal, "legacy", capabilities, number)
+        info = bytes(params.clientInfo)
+        self.client_info = info if len(info) <= MOST_CLIENT_INFO else b"{}"
         self.wants_news()
         result = self.welcome.initialize_result(self.revision.name, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
@@ -338,10 +365,10 @@ class Session:
                 self.questions.on_progress(params)
         elif method == "notifications/initialized":
             pass
-        elif method == "notifications/roots/list_changed" or self.router.face.sole_entry() is not None:
+        elif method == "notifications/roots/list_changed" or self.router.has_one_server:
             # One that we do not know is passed on where only one server can be meant.
             own = None if params is None else bytes(params)
-            self.router.tell_servers(self.caller, method, own)
+            self.router.notify_servers(self, method, own)
 
     def _on_cancelled(self, params: Raw) -> None:
         try:
@@ -379,12 +406,13 @@ class Session:
 
     # ── messages to the client ──
 
-    def finish(self, call: ClientCall, kind: bytes, *parts: Part) -> None:
-        """The one answer to a call: `kind` is `result` or `error`. A call that was cancelled gets none."""
+    def finish(self, call: ClientCall, kind: Literal["result", "error"], *parts: Part) -> None:
+        """The one answer to a call. A call that was cancelled gets none."""
         # An id may be used again once its call is over; that call is not ours to end.
         if self.calls.get(call.id) is call:
             del self.calls[call.id]
-            self._link.send(b'{"jsonrpc":"2.0","id":%b,"%b":' % (call.id, kind), *parts, b"}")
+            head = b'{"jsonrpc":"2.0","id":%b,"result":' if kind == "result" else b'{"jsonrpc":"2.0","id":%b,"error":'
+            self._link.send(head % call.id, *parts, b"}")
 
     def notify(self, method: str, params: bytes | Raw | None = None, about: bytes | None = None) -> None:
         """A notification to the client. `about` is the request of the client's that it belongs to.
@@ -427,16 +455,6 @@ class Session:
         """A resource that this client subscribed to in the legacy way has changed (`Subscriber`)."""
         self.notify("notifications/resources/updated", messages.encode(without_subscription(params)))
 
-    def remember_task(self, call: ClientCall, result: bytes) -> bytes:
-        """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""
-        assert call.entry is not None
-        tasks = self.router.tasks
-        remember = tasks.remember if call.from_modern else tasks.remember_legacy
-        seconds, result = remember(self.view, call.entry, result)
-        connection = self.router.connection(call.entry, call)
-        connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
-        return result
-
     # ── what servers ask of the client (`Correspondent`, outside of any call) ──
 
     def ask(self, traffic: Traffic, id: bytes, method: str, params: Raw | None, about: bytes | None) -> bool:
@@ -454,7 +472,10 @@ class Session:
 
     def attribution(self, label: str) -> Attribution:
         """How the questions of a server are put to this client."""
-        return Attribution(label, is_alone=self.router.face.sole_entry() is not None)
+        # Imported with the first question: starting up does not need it.
+        from mcp_workbench.session.attribution import Attribution
+
+        return Attribution(label, is_alone=self.router.has_one_server)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """A server asks, and no call is under way that it could belong to."""

@@ -57,9 +57,9 @@ async def tools_after(server: Restarted, write_config: Callable[..., Path], unti
         config = write_config({"box": {"remote": {"url": listening.url}}})
         gateway = Gateway(load(str(config), os.environ), Options(use_cache=False))
         async with gateway.running():
-            await gateway.router.open_toolbox("box", Caller("", "modern"))
-            await wait_until(until)
             entry = gateway.catalog.toolboxes["box"]["remote"]
+            await gateway.pool.connection(entry, Caller("", "modern")).ensure_listed()
+            await wait_until(until)
             await wait_until(lambda: server.refuses or "new" in entry.tools)
             return list(entry.tools)
 

@@ -10,7 +10,7 @@ import pytest
 from mcp_workbench.cli.check import Finding, _learnt
 from mcp_workbench.config.model import DEFAULT_MAX_DEFINITION_BYTES, FaceName
 from mcp_workbench.face.proxy import ProxyFace
-from mcp_workbench.lists import LARGE_OFFER
+from mcp_workbench.router.lists import LARGE_OFFER
 from tests.bridge.stage import Client, Json, Stage, staged, until
 
 HUGE = {"name": "huge", "description": "x" * DEFAULT_MAX_DEFINITION_BYTES}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench import lists
 from mcp_workbench.config.model import FaceName
+from mcp_workbench.router import lists
 from tests.bridge.played_server import PlayedServer
 from tests.bridge.stage import ERAS, Client, Json, Stage, settled, staged, until
 

@@ -1,0 +1,58 @@
+"""The connection that a request takes, and waiting until requests can be sent on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.downstream.pool import Pool
+from mcp_workbench.downstream.sharing import SHARED, Caller
+from mcp_workbench.downstream.traffic import Correspondent
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.router.call import RoutedCall
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.connection import Connection
+
+# A server that was not of the era that was expected is looked for again: once in the other era, and once more should
+# it have been replaced meanwhile.
+MOST_MEETINGS: Final = 4
+CHANGES_ERAS: Final = "the server speaks another era of MCP each time that it is started"
+
+
+class CallerConnections:
+    """Connections as callers reach them. Whoever uses one is known to it as a client that its server may ask."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def of_call(self, entry: ServerEntry, call: RoutedCall) -> Connection:
+        """The connection that this call uses."""
+        connection = self._pool.connection(entry, call.caller)
+        connection.traffic.audience.join(call.client, has_session=call.caller.client > SHARED)
+        return connection
+
+    def of_caller(self, entry: ServerEntry, caller: Caller, client: Correspondent | None) -> Connection:
+        """The same for somebody who makes no call yet."""
+        connection = self._pool.connection(entry, caller)
+        if client is not None:
+            connection.traffic.audience.join(client, has_session=caller.client > SHARED)
+        return connection
+
+    async def ready(self, entry: ServerEntry, call: RoutedCall) -> Connection:
+        """The connection that this call uses, once requests can be sent on it. Raises `DownstreamError`.
+
+        The handshake may show that the server speaks other eras than expected; then the call takes another connection.
+        """
+        for _ in range(MOST_MEETINGS):
+            connection = self.of_call(entry, call)
+            await connection.ensure_ready()
+            if connection is self.of_call(entry, call):
+                return connection
+        raise DownstreamError(CHANGES_ERAS, hint="set `protocol` of this server to the revision that it speaks")
+
+    def forget_client(self, client: Correspondent) -> None:
+        """A client with a session is gone: no server asks it anything any more."""
+        for connection in self._pool.connections():
+            connection.traffic.audience.leave(client)
+        self._pool.end_client(client.caller.client)

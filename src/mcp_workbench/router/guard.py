@@ -1,0 +1,149 @@
+"""The steps around every request that reaches a server: the only place where a request is let through.
+
+Owns what becomes of a verdict. Without steps there is no guard, and the router sends at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.downstream.sharing import SHARED
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, encode
+from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.router.call import Requester, RoutedCall, StartFor
+from mcp_workbench.steps import Denial, GuardedRequest, Held, Passage, Step, Substitute, Verdict
+
+log = logging.getLogger(__name__)
+
+# Notifications that steps may hold at once: they are no calls, so nothing else counts them, and clients send few.
+MOST_HELD_NOTIFICATIONS: Final = 100
+
+
+class Guard:
+    """Has every request pass the steps, in their order."""
+
+    def __init__(
+        self, steps: tuple[Step, ...], start_for: StartFor, in_background: Callable[[Awaitable[None]], None]
+    ) -> None:
+        self._steps = steps
+        self._start_for = start_for
+        self._in_background = in_background
+        self._held_notifications = 0
+
+    # ── a request that is answered by itself ──
+
+    def admit(
+        self,
+        call: RoutedCall,
+        method: str,
+        entry: ServerEntry | None,
+        item: str,
+        body: bytes,
+        send: Callable[[], None],
+    ) -> None:
+        """Call `send` once every step has let it pass; otherwise answer it as a step says."""
+        passage = call.passage = Passage(self._steps, _describe(call, method, entry, item, body))
+        verdict = passage.check()
+        if isinstance(verdict, Held):
+            self._start_for(call, self._wait(call, passage, send))
+        else:
+            _act_on(verdict, call, send)
+
+    async def _wait(self, call: RoutedCall, passage: Passage, send: Callable[[], None]) -> None:
+        _act_on(await passage.decided(), call, send)
+
+    # ── one of several parts of a request ──
+
+    async def run(
+        self,
+        call: RoutedCall,
+        method: str,
+        entry: ServerEntry,
+        item: str,
+        body: bytes,
+        work: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Do `work` if every step lets it pass: nobody is answered for it by itself. Raises what `work` raises."""
+        passage = Passage(self._steps, _describe(call, method, entry, item, body))
+        try:
+            verdict = passage.check()
+            if isinstance(verdict, Held):
+                verdict = await passage.decided()
+            if verdict is not None:
+                _end(passage, verdict)
+                return
+            await work()
+            passage.end("result", b"{}")
+        except RemoteError as error:
+            passage.end("error", encode(error.error))
+            raise
+        except WorkbenchError as error:
+            passage.end("error", encode({"code": INTERNAL_ERROR, "message": error.message}))
+            raise
+        finally:
+            # Whatever has not ended by now was cancelled.
+            passage.end("cancelled")
+
+    # ── a notification, which nobody answers ──
+
+    def notify(self, sender: Requester, method: str, body: bytes, send: Callable[[], None]) -> None:
+        """Call `send` once every step has let it pass; otherwise it is dropped."""
+        passage = Passage(self._steps, _describe(sender, method, None, "", body))
+        verdict = passage.check()
+        if not isinstance(verdict, Held):
+            _finish_notification(passage, verdict, send)
+        elif self._held_notifications >= MOST_HELD_NOTIFICATIONS:
+            log.warning("dropped `%s` of a client: %d notifications are held", method[:100], MOST_HELD_NOTIFICATIONS)
+            passage.end("cancelled")
+        else:
+            self._held_notifications += 1
+            self._in_background(self._wait_and_notify(passage, send))
+
+    async def _wait_and_notify(self, passage: Passage, send: Callable[[], None]) -> None:
+        try:
+            _finish_notification(passage, await passage.decided(), send)
+        finally:
+            self._held_notifications -= 1
+            passage.end("cancelled")
+
+
+def _describe(sender: Requester, method: str, entry: ServerEntry | None, item: str, body: bytes) -> GuardedRequest:
+    return GuardedRequest(
+        principal=sender.caller.principal,
+        client=sender.client_info,
+        session=max(sender.caller.client, SHARED),
+        method=method,
+        toolbox="" if entry is None else entry.toolbox,
+        server="" if entry is None else entry.name,
+        item=item,
+        body=body,
+    )
+
+
+def _act_on(verdict: Verdict, call: RoutedCall, send: Callable[[], None]) -> None:
+    match verdict:
+        case None:
+            send()
+        case Substitute():
+            call.finish_result(verdict.result)
+        case Denial():
+            call.refuse(verdict)
+
+
+def _finish_notification(passage: Passage, verdict: Verdict, send: Callable[[], None]) -> None:
+    if verdict is None:
+        send()
+        passage.end("result")
+    else:
+        _end(passage, verdict)
+
+
+def _end(passage: Passage, verdict: Substitute | Denial) -> None:
+    if isinstance(verdict, Substitute):
+        passage.end("result", verdict.result)
+    else:
+        passage.end("error", encode({"code": verdict.code, "message": verdict.message, "data": verdict.data}))

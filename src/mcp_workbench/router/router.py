@@ -1,0 +1,463 @@
+"""What a session may ask for, and what is done about it: the face decides, the router acts.
+
+The one way to a server: every request of a client that reaches one passes the steps (`guard.py`) here. Refuses to know
+how a face decides and how a connection works inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.downstream.audience import Audience
+from mcp_workbench.downstream.lifecycle import State
+from mcp_workbench.downstream.pool import Pool
+from mcp_workbench.downstream.sharing import SHARED
+from mcp_workbench.errors import WorkbenchError, shortage
+from mcp_workbench.face.base import Face, Params
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, NotConfigured, Open, Reject, Work
+from mcp_workbench.face.tasks import LEGACY_METHODS as LEGACY_TASK_METHODS
+from mcp_workbench.face.tasks import METHODS as TASK_METHODS
+from mcp_workbench.face.tasks import Tasks
+from mcp_workbench.face.view import View, Views
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
+from mcp_workbench.protocol.results import result_type
+from mcp_workbench.router.call import Requester, RoutedCall
+from mcp_workbench.router.connections import CallerConnections
+from mcp_workbench.router.lists import Lists
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Plan
+    from mcp_workbench.downstream.connection import Connection
+    from mcp_workbench.downstream.watch import Subscriber
+    from mcp_workbench.router.guard import Guard
+    from mcp_workbench.router.subscriptions import Subscription, Subscriptions
+    from mcp_workbench.router.toolboxes import Toolboxes
+    from mcp_workbench.steps import Step
+
+log = logging.getLogger(__name__)
+
+# A result that has to be shortened and is larger than this is shortened in a thread, so that others need not wait.
+LARGE_RESULT: Final = 256 * 1024
+NOBODY_ASKED: Final = "`requestState` belongs to no question that was asked here; send the request anew, without it"
+
+
+class Router:
+    """Carries out what clients ask for."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        pool: Pool,
+        face: Face,
+        start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
+        lists: Lists,
+        steps: tuple[Step, ...] = (),
+    ) -> None:
+        self._face = face
+        self._pool = pool
+        self._start_task = start_task
+        self._lists = lists
+        self._tasks = Tasks(face)
+        self.views = Views(face)
+        self.connections = CallerConnections(pool)
+        self._catalog = catalog
+        self._guard = _make_guard(steps, self) if steps else None
+        # Whether the configuration has changed since it was read. Looks at the disk.
+        self.is_outdated: Callable[[], bool] = lambda: False
+        # Told when a toolbox is opened for the first time in a view.
+        self.on_opened: list[Callable[[View, str], None]] = []
+        # Resources of ours, by URI: how we are doing.
+        self.own_resources: dict[str, Callable[[], bytes]] = {}
+        catalog.subscribe(self.views.on_change)
+        catalog.on_replaced.append(self._on_replaced)
+
+    def _on_replaced(self, plan: Plan) -> None:
+        self._lists.forget(plan.ending)
+        self.views.forget_toolboxes(plan.difference.toolboxes.removed)
+
+    # Imported with the first request that needs them: starting up does not.
+
+    @cached_property
+    def _toolboxes(self) -> Toolboxes:
+        from mcp_workbench.router.toolboxes import Toolboxes
+
+        return Toolboxes(self._catalog, self._face, self.connections, self._lists, self._start_task, self.on_opened)
+
+    @cached_property
+    def _subscriptions(self) -> Subscriptions:
+        from mcp_workbench.router.subscriptions import Subscriptions
+
+        return Subscriptions(
+            self._face,
+            self.connections,
+            self._guard,
+            self.start_for,
+            lambda call: self._wait_for_list(call, "resources"),
+        )
+
+    def in_background(self, work: Awaitable[None]) -> None:
+        """Work that nobody waits for; the task group owns it."""
+        _ = self._start_task(work)
+
+    @property
+    def has_one_server(self) -> bool:
+        """Whether only one server can be meant."""
+        return self._face.sole_entry() is not None
+
+    @property
+    def tools_change(self) -> bool:
+        """Whether the list of tools may change while a client is connected."""
+        return self._face.tools_change
+
+    # ── requests ──
+
+    def call_tool(self, call: RoutedCall, params: Params) -> None:
+        """A `tools/call`. Nothing on the way of a call to a ready server waits for anything."""
+        self._act(call, self._face.resolve_tool(call.view, params), params)
+
+    def get_prompt(self, call: RoutedCall, params: Params) -> None:
+        """A `prompts/get`."""
+        self._resolve(call, "prompts", lambda: self._face.resolve_prompt(call.view, params))
+
+    def read_resource(self, call: RoutedCall, params: Params) -> None:
+        """A `resources/read` of something that is not ours."""
+        self._resolve(call, "resources", lambda: self._face.resolve_resource(call.view, params, call.from_modern))
+
+    def complete(self, call: RoutedCall, params: Params) -> None:
+        """A `completion/complete`."""
+        self._resolve(call, "prompts", lambda: self._face.resolve_completion(call.view, params, call.from_modern))
+
+    def ask_about_task(self, call: RoutedCall, params: Params) -> None:
+        """One of the methods of tasks; those of a sole server pass as they are in the legacy era."""
+        known = TASK_METHODS if call.from_modern else LEGACY_TASK_METHODS
+        if call.method not in known or (not call.from_modern and self.has_one_server):
+            self.relay(call, params)
+        else:
+            self._act(call, self._tasks.resolve(call.view, call.method, params, call.from_modern))
+
+    def relay(self, call: RoutedCall, params: Params) -> None:
+        """A method that we do not know."""
+        self._act(call, self._face.resolve_unknown(call.view, call.method, params))
+
+    def _resolve(self, call: RoutedCall, kind: str, decide: Callable[[], Decision]) -> None:
+        """What no server is known to have is looked for again when every server has been listed."""
+        decision = decide()
+        if isinstance(decision, Reject):
+            self._when_listed(call, kind, lambda: self._act(call, decide()))
+        else:
+            self._act(call, decision)
+
+    def _act(self, call: RoutedCall, decision: Decision, params: Params | None = None) -> None:
+        match decision:
+            case Forward():
+                if self._guard is not None and call.passage is None:
+                    self._admit(self._guard, call, decision)
+                    return
+                if decision.entry.asks and not call.caller.client:
+                    call.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
+                connection = self.connections.of_call(decision.entry, call)
+                if connection.state is State.READY:
+                    self._send(call, decision, connection)
+                else:
+                    self._forward_later(call, decision, connection)
+            case Answer():
+                call.finish_result(decision.result)
+            case Work():
+                self.start_for(call, self._work(call, decision))
+            case Reject():
+                call.finish_error(decision.code, decision.message, decision.data)
+            case Open():
+                self.start_for(call, self._open(call, decision))
+            case Load():
+                self.start_for(call, self._load_and_act(call, decision, params))
+            case NotConfigured():
+                self.start_for(call, self._answer_not_configured(call, decision))
+            case Learn():
+                assert params is not None
+                call.entry, call.item = decision.entry, decision.item
+                self.start_for(call, self._list_and_call(call, decision, params))
+
+    def _admit(self, guard: Guard, call: RoutedCall, decision: Forward) -> None:
+        call.entry, call.decision = decision.entry, decision
+        guard.admit(call, call.method, decision.entry, decision.item, decision.body, lambda: self._act(call, decision))
+
+    def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
+        """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""
+        task = call.task = self._start_task(self._ending_in_an_answer(call, work))
+        # A call that is cancelled before the first step of its task leaves `work` behind.
+        task.add_done_callback(lambda _: work.close())
+
+    async def _ending_in_an_answer(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            what = shortage(error)
+            if what is not None:
+                log.warning("a request could not be handled: %s", what)
+                call.finish_error(INTERNAL_ERROR, f"the workbench could not handle this request: {what}")
+                return
+            log.exception("a request could not be handled; please report this")
+            call.finish_error(INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
+
+    async def _work(self, call: RoutedCall, decision: Work) -> None:
+        call.finish_result(await asyncio.to_thread(decision.make))
+
+    async def _open(self, call: RoutedCall, decision: Open) -> None:
+        instead = await self._toolboxes.open(call, decision)
+        if instead is not None:
+            self._act(call, instead)
+
+    async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
+        await self._lists.load(decision.entries)
+        call.task = None
+        self._act(call, decision.decide(), params)
+
+    async def _answer_not_configured(self, call: RoutedCall, decision: NotConfigured) -> None:
+        is_outdated = await asyncio.to_thread(self.is_outdated)
+        call.finish_result(decision.result(is_outdated=is_outdated))
+
+    async def _list_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
+        entries = (learn.entry, *learn.others)
+        may_start = not learn.others
+        listing = [
+            self._lists.look_again(self.connections.of_call(entry, call), may_start=may_start) for entry in entries
+        ]
+        outcomes = dict(zip(entries, await asyncio.gather(*listing, return_exceptions=True), strict=True))
+        decision = self._face.resolve_tool(call.view, params, fresh=True)
+        for entry, outcome in outcomes.items():
+            if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
+                call.entry = entry
+                call.on_failure(outcome)
+                return
+            if isinstance(outcome, BaseException) and not isinstance(outcome, WorkbenchError):
+                raise outcome
+        self._act(call, decision, params)
+
+    # ── sending ──
+
+    def _forward_later(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
+        call.entry, call.decision = decision.entry, decision
+        self.start_for(call, self._forward_when_ready(call, decision))
+        if decision.entry.asks and call.caller.client <= SHARED and call.task is not None:
+            connection.traffic.audience.reserved_for = call.client
+            call.task.add_done_callback(lambda _: _release(connection.traffic.audience))
+
+    async def _forward_when_ready(self, call: RoutedCall, decision: Forward) -> None:
+        try:
+            connection = await self.connections.ready(decision.entry, call)
+        except WorkbenchError as error:
+            call.on_failure(error)
+            return
+        self._send(call, decision, connection)
+
+    def _send(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
+        call.entry = decision.entry
+        call.decision = decision
+        call.task = None
+        call.traffic = traffic = connection.traffic
+        if call.is_retry and not traffic.takes_retries:
+            # A legacy server would take it for a new call, and do once more what was done before.
+            call.finish_error(INVALID_PARAMS, NOBODY_ASKED)
+            return
+        if call.log_level is not None:
+            connection.watch.want_log_level(call.log_level)
+        timeout = connection.config.timeout
+        traffic.forward(call, decision.method, decision.item, decision.body, call.meta, call.revision, timeout)
+
+    def send_again(self, call: RoutedCall, body: bytes) -> None:
+        """The same request with more in it, as the server asked for. The steps have let it pass already."""
+        assert call.decision is not None
+        decision = replace(call.decision, body=body)
+        connection = self.connections.of_call(decision.entry, call)
+        if connection.state is State.READY:
+            self._send(call, decision, connection)
+        else:
+            self.start_for(call, self._forward_when_ready(call, decision))
+
+    def send_after_listing(self, call: RoutedCall) -> None:
+        """The same request once more, when the server has said anew what it offers: its headers depend on that."""
+        assert call.decision is not None
+        self.start_for(call, self._list_and_send(call, call.decision))
+
+    async def _list_and_send(self, call: RoutedCall, decision: Forward) -> None:
+        try:
+            connection = await self.connections.ready(decision.entry, call)
+            await connection.list_anew()
+        except WorkbenchError as error:
+            call.on_failure(error)
+            return
+        self._send(call, decision, connection)
+
+    # ── results ──
+
+    def take_result(self, call: RoutedCall, result: Raw, pass_on: Callable[[Raw], None]) -> None:
+        """A server's result as this client's face shows it: within its budget, its links remembered."""
+        if call.entry is not None:
+            self._face.links.note(call.view.principal, call.entry, result)
+        decision = call.decision
+        if decision is None or not decision.result_budget:
+            pass_on(result)
+        elif memoryview(result).nbytes > LARGE_RESULT:
+            self.start_for(call, self._shorten_aside(call, decision, result, pass_on))
+        elif result_type(result) in (None, "complete"):
+            pass_on(Raw(bytes(self._face.shorten(call.view, decision, result))))
+        else:
+            pass_on(result)
+
+    async def _shorten_aside(
+        self, call: RoutedCall, decision: Forward, result: Raw, pass_on: Callable[[Raw], None]
+    ) -> None:
+        """In a thread: a large result takes a while, and other calls must not wait for it."""
+        if await asyncio.to_thread(result_type, result) in (None, "complete"):
+            shortening = self._face.shortening(call.view, decision, result)
+            if shortening is not None:
+                await asyncio.to_thread(shortening.work)
+                result = Raw(bytes(shortening.finish()))
+        call.task = None
+        pass_on(result)
+
+    def remember_task(self, call: RoutedCall, result: bytes) -> bytes:
+        """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""
+        assert call.entry is not None
+        remember = self._tasks.remember if call.from_modern else self._tasks.remember_legacy
+        seconds, result = remember(call.view, call.entry, result)
+        connection = self.connections.of_call(call.entry, call)
+        connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
+        return result
+
+    def show_task(self, call: RoutedCall, members: bytes) -> bytes:
+        """What a server says about a task, under the handle that the client has."""
+        assert call.entry is not None
+        return self._tasks.shown(call.view, call.entry, members, from_modern=call.from_modern)
+
+    def show_task_result(self, call: RoutedCall, result: bytes) -> bytes:
+        """The same for the answer to a request about a task of 2025-11-25."""
+        assert call.entry is not None
+        return self._tasks.shown_legacy(call.view, call.entry, result)
+
+    # ── lists ──
+
+    def list(self, call: RoutedCall, kind: str, answer: Callable[[Sequence[bytes]], None]) -> None:
+        """Give `answer` the definitions that this client sees, when every server has been listed that has to be."""
+
+        def list_now() -> None:
+            definitions = self._face.definitions(call.view, kind)
+            reason = self._lists.why_empty() if self._face.lists_everything and not definitions else None
+            if reason is None:
+                answer(definitions)
+            else:
+                call.finish_error(INTERNAL_ERROR, reason)
+
+        self._when_listed(call, kind, list_now)
+
+    def _when_listed(self, call: RoutedCall, kind: str, act: Callable[[], None]) -> None:
+        waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
+        if waiting is None:
+            act()
+        else:
+            self.start_for(call, self._act_after(call, waiting, act))
+
+    async def _act_after(self, call: RoutedCall, waiting: Coroutine[Any, Any, None], act: Callable[[], None]) -> None:
+        await waiting
+        call.task = None
+        act()
+
+    async def _wait_for_list(self, call: RoutedCall, kind: str) -> None:
+        waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
+        if waiting is not None:
+            await waiting
+
+    def own_resource(self, view: View, uri: str) -> bytes | None:
+        """The result of reading a resource of ours."""
+        if uri in self.own_resources:
+            text = self.own_resources[uri]().decode()
+            return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
+        return self._face.own_resource(view, uri)
+
+    # ── what clients want to be told, and tell ──
+
+    def subscribe(
+        self, call: RoutedCall, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> None:
+        """A `resources/subscribe`. `kept` is what is undone when the client goes."""
+
+        def subscribe_now() -> None:
+            found = self._subscriptions.owner(call, params)
+            if isinstance(found, Reject):
+                self._act(call, found)
+            else:
+                self._subscriptions.subscribe(call, *found, subscriber, kept)
+
+        if isinstance(self._subscriptions.owner(call, params), Reject):
+            self._when_listed(call, "resources", subscribe_now)
+        else:
+            subscribe_now()
+
+    def unsubscribe(
+        self, call: RoutedCall, uri: str, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> None:
+        """A `resources/unsubscribe`."""
+        if uri in kept:
+            self._subscriptions.unsubscribe(call, uri, subscriber, kept)
+            return
+        found = self._subscriptions.owner(call, params)
+        if isinstance(found, Reject):
+            self._act(call, found)
+        else:
+            call.finish_result(b"{}")
+
+    async def subscribe_all(
+        self, call: RoutedCall, uris: Sequence[str], subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> None:
+        """The resources of a `subscriptions/listen`; those that can be watched are in `kept` then."""
+        await self._subscriptions.subscribe_all(call, uris, subscriber, kept)
+
+    def end_subscriptions(self, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
+        """The client is gone, or its stream."""
+        if kept:
+            self.in_background(self._subscriptions.end_all(subscriber, kept))
+
+    def set_log_level(self, call: RoutedCall, level: str, accepted: Callable[[], None]) -> None:
+        """Have every server that callers like this one use log from this level on, those started later included."""
+
+        def send() -> None:
+            accepted()
+            self._pool.set_log_level(call.caller, level)
+            call.finish_result(b"{}")
+
+        if self._guard is None:
+            send()
+        else:
+            self._guard.admit(call, call.method, None, "", encode({"level": level})[:-1], send)
+
+    def notify_servers(self, sender: Requester, method: str, params: bytes | None) -> None:
+        """A notification that concerns all servers of callers like this one which are running."""
+
+        def send() -> None:
+            for connection in self._pool.used_by(sender.caller):
+                revision = connection.revision
+                if connection.state is State.READY and revision is not None and revision.has_handshake:
+                    connection.traffic.tell(method, params)
+
+        if self._guard is None:
+            send()
+        else:
+            self._guard.notify(sender, method, b"{" if params is None else params[:-1], send)
+
+
+def _make_guard(steps: tuple[Step, ...], router: Router) -> Guard:
+    from mcp_workbench.router.guard import Guard
+
+    return Guard(steps, router.start_for, router.in_background)
+
+
+def _release(audience: Audience) -> None:
+    audience.reserved_for = None

@@ -1,0 +1,151 @@
+"""Resources that clients watch: who watches what where, from the first request to its undoing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.base import Face, Params
+from mcp_workbench.face.decisions import Reject
+from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.router.call import RoutedCall, StartFor
+from mcp_workbench.router.connections import CallerConnections
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.watch import Subscriber, Watch
+    from mcp_workbench.router.guard import Guard
+
+SUBSCRIBE = "resources/subscribe"
+UNSUBSCRIBE = "resources/unsubscribe"
+
+
+class Subscription:
+    """One resource that one client watches. Kept by the client, and undone where it was made, whoever has the resource
+    by then."""
+
+    __slots__ = ("entry", "uri", "watch")
+
+    def __init__(self, entry: ServerEntry, uri: str, watch: Watch) -> None:
+        self.entry = entry
+        self.uri = uri
+        self.watch = watch
+
+
+class Subscriptions:
+    """Watches resources for clients of both eras."""
+
+    def __init__(
+        self,
+        face: Face,
+        connections: CallerConnections,
+        guard: Guard | None,
+        start_for: StartFor,
+        list_servers: Callable[[RoutedCall], Awaitable[None]],
+    ) -> None:
+        self._face = face
+        self._connections = connections
+        self._guard = guard
+        self._start_for = start_for
+        # Waits for the servers that have to be listed before one can say whose resource it is.
+        self._list_servers = list_servers
+
+    def owner(self, call: RoutedCall, params: Params) -> tuple[ServerEntry, str] | Reject:
+        """Which server the resource belongs to."""
+        return self._face.resource_owner(call.view, params, call.from_modern)
+
+    def subscribe(
+        self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> None:
+        """A `resources/subscribe`, answered when the server has accepted it."""
+        call.entry = entry
+
+        async def work() -> None:
+            await self._begin(call, entry, uri, subscriber, kept)
+
+        def send() -> None:
+            self._start_for(call, _answer(call, work))
+
+        self._admit(call, SUBSCRIBE, entry, uri, send)
+
+    def unsubscribe(self, call: RoutedCall, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
+        """A `resources/unsubscribe` of something that this client watches."""
+        subscription = kept[uri]
+        call.entry = subscription.entry
+
+        async def work() -> None:
+            kept.pop(uri, None)
+            await subscription.watch.unsubscribe(uri, subscriber)
+
+        def send() -> None:
+            self._start_for(call, _answer(call, work))
+
+        self._admit(call, UNSUBSCRIBE, subscription.entry, uri, send)
+
+    def _admit(self, call: RoutedCall, method: str, entry: ServerEntry, uri: str, send: Callable[[], None]) -> None:
+        if self._guard is None:
+            send()
+        else:
+            self._guard.admit(call, method, entry, uri, _body(uri), send)
+
+    async def subscribe_all(
+        self, call: RoutedCall, uris: Sequence[str], subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> None:
+        """The resources of a `subscriptions/listen`. What cannot be watched is left out of `kept`."""
+        has_listed = False
+        for uri in uris:
+            params = {"uri": Raw(encode(uri))}
+            found = self.owner(call, params)
+            if isinstance(found, Reject) and not has_listed:
+                # It may be the client's first request, and whoever has this resource may not be listed yet.
+                has_listed = True
+                await self._list_servers(call)
+                found = self.owner(call, params)
+            if not isinstance(found, Reject):
+                await self._try_one(call, found[0], uri, subscriber, kept)
+
+    async def _try_one(
+        self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> None:
+        async def work() -> None:
+            await self._begin(call, entry, uri, subscriber, kept)
+
+        try:
+            if self._guard is None:
+                await work()
+            else:
+                await self._guard.run(call, SUBSCRIBE, entry, uri, _body(uri), work)
+        except WorkbenchError:
+            kept.pop(uri, None)
+
+    async def _begin(
+        self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> None:
+        connection = await self._connections.ready(entry, call)
+        # Kept before the server has answered: should the client go meanwhile, it is undone all the same.
+        kept[uri] = Subscription(entry, uri, connection.watch)
+        await connection.watch.subscribe(uri, subscriber)
+
+    async def end_all(self, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
+        """The client is gone, or its stream. Nobody asked for this, so no step can keep it from being undone."""
+        for uri, subscription in kept.items():
+            await subscription.watch.unsubscribe(uri, subscriber)
+
+
+def _body(uri: str) -> bytes:
+    return encode({"uri": uri})[:-1]
+
+
+async def _answer(call: RoutedCall, work: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await work()
+    except RemoteError as error:
+        call.on_error(Raw(encode(error.error)))
+    except WorkbenchError as error:
+        call.on_failure(error)
+    else:
+        call.finish_result(b"{}")

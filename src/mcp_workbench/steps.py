@@ -1,0 +1,186 @@
+"""Steps around a request to a server: each lets it pass, answers it, refuses it or holds it, and learns how it ended.
+
+Owns the order of the steps, the bound on holding, and that each step that was asked learns of exactly one end. Refuses
+to know what a step decides by, how the client is answered and how the server is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Final, Literal, Protocol
+
+from msgspec import Raw, Struct
+
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, read_error
+
+log = logging.getLogger(__name__)
+
+# A step that holds a request usually waits for a person, and people need minutes, not hours: as long as the question of
+# a server may stay open. Whatever has not been decided by then is refused.
+HELD_SECONDS: Final = 900.0
+UNDECIDED: Final = f"nobody decided about this request within {HELD_SECONDS:g} s"
+STEP_FAILED: Final = "a check of this request failed, so it was not sent; the log of the workbench says why"
+
+Kind = Literal["result", "error", "cancelled"]
+Part = bytes | Raw | memoryview
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """Who wants to do what with which item of which server. A list asks about its items with the same value."""
+
+    principal: str
+    # As in revision 2025-11-25: a subscription is `resources/subscribe`, however the client asked for it.
+    method: str
+    # Empty where every server is concerned that this client uses: its log level, and what it notifies servers of.
+    toolbox: str = ""
+    server: str = ""
+    # What the server itself calls it: a tool, a prompt, a URI, a task.
+    item: str = ""
+
+
+class GuardedRequest(Subject, frozen=True, kw_only=True):
+    """A client's request or notification, before it is sent to a server."""
+
+    # How the client introduced itself (`clientInfo`), as JSON.
+    client: bytes
+    # Which of the clients that keep a session; 0 without one.
+    session: int
+    # The params without `_meta`, as JSON without the closing brace.
+    body: bytes
+
+    @property
+    def params(self) -> bytes:
+        """What the server will get, as JSON."""
+        return self.body + b"}"
+
+
+class Substitute(Struct, frozen=True):
+    """Answer with this result, written as JSON, instead of asking the server."""
+
+    result: bytes
+
+
+class Denial(Struct, frozen=True):
+    """Answer with this JSON-RPC error; an agent gets it as a result that it can read."""
+
+    code: int
+    message: str
+    data: object = None
+
+
+# None lets the request pass.
+Verdict = Substitute | Denial | None
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a request ended. Times are those of the event loop's clock, in seconds."""
+
+    kind: Kind
+    # What the client got, in parts; nothing for a request that was cancelled or needs no answer.
+    payload: tuple[Part, ...] = ()
+    arrived: float
+    # None where a step answered or refused it, or it was cancelled before: no server has seen it.
+    sent: float | None
+    ended: float
+
+    @property
+    def size(self) -> int:
+        """The bytes of the answer."""
+        return sum(memoryview(part).nbytes for part in self.payload)
+
+    @property
+    def code(self) -> int | None:
+        """The code of a JSON-RPC error."""
+        return read_error(b"".join(self.payload)).code if self.kind == "error" else None
+
+
+class Step(Protocol):
+    """One step. Both methods are called on the event loop: what takes long is held, or left to a thread."""
+
+    def check(self, request: GuardedRequest) -> Verdict | Awaitable[Verdict]:
+        """Decide. An awaitable holds the request, up to `HELD_SECONDS`. Should this raise, the request is refused."""
+
+    def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
+        """The request has ended. Called once for every request that `check` was asked about."""
+
+
+class Held:
+    """A step holds the request: `Passage.decided` says what becomes of it."""
+
+
+HELD: Final = Held()
+
+
+class Passage:
+    """One request on its way through the steps and to its end."""
+
+    __slots__ = ("_arrived", "_asked", "_held", "_is_over", "_loop", "_sent", "_steps", "request")
+
+    def __init__(self, steps: tuple[Step, ...], request: GuardedRequest) -> None:
+        self.request = request
+        self._steps = iter(steps)
+        self._asked: list[Step] = []
+        # What a step holds the request for, until somebody waits for it.
+        self._held: Awaitable[Verdict] | None = None
+        self._is_over = False
+        self._loop = asyncio.get_running_loop()
+        self._arrived = self._loop.time()
+        self._sent: float | None = None
+
+    def check(self) -> Verdict | Held:
+        """Ask the steps in order, up to the first that does not let it pass. None: it may be sent, and now is."""
+        for step in self._steps:
+            self._asked.append(step)
+            try:
+                verdict = step.check(self.request)
+            except Exception:
+                return _failed()
+            if isinstance(verdict, Substitute | Denial):
+                return verdict
+            if verdict is not None:
+                self._held = verdict
+                return HELD
+        self._sent = self._loop.time()
+        return None
+
+    async def decided(self) -> Verdict:
+        """What becomes of a request that is held, by this step and those that follow."""
+        while self._held is not None:
+            held, self._held = self._held, None
+            bound = asyncio.timeout(HELD_SECONDS)
+            try:
+                async with bound:
+                    verdict = await held
+            except Exception:
+                return Denial(INTERNAL_ERROR, UNDECIDED) if bound.expired() else _failed()
+            if verdict is not None:
+                return verdict
+            following = self.check()
+            if not isinstance(following, Held):
+                return following
+        return None
+
+    def end(self, kind: Kind, *payload: Part) -> None:
+        """It has ended; only the first end counts. The step that was asked last learns of it first."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if asyncio.iscoroutine(self._held):
+            # Cancelled before anybody came to wait for it.
+            self._held.close()
+        now = self._loop.time()
+        outcome = Outcome(kind=kind, payload=payload, arrived=self._arrived, sent=self._sent, ended=now)
+        for step in reversed(self._asked):
+            try:
+                step.on_end(self.request, outcome)
+            except Exception:
+                # The client gets its answer, and the other steps learn of it, all the same.
+                log.exception("a step around requests failed; please report this")
+
+
+def _failed() -> Denial:
+    """Closed rather than open: what could not be checked is not sent."""
+    log.exception("a step around requests failed; please report this")
+    return Denial(INTERNAL_ERROR, STEP_FAILED)
