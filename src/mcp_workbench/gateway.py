@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.observe.beacon import Beacon
     from mcp_workbench.steps import Step
+    from mcp_workbench.transport.http.client.headers import HeaderSource
     from mcp_workbench.transport.http.client.pool import HttpClient
     from mcp_workbench.transport.http.header_parameters import HeaderParameters
 
@@ -230,7 +231,6 @@ class Gateway:
         erase([name for name, value in os.environ.items() if name not in harmless and value.strip() in secrets])
 
     def _open_http(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
-        from mcp_workbench.transport.http.client.headers import FixedHeaders
         from mcp_workbench.transport.http.client.link import HttpLink
         from mcp_workbench.transport.http.client.pool import HttpClient
         from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
@@ -242,12 +242,18 @@ class Gateway:
         return HttpLink(
             self._http,
             config.url,
-            FixedHeaders(config.headers),
+            self._header_source(connection),
             receiver,
             limit=self.config.max_message_bytes,
             transport="auto" if config.transport == "stdio" else config.transport,
             parameters_of=HeaderParameterCache(lambda tool: entry.tools.get(tool), lambda: entry.tools),
         )
+
+    def _header_source(self, connection: Connection) -> HeaderSource:
+        """Where the headers of this server come from, for the principal whose connection it is."""
+        from mcp_workbench.transport.http.client.headers import FixedHeaders
+
+        return FixedHeaders(connection.config.headers)
 
     def _reap_strays_when_they_end(self) -> None:
         loop = asyncio.get_running_loop()

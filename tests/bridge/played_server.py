@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -55,8 +56,12 @@ class PlayedServer:
 
     unsent_bytes = 0
 
-    def __init__(self, era: str, connection: Connection, receiver: Receiver) -> None:
+    def __init__(
+        self, era: str, connection: Connection, receiver: Receiver, versions: Sequence[str] = ("2026-07-28",)
+    ) -> None:
         self.era = era
+        # The revisions without a handshake that it speaks.
+        self.versions = list(versions)
         self.connection = connection
         assert isinstance(receiver, Traffic)
         self.traffic = receiver
@@ -96,7 +101,10 @@ class PlayedServer:
         if self.era == "both":
             # As the SDK's servers do: the first request settles it.
             self.era = "legacy" if method == "initialize" else "modern"
-        if method == "initialize" and self.era == "legacy":
+        stamped = params.get("_meta", {}).get(META + "protocolVersion")
+        if self.era == "modern" and stamped is not None and stamped not in self.versions:
+            self.fail(message, -32022, "Unsupported protocol version", {"supported": self.versions})
+        elif method == "initialize" and self.era == "legacy":
             self.declared = params
             self.reply(message, {"protocolVersion": "2025-11-25", "serverInfo": SERVER_INFO, **WELCOME})
         elif method == "server/discover" and self.era == "modern":
@@ -106,7 +114,7 @@ class PlayedServer:
                 message,
                 {
                     "resultType": "complete",
-                    "supportedVersions": ["2026-07-28"],
+                    "supportedVersions": self.versions,
                     "capabilities": CAPABILITIES,
                     "_meta": meta,
                 },

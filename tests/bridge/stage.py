@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -82,6 +82,8 @@ class Client:
         self.principal = principal
         self.received: list[Json] = []
         self.session = gateway.make_session(self, principal, lambda reason: None)
+        # What a modern one stamps its requests with.
+        self.version = MODERN_VERSION
         self._ids = itertools.count(1)
         if era == "legacy":
             params = {"protocolVersion": LEGACY_VERSION, "capabilities": capabilities, "clientInfo": {"name": "played"}}
@@ -112,7 +114,7 @@ class Client:
 
     def stamp(self) -> Json:
         return {
-            META + "protocolVersion": MODERN_VERSION,
+            META + "protocolVersion": self.version,
             META + "clientInfo": {"name": "played", "version": "1"},
             META + "clientCapabilities": self.capabilities,
         }
@@ -218,13 +220,16 @@ def _warm_up(face: str, server: str) -> Json:
 class PlayedGateway(Gateway):
     """Starts played servers instead of processes."""
 
-    def __init__(self, config: WorkbenchConfig, options: Options, eras: Mapping[str, str]) -> None:
+    def __init__(
+        self, config: WorkbenchConfig, options: Options, eras: Mapping[str, str], versions: Sequence[str]
+    ) -> None:
         super().__init__(config, options)
+        self._versions = versions
         self.played: list[PlayedServer] = []
         self._eras = eras
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
-        played = PlayedServer(self._eras[connection.config.name], connection, receiver)
+        played = PlayedServer(self._eras[connection.config.name], connection, receiver, self._versions)
         self.played.append(played)
         return played
 
@@ -237,13 +242,16 @@ async def staged(
     servers: Mapping[str, str] | None = None,
     timeout: float = 60.0,
     use_cache: bool = False,
+    versions: Sequence[str] = (MODERN_VERSION,),
 ) -> AsyncIterator[Stage]:
-    """One server of this era, or those of `servers`, in one toolbox; `timeout` is that of their calls."""
+    """One server of this era, or those of `servers`, in one toolbox; `timeout` is that of their calls.
+
+    `versions` are the modern revisions that they speak."""
     eras = servers or {"server": server_era}
     configs = {name: ServerConfig(name=name, command="played", timeout=timeout) for name in eras}
     box = ToolboxConfig(name="box", description="The box.", servers=configs)
     config = WorkbenchConfig(path="played.json", toolboxes={"box": box})
-    gateway = PlayedGateway(config, Options(face=face, use_cache=use_cache), eras)
+    gateway = PlayedGateway(config, Options(face=face, use_cache=use_cache), eras, versions)
     async with gateway.running():
         yield Stage(gateway, face)
 

@@ -19,7 +19,7 @@ FOREIGN = ("demo",)
 BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     # what derives from these is found by itself
     "WorkbenchError": (0, "message", "{}"),
-    "_quoting": (0, "what", "{}"),
+    "quoting": (0, "what", "{}"),
     # the configuration
     "Problem": (9, "found", "{}"),
     "Fault": (0, "found", "{}"),

@@ -117,7 +117,7 @@ async def test_a_server_that_does_not_answer_is_waited_for_once(monkeypatch: pyt
         server = await started(stage, client, prompts={"ttlMs": 0})
         del server.offers["prompts/list"]
         assert await listed(client, "prompts") == ["box:server:write"], "what it offered before"
-        await until(lambda: server.connection.freshness.has_been_asking_for(0.01))
+        await until(lambda: server.connection.lists.has_been_asking_for(0.01))
         again = client.send_request("prompts/list")
         await settled()
         assert [prompt["name"] for prompt in again.result["prompts"]] == ["box:server:write"]

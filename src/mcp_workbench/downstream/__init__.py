@@ -1,4 +1,9 @@
-"""Connections to the servers behind us: their life, their supervision, and the pool that shares them.
+"""Connections to servers: their life, what is said on them, and who shares them.
 
-Refuses to know who is calling and what a face shows.
+- `pool`, `sharing`: which connection a caller takes; `connection`, `lifecycle`: its state, restarts and waits.
+- `server_run`: one run of the server, in one task; `server_link`: how it is reached, as far as we have to know.
+- `traffic`, `asking`, `audience`: the messages on one link, the server's own questions, and who can be asked.
+- `listing`, `list_refresh`, `watch`: what the server offers, when that is fetched again, and what it announces.
+- `status`, `last_words`: what is told of a server.
+Who is calling is a `Caller` here; sessions and faces are unknown.
 """

@@ -2,9 +2,9 @@
 
 configured ─┬─> starting ──> ready ──> stopping ──> stopped
   known ────┘      │           │                      │
-    ^              └─> backoff <┘                     │
-    │                  │  │                           │
-    │      starting <──┘  └──> failed ──> starting    └──> starting
+                   └─> backoff <┘                     │
+                       │  │                           │
+           starting <──┘  └──> failed ──> starting    └──> starting
 """
 
 from __future__ import annotations
@@ -39,17 +39,15 @@ class State(Enum):
 class Event(Enum):
     """What can happen to a connection."""
 
-    REMEMBER = "remember"
     START = "start"
     STARTED = "started"
     CRASH = "crash"
-    GIVE_UP = "give up"
+    FAIL = "fail"
     STOP = "stop"
     STOPPED = "stopped"
 
 
 TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
-    (State.CONFIGURED, Event.REMEMBER): State.KNOWN,
     (State.CONFIGURED, Event.START): State.STARTING,
     (State.KNOWN, Event.START): State.STARTING,
     (State.STOPPED, Event.START): State.STARTING,
@@ -58,7 +56,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.STARTING, Event.STARTED): State.READY,
     (State.STARTING, Event.CRASH): State.BACKOFF,
     (State.READY, Event.CRASH): State.BACKOFF,
-    (State.BACKOFF, Event.GIVE_UP): State.FAILED,
+    (State.BACKOFF, Event.FAIL): State.FAILED,
     (State.STARTING, Event.STOP): State.STOPPING,
     (State.READY, Event.STOP): State.STOPPING,
     (State.STOPPING, Event.STOPPED): State.STOPPED,
@@ -78,7 +76,7 @@ def next_state(state: State, event: Event) -> State:
 
 
 def unexpected(error: Exception) -> DownstreamError:
-    """What ended a life that nobody foresaw: what the machine lacks, or a defect of ours."""
+    """What ended a run that nobody foresaw: what the machine lacks, or a defect of ours."""
     what = shortage(error)
     if what is not None:
         return DownstreamError(f"the server cannot be used: {what}", hint=SHORTAGE_HINTS[what])

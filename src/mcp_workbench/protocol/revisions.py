@@ -52,6 +52,7 @@ class Revision(Struct, frozen=True, eq=False, gc=False):
     # Streams begin with an event that has an id and no data; older clients may choke on it.
     has_primed_streams: bool = False
     resource_not_found: int = INVALID_PARAMS
+    # Not passed on either: a server behind us that has a handshake would know them.
     removed_methods: frozenset[str] = frozenset(
         {"ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
     )

@@ -194,14 +194,14 @@ class Lists:
 
     def _may_have_changed(self, connection: Connection, offer: Offer) -> bool:
         unannounced = [kind for kind in offer.lists if not connection.watch.announces(CAPABILITY[kind])]
-        return bool(unannounced) and (not self._use_cache or connection.freshness.has_expired(unannounced))
+        return bool(unannounced) and (not self._use_cache or connection.lists.has_expired(unannounced))
 
     async def refresh(self, connections: Sequence[Connection]) -> None:
         """Have these servers say anew what they offer. Where one cannot in time, what it offered before stays."""
         await asyncio.gather(*map(self._refresh, connections))
 
     async def _refresh(self, connection: Connection) -> None:
-        if connection.freshness.has_been_asking_for(REFRESH_PATIENCE):
+        if connection.lists.has_been_asking_for(REFRESH_PATIENCE):
             # Somebody has waited for it in vain already; its answer is told when it comes.
             return
         with contextlib.suppress(WorkbenchError, TimeoutError):

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Params = dict[str, Raw]
 Method = Callable[["Session", ClientCall, Params], None]
 
-# Removed with revision 2026-07-28; not passed on either, because a legacy server behind us would know them.
-LEGACY_ONLY: Final = frozenset({"ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 
 OWN_SCHEME: Final = b'"workbench://'
 _decode_string: Final = Decoder(str).decode
@@ -168,7 +166,7 @@ def _removed(session: Session, call: ClientCall, params: Params) -> None:
 
 def find(call: ClientCall) -> Method:
     """What serves this request."""
-    if call.from_modern and call.method in LEGACY_ONLY:
+    if call.method in call.revision.removed_methods:
         return _removed
     return TABLE.get(call.method, unknown)
 

@@ -1,0 +1,207 @@
+"""One run of a server: from its start until nothing is left of it, in one task.
+
+Owns the links of this run, and what is done on them for ourselves: meeting the server, fetching its lists, noticing
+that nobody needs it any more. After a crash the next run may begin while this one still clears up, so what runs share
+belongs to the connection, and only its current run may touch that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.downstream.last_words import QUOTED_STDERR, READ_STDERR, with_last_words
+from mcp_workbench.downstream.lifecycle import RETIRED_LOOK, State, unexpected
+from mcp_workbench.downstream.listing import list_offer, offered_over_http
+from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
+from mcp_workbench.downstream.sharing import expected_revision
+from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError, shortage
+from mcp_workbench.jsonrpc.pending import within
+from mcp_workbench.protocol.handshake import OtherEra, ServerProfile, meet, second_try
+from mcp_workbench.protocol.revisions import SpokenEras
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.connection import Connection
+
+log = logging.getLogger(__name__)
+
+
+class ServerRun:
+    """What the owner task of a connection does."""
+
+    def __init__(self, connection: Connection, catalog: Catalog, open_link: LinkOpener) -> None:
+        self._connection = connection
+        self._catalog = catalog
+        self._open_link = open_link
+        # More than one where the server had to be started again for the other era.
+        self._links: list[ServerLink] = []
+        # The one whose server is quoted in errors.
+        self._link: ServerLink | None = None
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have the task look at what has changed."""
+        self._wake.set()
+
+    @property
+    def _is_current(self) -> bool:
+        return self._connection.run is self
+
+    async def main(self) -> None:
+        """From the start of the server until nothing is left of it."""
+        connection = self._connection
+        began = self._loop.time()
+        try:
+            profile = await self._connect()
+            connection.on_started()
+            log.info("[%s] ready after %.2f s (MCP %s)", connection.label, self._loop.time() - began, profile.version)
+            await connection.watch.begin(connection.traffic)
+            await self._list()
+            await self._look_after()
+        except WorkbenchError as error:
+            self._fail(self.quoting(error.message, error.hint))
+        except TimeoutError:
+            self._fail(
+                self.quoting(
+                    f"the server did not answer the handshake within {self._connection.config.startup_timeout:g} s",
+                    "raise `startupTimeout` of this server if it needs longer to start",
+                )
+            )
+        except Exception as error:
+            if self._is_current:
+                connection.on_failed(unexpected(error))
+            if shortage(error) is None:
+                raise
+        finally:
+            await self._clean_up()
+
+    def quoting(self, what: str, hint: str | None) -> DownstreamError:
+        """An error with what the server itself said last."""
+        if self._link is None:
+            return DownstreamError(what, hint=hint)
+        connection = self._connection
+        noise = connection.traffic.noise_lines if connection.state is State.STARTING else ()
+        return DownstreamError(with_last_words(what, self._link.last_words(QUOTED_STDERR), noise), hint=hint)
+
+    def _fail(self, error: DownstreamError) -> None:
+        connection = self._connection
+        if not self._is_current:
+            return
+        if connection.state is State.STARTING and self._links:
+            said = "\n".join((error.message, *self._links[-1].last_words(READ_STDERR)))
+            error.hint = "; ".join(filter(None, (error.hint, connection.advise(said)))) or None
+        connection.on_failed(error)
+
+    # ── meeting the server ──
+
+    async def _connect(self) -> ServerProfile:
+        connection = self._connection
+        tried_first = expected_revision(connection.entry, connection.identity.era).era
+        gone: ServerGone | None = None
+        try:
+            async with within(self._connection.config.startup_timeout):
+                try:
+                    profile = await self._meet(self._connection.config.protocol)
+                except (ServerGone, OtherEra) as error:
+                    # One that never read what it was sent would only fail a second time.
+                    is_unread = self._links[-1].unread_bytes >= connection.traffic.bytes_sent
+                    other = second_try(tried_first, error) if self._connection.config.protocol == "auto" else None
+                    if other is None or is_unread:
+                        raise
+                    gone = error if isinstance(error, ServerGone) else None
+                    log.info(
+                        "[%s] the server cannot be met in the %s era; trying the other", connection.label, tried_first
+                    )
+                    await self._links[-1].stop()
+                    del self._links[-1]
+                    profile = replace(await self._meet(other), eras=SpokenEras.only(other))
+        except TimeoutError:
+            if gone is None:
+                raise
+            # Why it ended the first time says more than that there was no time left for a second.
+            self._link = None
+            raise gone from None
+        self._catalog.met(connection.entry, profile)
+        connection.on_met()
+        return profile
+
+    async def _meet(self, protocol: str) -> ServerProfile:
+        connection = self._connection
+        traffic = connection.new_traffic()
+        self._link = link = await self._open_link(connection, traffic)
+        self._links.append(link)
+        traffic.attach(link)
+        traffic.profile = await meet(traffic, protocol, connection.entry.eras, connection.identity)
+        if traffic.ended is not None:
+            # It answered and died in one breath, before we came to read the answer.
+            raise traffic.ended
+        return traffic.profile
+
+    # ── while it runs ──
+
+    async def _look_after(self) -> None:
+        """Until the end: idle, or crashed."""
+        connection, wake = self._connection, self._wake
+        while self._is_current and connection.state is State.READY:
+            if connection.is_retired and connection.is_idle:
+                return
+            # Asked for each time: the configuration may be changed while the server runs.
+            idle, last_used = connection.config.idle_timeout, connection.traffic.last_used
+            patience = None if idle is None else max(0.05, last_used + idle - self._loop.time())
+            if connection.is_retired:
+                patience = RETIRED_LOOK
+            try:
+                async with asyncio.timeout(patience):
+                    await wake.wait()
+                wake.clear()
+            except TimeoutError:
+                if connection.is_needed:
+                    connection.traffic.last_used = self._loop.time()
+                elif idle is not None and self._loop.time() - connection.traffic.last_used >= idle:
+                    log.info("[%s] stopped after %g s without a call", connection.label, idle)
+                    return
+            if connection.lists.is_due:
+                await self._list()
+
+    async def _list(self) -> None:
+        connection = self._connection
+        entry, lists, traffic = connection.entry, connection.lists, connection.traffic
+        announced = lists.on_asked()
+        assert traffic.profile is not None
+        try:
+            async with within(self._connection.config.startup_timeout):
+                largest = self._catalog.config.max_definition_bytes
+                offer = await list_offer(connection.label, traffic, traffic.profile, entry.offer, largest)
+                if self._connection.config.url is not None:
+                    offer = await offered_over_http(connection.label, offer, self._link)
+        except (WorkbenchError, TimeoutError) as error:
+            lists.on_not_listed(announced)
+            if not self._is_current or connection.state is not State.READY:
+                return
+            reason = error.message if isinstance(error, WorkbenchError) else "no answer in time"
+            failure = self.quoting(f"its tools cannot be listed: {reason}", None)
+            connection.on_trouble(failure)
+            log.warning("[%s] %s", connection.label, failure.message)
+            lists.on_end(failure)
+            return
+        lists.on_listed(offer.ttls)
+        self._catalog.learn(entry, offer, announced, remember=not offer.is_large)
+        lists.on_learnt()
+        if offer.is_large:
+            await asyncio.to_thread(entry.remember)
+
+    async def _clean_up(self) -> None:
+        self._link = None
+        if self._is_current:
+            self._connection.on_ending()
+        try:
+            for link in self._links:
+                await link.stop()
+        finally:
+            if self._is_current:
+                self._connection.on_ended()

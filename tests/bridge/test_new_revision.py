@@ -1,0 +1,60 @@
+"""A revision that does not exist yet is one new value, and its clients and servers are served like all others."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.protocol.revisions import KNOWN, Revision
+from tests.bridge.scene import DONE
+from tests.bridge.stage import META, MODERN_VERSION, staged
+
+NEXT = "2027-06-30"
+VERSION = META + "protocolVersion"
+
+
+@pytest.fixture(autouse=True)
+def _next_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KNOWN, NEXT, Revision(NEXT))
+
+
+@pytest.mark.bridge("version")
+@pytest.mark.parametrize("client_version", ["2025-11-25", MODERN_VERSION, NEXT])
+@pytest.mark.parametrize("server_versions", [(), (MODERN_VERSION,), (NEXT,), (MODERN_VERSION, NEXT)])
+async def test_a_plain_call_goes_through(client_version: str, server_versions: tuple[str, ...]) -> None:
+    """Each server refuses requests that are stamped with a revision that it does not speak."""
+    async with staged("modern" if server_versions else "legacy", versions=server_versions) as stage:
+        client = stage.client("legacy" if client_version < MODERN_VERSION else "modern")
+        client.version = client_version
+        server = await stage.connect(client)
+        request = client.call(meta={"kept": 1, "progressToken": "theirs"})
+        stamped = server.call["params"].get("_meta", {})
+        assert stamped.get(VERSION) == (max(server_versions) if server_versions else None)
+        assert stamped["kept"] == 1
+        server.reply(server.call, DONE)
+        assert request.result["content"] == DONE["content"]
+        assert ("resultType" in request.result) == (client.era == "modern")
+
+
+@pytest.mark.bridge("version")
+async def test_it_is_offered_to_clients_and_unknown_ones_are_still_refused() -> None:
+    async with staged("legacy") as stage:
+        client = stage.client("modern")
+        client.version = NEXT
+        assert client.send_request("server/discover").result["supportedVersions"] == [MODERN_VERSION, NEXT]
+        # Nobody else uses this one: what a stamp says is remembered.
+        client.version = "2039-01-01"
+        refused = client.send_request("tools/list").error
+        assert refused["code"] == -32022 and refused["data"]["supported"] == [MODERN_VERSION, NEXT]
+
+
+@pytest.mark.bridge("one-era-only")
+async def test_what_it_does_not_have_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A difference is a field of the value: one that has `ping` again answers it, and the others still do not."""
+    # Another name: what a stamp says is remembered.
+    later = "2028-06-30"
+    monkeypatch.setitem(KNOWN, later, Revision(later, removed_methods=frozenset()))
+    async with staged("legacy") as stage:
+        client = stage.client("modern")
+        assert client.send_request("ping").error["code"] == -32601
+        client.version = later
+        assert client.send_request("ping").result["resultType"] == "complete"
