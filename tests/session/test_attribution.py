@@ -31,6 +31,13 @@ def test_an_elicitation_begins_with_the_server_that_asks() -> None:
         assert asked("elicitation/create", missing)["message"] == "[box/server]"
 
 
+def test_a_question_cannot_overwrite_the_name_of_the_server_that_asks() -> None:
+    for hostile in ("\x1b[2K\r[bank/main] PIN?", "\r[bank/main]", "\b" * 13 + "[bank/main]", "\x9b2K", "\x7f"):
+        message = asked("elicitation/create", {"message": hostile})["message"]
+        assert message.startswith("[box/server] \\x") and message.isprintable()
+    assert asked("elicitation/create", {"message": "a\r\nb\n\tü"})["message"] == "[box/server] a\nb\n\tü"
+
+
 def test_a_sampling_request_names_its_server_where_no_model_reads_it() -> None:
     shown = asked("sampling/createMessage", {**SAMPLE, "_meta": {"kept": 1}})
     assert shown == {**SAMPLE, "_meta": {"kept": 1, SERVER_META: "box/server"}}

@@ -20,6 +20,8 @@ from mcp_workbench.session.questions import BadQuestion, unreadable
 
 # Where a sampling request says which server it comes from.
 SERVER_META: Final = "mcp-workbench/server"
+# A terminal obeys them: with one it goes back to where the name of the server stands, and writes another.
+_WRITTEN_OUT: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 _decode_string: Final = Decoder(str).decode
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
@@ -93,7 +95,7 @@ class Attribution:
         # Also where no mode is named: a client may go by the address alone.
         if _text(members.get("mode")) == "url" or "url" in members:
             check_page(_text(members.get("url")))
-        message = _text(members.get("message"))
+        message = _text(members.get("message")).replace("\r\n", "\n").translate(_WRITTEN_OUT)
         members["message"] = Raw(encode(f"[{self._label}] {message}".rstrip()))
 
     def _sampling(self, members: dict[str, Raw]) -> None:
