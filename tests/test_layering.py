@@ -25,13 +25,14 @@ DOORS: dict[str, tuple[set[str], str]] = {
     "nearest": (set(), "a function of words"),
     "printable": (set(), "a function of text"),
     "slices": (set(), "a function of bytes"),
+    "faces": (set(), "a table that settings, help and the composition root read; names modules, imports none"),
     "run": (set(), "chooses the event loop; what runs on it is the caller's"),
     "economy": (
         {"errors", "nearest", "slices"},
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
     ),
     "config": (
-        {"errors", "nearest", "protocol"},
+        {"errors", "nearest", "protocol", "faces"},
         "what the user wrote, and nothing that runs; a revision that can be written is one that `protocol` knows",
     ),
     "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
@@ -70,7 +71,7 @@ DOORS: dict[str, tuple[set[str], str]] = {
     ),
     "gateway": (
         {
-            *("errors", "config", "jsonrpc", "observe", "transport", "protocol", "catalog"),
+            *("errors", "config", "faces", "jsonrpc", "observe", "transport", "protocol", "catalog"),
             *("downstream", "face", "router", "session", "economy", "run", "steps"),
         },
         "the composition root: builds the rooms; is used by commands, does not know them",
@@ -82,7 +83,8 @@ DOORS: dict[str, tuple[set[str], str]] = {
     "demo": (set(), "servers that run as processes of their own, as foreign as anybody's"),
     "cli": (
         {
-            *("errors", "nearest", "printable", "config", "jsonrpc", "observe", "transport", "protocol", "catalog"),
+            *("errors", "nearest", "printable", "config", "faces", "jsonrpc", "observe", "transport", "protocol"),
+            "catalog",
             *("downstream", "face", "router", "session", "economy", "run", "gateway", "serving", "demo"),
         },
         "commands for people: at the very front, nobody imports it",
@@ -91,7 +93,7 @@ DOORS: dict[str, tuple[set[str], str]] = {
 }
 
 # Rooms that decide, or that hold what was said, and leave doing to others.
-WITHOUT_IO = ("config", "catalog", "economy", "face", "errors", "nearest", "printable", "slices")
+WITHOUT_IO = ("config", "catalog", "economy", "face", "faces", "errors", "nearest", "printable", "slices")
 IO_MODULES = {"asyncio", "httptools", "multiprocessing", "select", "selectors", "socket", "ssl", "subprocess", "uvloop"}
 
 # Names that say nothing about what a module owns.

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -23,9 +24,9 @@ from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
-from mcp_workbench.face.base import Face
-from mcp_workbench.face.proxy import ProxyFace
+from mcp_workbench.face.base import Face, FaceOptions
 from mcp_workbench.face.view import View
+from mcp_workbench.faces import FACES
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.router.lists import FIRST_LIST_PATIENCE, Lists
 from mcp_workbench.router.router import Router
@@ -76,7 +77,7 @@ class Gateway:
         self.config = config
         store = ManifestStore(default_folder if options.use_cache else lambda: None)
         self.catalog = Catalog(config, store)
-        self.face = make_face(self.catalog, store, options)
+        self.face = make_face(self.catalog, options)
         self._options = options
         self._hub = Hub(self.face)
         self.parking = Parking()
@@ -297,11 +298,11 @@ class Gateway:
 
     def _summarise_if_missing(self, view: View, toolbox: str) -> None:
         """Servers that say the same as last time tell no news, but a new configuration has no summary of them yet."""
-        if isinstance(self.face, ProxyFace) and self.face.tool_index.is_summary_missing:
+        if self.face.tool_index is not None and self.face.tool_index.is_summary_missing:
             self._start_summary_timer()
 
     def _start_summary_timer(self) -> None:
-        if self._summary_timer is None and isinstance(self.face, ProxyFace):
+        if self._summary_timer is None and self.face.tool_index is not None:
             loop = asyncio.get_running_loop()
             self._summary_timer = loop.call_later(SUMMARISE_AFTER, self._summarise, self.face.tool_index)
 
@@ -335,7 +336,7 @@ class Gateway:
         """Read what the first client is told at once. Before anybody is served, so nobody waits beside it."""
         self._is_prepared = True
         self.catalog.load(self.face.needed_first())
-        if isinstance(self.face, ProxyFace):
+        if self.face.tool_index is not None:
             self.face.tool_index.load_summaries()
 
     def make_session(self, link: Link, principal: str, closed: Callable[[str], None] | None = None) -> Session:
@@ -346,19 +347,12 @@ class Gateway:
         return Session(self._services, link, principal, closed)
 
 
-def make_face(catalog: Catalog, store: ManifestStore, options: Options) -> Face:
+def make_face(catalog: Catalog, options: Options) -> Face:
     """What clients see, as the command line says or else the configuration."""
     config = catalog.config
-    name = options.face or config.face_in_force
-    if name == "flat":
-        from mcp_workbench.face.flat import FlatFace
-
-        return FlatFace(catalog, options.separator or config.separator, prefix=options.prefix)
-    if name == "dynamic":
-        from mcp_workbench.face.dynamic import DynamicFace
-
-        return DynamicFace(catalog)
-    return ProxyFace(catalog, ToolIndex(catalog, store))
+    module = import_module(FACES[options.face or config.face_in_force].module)
+    face: Face = module.make(catalog, FaceOptions(options.separator or config.separator, options.prefix))
+    return face
 
 
 # What clients that are connected rely on, by the names of their fields, and what the user calls them.

@@ -205,7 +205,7 @@ def test_start_up_pays_only_for_what_a_good_file_needs(tmp_path: Path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     model, everything = map(str, run.stdout.splitlines())
-    assert model == "['mcp_workbench', 'mcp_workbench.config', 'mcp_workbench.config.model']"
+    assert model == "['mcp_workbench', 'mcp_workbench.config', 'mcp_workbench.config.model', 'mcp_workbench.faces']"
     for heavy in ("argparse", "difflib", "platformdirs", "jsonschema", "dataclasses", "json", "jsonc", "nearest"):
         assert f"'{heavy}'" not in everything
         assert f"'mcp_workbench.config.{heavy}'" not in everything

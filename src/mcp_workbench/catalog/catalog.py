@@ -35,7 +35,7 @@ class Catalog:
 
     def __init__(self, config: WorkbenchConfig, store: ManifestStore) -> None:
         self.config = config
-        self._store = store
+        self.store = store
         self.toolboxes: dict[str, dict[str, ServerEntry]] = {
             toolbox.name: {name: ServerEntry(toolbox.name, server, store) for name, server in toolbox.servers.items()}
             for toolbox in config.toolboxes.values()
@@ -119,7 +119,7 @@ class Catalog:
         """What has to be done for this configuration to be in force. Nothing is done yet."""
         from mcp_workbench.catalog.replacement import plan
 
-        return plan(self.config, self.toolboxes, config, self._store)
+        return plan(self.config, self.toolboxes, config, self.store)
 
     def replace(self, plan: Plan) -> Difference:
         """Put another configuration in force. Everybody is told who keeps something by server or toolbox, then those

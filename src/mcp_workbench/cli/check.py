@@ -146,10 +146,9 @@ def _about_offers(config: WorkbenchConfig) -> list[str]:
     from mcp_workbench.gateway import Options, make_face
 
     # From what has just been remembered of the servers.
-    store = ManifestStore(default_folder)
-    catalog = Catalog(config, store)
+    catalog = Catalog(config, ManifestStore(default_folder))
     catalog.load(catalog.entries())
-    return make_face(catalog, store, Options()).remarks()
+    return make_face(catalog, Options()).remarks()
 
 
 COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, DEBUG), run, takes=1)

@@ -19,6 +19,7 @@ from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.face.view import View
+from mcp_workbench.faces import names_of_faces
 from mcp_workbench.gateway import Options
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
@@ -32,7 +33,7 @@ With the face dynamic, these are the names once every toolbox is open.
 Exit code: 0, or 1 if a server that had to be started failed.
 """
 CONNECT = Flag("connect", None, "start the servers that have not been listed yet")
-FACE = Flag("face", "FACE", "show the tool names of this face: proxy, flat or dynamic")
+FACE = Flag("face", "FACE", f"show the tool names of this face: {names_of_faces()}")
 SEPARATOR = Flag("separator", "CHARS", "show the names with this separator (face flat)")
 NO_PREFIX = Flag("no-prefix", None, "show the names without a prefix where they are unique (face flat)")
 

@@ -12,6 +12,7 @@ from mcp_workbench import __version__
 from mcp_workbench.cli.complain import complain, remark, warn_if_others_can_read
 from mcp_workbench.cli.flags import Flag, Parsed, UsageError, parse
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES, names_of_faces
 
 if TYPE_CHECKING:
     from mcp_workbench.cli.http_token import HttpToken
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 FLAGS = (
     Flag("config", "FILE", "the configuration file"),
-    Flag("face", "FACE", "what clients see: proxy, flat or dynamic (default: flat for a plain file, else proxy)"),
+    Flag(
+        "face",
+        "FACE",
+        f"what clients see: {names_of_faces()} (default: {DEFAULT_FACE_OF_PLAIN_FILES} for a plain file, else "
+        f"{DEFAULT_FACE})",
+    ),
     Flag("separator", "CHARS", "face flat: separates the parts of a name (default: as configured, or `:`)"),
     Flag("no-prefix", None, "face flat: leave names that are unique without a prefix"),
     Flag("list-timeout", "SECONDS", "face flat: how long the first list waits for new servers (default: 3)"),
@@ -212,9 +218,10 @@ def _say_where(url: str, token: HttpToken) -> None:
 
 def _say_what_has_no_effect(parsed: Parsed, face: str) -> None:
     """An option that is ignored in silence looks like one that does not work."""
-    for name in ("separator", "no-prefix", "list-timeout") if face != "flat" else ():
-        if parsed.has(name):
-            remark("warning", f"--{name} has no effect with the face {face}; it applies to --face flat")
+    for other in FACES.values():
+        for name in other.flags:
+            if other.name != face and parsed.has(name):
+                remark("warning", f"--{name} has no effect with the face {face}; it applies to --face {other.name}")
     for name in ("token", "token-file", "no-token", "allow-host", "allow-origin") if not parsed.has("http") else ():
         if parsed.has(name):
             remark("warning", f"--{name} has no effect without --http")
@@ -276,12 +283,9 @@ def _refuse_ourselves(config: WorkbenchConfig, host: str, port: int) -> None:
 
 def face_named(value: str | None) -> FaceName | None:
     """The face that is chosen with `--face`. Raises `UsageError`."""
-    for name in ("proxy", "flat", "dynamic"):
-        if value == name:
-            return name
-    if value is None:
-        return None
-    raise UsageError(f"--face is proxy, flat or dynamic, not `{value}`")
+    if value is not None and value not in FACES:
+        raise UsageError(f"--face is {names_of_faces()}, not `{value}`")
+    return value
 
 
 def separator_named(value: str | None) -> str | None:

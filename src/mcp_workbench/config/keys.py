@@ -32,6 +32,7 @@ from mcp_workbench.config.model import (
     DEFAULT_SEPARATOR,
     DEFAULT_STARTUP_TIMEOUT,
 )
+from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES
 from mcp_workbench.protocol.revisions import KNOWN
 
 T_co = TypeVar("T_co", covariant=True)
@@ -66,15 +67,20 @@ def _table(*keys: Key[object]) -> dict[str, Key[object]]:
     return {key.name: key for key in keys}
 
 
+def _shown_by_faces() -> str:
+    *others, last = (f"{face.shows} (`{face.name}`)" for face in FACES.values())
+    return f"{', '.join(others)}, or {last}"
+
+
 # the file
 
 SCHEMA = Key("$schema", Text(), "JSON Schema", "Where an editor finds the schema of this file. Not read otherwise.")
 FACE = Key(
     "face",
-    Choice({"proxy": "proxy", "flat": "flat", "dynamic": "dynamic"}),
+    Choice({name: name for name in FACES}),
     "Face",
-    "What a client sees: two tools that open everything (`proxy`), every tool at once (`flat`), or the tools of each "
-    "opened toolbox (`dynamic`). Without it `proxy`, and `flat` for a plain `mcpServers` file.",
+    f"What a client sees: {_shown_by_faces()}. Without it `{DEFAULT_FACE}`, and `{DEFAULT_FACE_OF_PLAIN_FILES}` for a "
+    "plain `mcpServers` file.",
 )
 SEPARATOR = Key(
     "separator",

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
+from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES
+
 if TYPE_CHECKING:
     from mcp_workbench.config.problems import Problem
 
 Transport = Literal["stdio", "http", "sse", "auto"]
-FaceName = Literal["proxy", "flat", "dynamic"]
+# One of the table `faces.FACES`.
+FaceName = str
 # "auto" probes, "legacy" shakes hands, "modern" is stateless; a revision date pins that very revision.
 ProtocolChoice = str
 
@@ -75,7 +78,7 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     path: str
     toolboxes: dict[str, ToolboxConfig]
     plain: bool = False
-    # None: the face that suits the file (`flat` for a plain one, else `proxy`).
+    # None: the one that suits the file (`face_in_force`).
     face: FaceName | None = None
     separator: str = DEFAULT_SEPARATOR
     # 0: none at all.
@@ -104,4 +107,4 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     @property
     def face_in_force(self) -> FaceName:
         """What clients see, unless the command line says otherwise."""
-        return self.face or ("flat" if self.plain else "proxy")
+        return self.face or (DEFAULT_FACE_OF_PLAIN_FILES if self.plain else DEFAULT_FACE)

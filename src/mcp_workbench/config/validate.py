@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from mcp_workbench.config import keys
 from mcp_workbench.config.keys import Key
@@ -18,7 +18,6 @@ from mcp_workbench.config.model import (
     DEFAULT_MAX_MESSAGE_BYTES,
     DEFAULT_MAX_PENDING_BODY_BYTES,
     DEFAULT_SEPARATOR,
-    FaceName,
     ServerConfig,
     ToolboxConfig,
     WorkbenchConfig,
@@ -145,7 +144,7 @@ class _File:
             path=os.path.abspath(self._path),
             toolboxes=toolboxes,
             plain=plain,
-            face=cast("FaceName | None", face),
+            face=face,
             separator=separator or DEFAULT_SEPARATOR,
             max_message_bytes=DEFAULT_MAX_MESSAGE_BYTES if max_message_bytes is None else max_message_bytes,
             max_definition_bytes=max_definition_bytes or DEFAULT_MAX_DEFINITION_BYTES,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Raw, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
@@ -30,6 +30,7 @@ from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
+    from mcp_workbench.catalog.tool_index import ToolIndex
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +41,20 @@ _decode_string: Final = Decoder(str).decode
 Params = dict[str, Raw]
 
 
+class FaceOptions(Struct, frozen=True):
+    """What the command line, or else the configuration, says of how things are shown."""
+
+    separator: str
+    # Whether names that are unique are shown with their server in front all the same.
+    prefix: bool = True
+
+
 class Face:
     """Shared by all faces; each of them says what is different about it."""
 
     name = ""
+    # Where it lets clients search.
+    tool_index: ToolIndex | None = None
     # Whether the list of tools may change while a client is connected.
     tools_change = True
     # Whether clients hear of every `list_changed` of a server, also where the list is equal again.

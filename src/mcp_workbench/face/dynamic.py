@@ -11,10 +11,11 @@ from typing import Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
+from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
-from mcp_workbench.face.base import Face, Params, available
+from mcp_workbench.face.base import Face, FaceOptions, Params, available
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
 from mcp_workbench.face.opening import Failures, left_out, unavailable
 from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
@@ -219,3 +220,8 @@ def _open_toolbox_tool(description: str) -> dict[str, object]:
         },
         "annotations": {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False},
     }
+
+
+def make(catalog: Catalog, options: FaceOptions) -> Face:
+    """As the table `faces` wants it."""
+    return DynamicFace(catalog)

@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, describe_collision, is_accepted_by_clients
-from mcp_workbench.face.base import Face, Params, available
+from mcp_workbench.face.base import Face, FaceOptions, Params, available
 from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject
 from mcp_workbench.face.flat_instructions import Introduced, flat_instructions
 from mcp_workbench.face.opening import Failures
@@ -224,3 +224,8 @@ class FlatFace(Face):
 
 def _own_name(entry: ServerEntry, name: str) -> str:
     return entry.config.rename.get(name, name)
+
+
+def make(catalog: Catalog, options: FaceOptions) -> Face:
+    """As the table `faces` wants it."""
+    return FlatFace(catalog, options.separator, prefix=options.prefix)

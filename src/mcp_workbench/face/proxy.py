@@ -16,7 +16,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import Box, instructions, names
-from mcp_workbench.face.base import Face, Params, available, not_found
+from mcp_workbench.face.base import Face, FaceOptions, Params, available, not_found
 from mcp_workbench.face.checking import ArgumentChecker
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject
 from mcp_workbench.face.identifier import NO_ARGUMENTS, BadIdentifier, ToolIdentifier, read_use_tool
@@ -53,7 +53,7 @@ class ProxyFace(Face):
 
     def __init__(self, catalog: Catalog, tool_index: ToolIndex) -> None:
         super().__init__(catalog)
-        self.tool_index = tool_index
+        self.tool_index: ToolIndex = tool_index
         self._pins = Pins(catalog, self.report)
         self.tools_change = bool(self._pins)
         self._checker = ArgumentChecker()
@@ -377,3 +377,8 @@ _USE_TOOL: Final = {
     },
     "_meta": ALWAYS_LOAD,
 }
+
+
+def make(catalog: Catalog, options: FaceOptions) -> Face:
+    """As the table `faces` wants it."""
+    return ProxyFace(catalog, ToolIndex(catalog, catalog.store))

@@ -1,0 +1,42 @@
+"""Every face there is, one entry each. A new face is a module under `face/` and an entry here; settings, help and the
+composition root read this table. Imports none of them: starting loads only the face that is shown."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class FaceEntry(NamedTuple):
+    """A face, as it is chosen."""
+
+    name: str
+    # Has `make(catalog, options) -> Face`.
+    module: str
+    # What a client sees.
+    shows: str
+    # Flags of the command line that no other face understands.
+    flags: tuple[str, ...] = ()
+
+
+FACES: Final = {
+    entry.name: entry
+    for entry in (
+        FaceEntry(name="proxy", module="mcp_workbench.face.proxy", shows="two tools that open everything"),
+        FaceEntry(
+            name="flat",
+            module="mcp_workbench.face.flat",
+            shows="every tool at once",
+            flags=("separator", "no-prefix", "list-timeout"),
+        ),
+        FaceEntry(name="dynamic", module="mcp_workbench.face.dynamic", shows="the tools of each opened toolbox"),
+    )
+}
+DEFAULT_FACE: Final = "proxy"
+# Of a file without toolboxes, as other clients have them: what they know is a list of all tools.
+DEFAULT_FACE_OF_PLAIN_FILES: Final = "flat"
+
+
+def names_of_faces() -> str:
+    """`proxy, flat or dynamic`, for texts."""
+    *others, last = FACES
+    return f"{', '.join(others)} or {last}"

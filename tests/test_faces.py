@@ -1,0 +1,49 @@
+"""A face is one entry in one table."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import mcp_workbench
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.config.keys import FACE
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.face.base import Face, FaceOptions
+from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES, names_of_faces
+from mcp_workbench.gateway import Options, make_face
+
+PACKAGE = Path(mcp_workbench.__file__).parent
+# What a command reckons for people in one face or another.
+COMPARES_FACES = {"cli/tokens.py", "cli/tokens_page.py", "cli/list.py", "cli/engine.py"}
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_every_face_of_the_table_is_made_by_its_module(name: str) -> None:
+    catalog = Catalog(WorkbenchConfig(path="x", toolboxes={}), ManifestStore(lambda: None))
+    face = import_module(FACES[name].module).make(catalog, FaceOptions(":"))
+    assert isinstance(face, Face)
+    assert face.name == make_face(catalog, Options(face=name)).name == name
+
+
+def test_settings_and_help_read_the_table() -> None:
+    assert {DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES} <= FACES.keys()
+    assert names_of_faces() == "proxy, flat or dynamic"
+    assert all(face.shows in FACE.description for face in FACES.values())
+
+
+def test_no_other_module_knows_a_face_by_name() -> None:
+    known = []
+    for path in PACKAGE.rglob("*.py"):
+        where = path.relative_to(PACKAGE).as_posix()
+        if where == "faces.py" or where in COMPARES_FACES or where in {f"face/{name}.py" for name in FACES}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            # HTTP has a word `proxy` of its own.
+            if isinstance(node, ast.Constant) and node.value in FACES.keys() - {"proxy"}:
+                known.append(f"{where}:{node.lineno}")
+    assert known == []
