@@ -36,7 +36,7 @@ STARTING_AT_ONCE = 8
 # How long it may take until everything that is over has been cleaned up.
 SETTLE_SECONDS = 90.0
 # What is said of a call whose connection was closed under it.
-CLOSED = "closed the connection without an answer"
+CLOSED = "closed the connection without a response"
 EXIT_SECONDS = 30.0
 
 

@@ -379,7 +379,7 @@ async def _contained(work: Awaitable[None]) -> None:
     except Exception as error:
         what = shortage(error)
         if what is None:
-            log.exception("a defect of ours; please report it")
+            log.exception("internal error; please report it")
         else:
             # Not ours to mend, and what was under way is tried again when it is asked for.
             log.warning("something was left undone: %s; %s", what, SHORTAGE_HINTS[what])

@@ -150,7 +150,7 @@ async def test_its_state_opens_once() -> None:
         on.client.retry(request, answered(request, {"action": "accept"}))
         for _ in range(2):
             again = on.client.retry(request, answered(request, {"action": "accept"}))
-            assert again.error["code"] == -32602 and "used already" in again.error["message"]
+            assert again.error["code"] == -32602 and "already been used" in again.error["message"]
         assert len(on.server.requests("tools/call")) == 2
 
 

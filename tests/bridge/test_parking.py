@@ -463,5 +463,5 @@ async def test_parked_calls_of_a_client_hold_a_bounded_number_of_bytes(monkeypat
         assert "hold 10000 bytes already" in (on.server.answer_to(large) or {})["error"]["message"]
         on.server.reply(on.server.call, {"content": [{"type": "text", "text": "x" * 10_000}]})
         retry = on.client.retry(request, answered(request))
-        assert "came while the client was away, and was too large to be kept" in retry.error["message"]
+        assert "arrived while the client was away, and was too large to keep" in retry.error["message"]
         assert on.stage.is_clean() and not on.stage.parking._bytes

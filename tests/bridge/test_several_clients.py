@@ -22,7 +22,7 @@ async def test_a_question_in_calls_of_several_clients_is_nobodys(eras: tuple[str
         assert await stage.connect(other) is server, "a server that never asks is shared"
         calls = one.call(), other.call()
         refusal = (server.answer_to(server.ask(method, {**FORM, **SAMPLE})) or {})["error"]
-        assert refusal["code"] == -32603 and "calls of more than one client" in refusal["message"]
+        assert refusal["code"] == -32603 and "calls of several clients" in refusal["message"]
         await settled()
         assert [call.answer for call in calls] == [None, None]
         assert one.questions() == other.questions() == []
@@ -152,7 +152,7 @@ async def test_a_question_that_may_belong_to_a_call_that_was_given_up_is_nobodys
             await until(lambda: given_up.answer is not None)
         theirs = other.call()
         refusal = (server.answer_to(server.ask("elicitation/create", FORM)) or {})["error"]
-        assert refusal["code"] == -32603 and "calls of more than one client" in refusal["message"]
+        assert refusal["code"] == -32603 and "calls of several clients" in refusal["message"]
         await settled()
         assert theirs.answer is None and one.questions() == other.questions() == []
 
@@ -186,7 +186,7 @@ async def test_outside_of_any_call_nobody_is_asked_what_a_client_that_is_gone_ha
         one.cancel(one.call())
         one.session.leave()
         refusal = (server.answer_to(server.ask("elicitation/create", FORM)) or {})["error"]
-        assert "ask in the middle of a call" in refusal["message"] and other.questions() == []
+        assert "ask during a call" in refusal["message"] and other.questions() == []
 
 
 # Outside of any call
@@ -200,7 +200,7 @@ async def test_outside_of_any_call_nobody_is_asked_where_it_could_be_several(met
         server = await stage.connect(one)
         assert await stage.connect(other) is server
         refusal = (server.answer_to(server.ask(method, {**FORM, **SAMPLE})) or {})["error"]
-        assert refusal["code"] == -32603 and "more than one client uses this connection" in refusal["message"]
+        assert refusal["code"] == -32603 and "several clients use this connection" in refusal["message"]
         server.ask("roots/list", {})
         assert (len(one.questions()), len(other.questions())) == (0, 1), "roots are asked of the one that came last"
         other.session.leave()

@@ -70,7 +70,7 @@ COMPOSED = (
     "… `…` does not exist…; there are none",
     "… last lines of its stderr: …",
     "… from its stderr: …",
-    "… on its stdout, where only messages belong: …",
+    "… on its stdout, where only protocol messages belong: …",
     "Not all servers are known yet: open_toolbox with `query` asks them",
 )
 

@@ -44,7 +44,7 @@ def test_every_documented_text_exists() -> None:
     [
         (["boom"], [], "… last lines of its stderr: …"),
         (["boom", GAP, "usage"], [], "… from its stderr: …"),
-        ([], ["ready"], "… on its stdout, where only messages belong: …"),
+        ([], ["ready"], "… on its stdout, where only protocol messages belong: …"),
     ],
 )
 def test_what_servers_said_is_quoted_as_documented(stderr: list[str], stdout: list[str], expected: str) -> None:

@@ -51,7 +51,7 @@ async def test_an_idle_connection_makes_room_for_another_kind_of_client() -> Non
         assert len(pool.connections()) == MOST_VARIANTS
         await first.wait_stopped()
         assert first.state is State.STOPPED
-        with pytest.raises(DownstreamError, match="given up to make room"):
+        with pytest.raises(DownstreamError, match="closed to make room"):
             await first.ensure_ready()
         assert pool.connection(house.entry, caller("anna", kind(0))) is not first
         await pool.close()

@@ -91,8 +91,12 @@ async def test_a_request_that_got_no_answer_is_the_last_error_of_a_server_that_i
         asking = asyncio.create_task(traffic.ask("tools/call", b"{}"))
         await asyncio.sleep(0)
         (exchange,) = traffic.pending.values()
-        traffic.on_request_failed(b"%d" % exchange.wire_id, DownstreamError("nobody listens at http://x"))
-        with pytest.raises(DownstreamError, match="nobody listens"):
+        traffic.on_request_failed(b"%d" % exchange.wire_id, DownstreamError("nothing is listening at http://x"))
+        with pytest.raises(DownstreamError, match="nothing is listening"):
             await asking
         found = told(house)
-        assert (found["state"], found["failures"], found["lastError"]) == ("ready", 0, "nobody listens at http://x")
+        assert (found["state"], found["failures"], found["lastError"]) == (
+            "ready",
+            0,
+            "nothing is listening at http://x",
+        )

@@ -83,7 +83,7 @@ async def test_an_id_that_is_under_way_is_refused_and_the_first_call_goes_on(wor
             "tools/call", {"name": "use_tool", "arguments": start_use("box", "server", "hang")}, id="same"
         )
         again = await client.start("ping", id="same")
-        assert "still under way" in (await again.response())["error"]["message"]
+        assert "still in progress" in (await again.response())["error"]["message"]
         await client.cancel(first)
         assert await (await client.start("ping", id="same")).result() == {}
 

@@ -117,7 +117,7 @@ async def test_what_a_silent_server_wrote_to_stdout_is_quoted(workbench: Workben
         reason = unavailable(await open_toolbox(client, "box"))["bad"]["reason"]
     assert reason == (
         "the server did not answer the handshake within 1 s\nlast lines of its stderr:\n  on stderr\n"
-        "on its stdout, where only messages belong:\n"
+        "on its stdout, where only protocol messages belong:\n"
         "  line 1, listening on port 3000\n  line 2, listening on port 3000\n  line 3, listening on port 3000"
     )
 

@@ -215,7 +215,7 @@ async def test_tools_of_a_server_that_failed_for_good_are_withdrawn_and_come_bac
         assert await seen.names("tools/list") == ["other:echo", "other:crash"]
         assert "- server (not available:" in await instructions(seen)
         result = await seen.client.call_tool("server:echo")
-        assert result["isError"] is True and "given up" in result["content"][0]["text"]
+        assert result["isError"] is True and "not restarted" in result["content"][0]["text"]
 
         seen.gateway.allow("default/server")
         connection.failed_at = float("-inf")  # as if half a minute had passed

@@ -250,7 +250,7 @@ async def test_a_state_that_was_given_out_works_once_and_only_as_it_is(faults: F
         again = await modern.start_tool("use_tool", use("bad", "ask"), requestState=state, **given)
         outcomes = [await call.response() for call in (retry, again)]
         refused = [outcome for outcome in outcomes if "error" in outcome]
-        assert len(refused) == 1 and "used already" in refused[0]["error"]["message"]
+        assert len(refused) == 1 and "already been used" in refused[0]["error"]["message"]
         await modern.close()
 
 

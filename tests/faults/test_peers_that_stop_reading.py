@@ -109,7 +109,7 @@ async def test_a_server_that_is_busy_refuses_what_does_not_fit_and_serves_everyb
         # Four fit below the bound.
         await stage.client.wait_for(lambda: len(stage.client.unmatched) == 2, "the two that are refused")
         for answer in stage.client.unmatched:
-            assert "bytes of requests to read first" in error_text(answer["result"])
+            assert "bytes of requests left to read" in error_text(answer["result"])
         beside = await stage.start("bad", "echo", {"n": 1})
         await stage.others_work()
         faults.path("go").touch()

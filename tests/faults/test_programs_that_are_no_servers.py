@@ -12,7 +12,7 @@ from tests.support.client import Json
 async def test_a_program_that_repeats_what_it_is_sent_is_said_to_do_so(faults: Faults, protocol: str) -> None:
     async with faults.serving({"bad": {"command": "cat", "protocol": protocol}}) as stage:
         reason = (await stage.unavailable())["bad"]
-        assert reason.startswith("the server repeats what it is sent: it is not an MCP server")
+        assert reason.startswith("the server echoes its input: it is not an MCP server")
         assert "does not support" not in reason
         await stage.others_work()
 

@@ -290,7 +290,7 @@ async def test_what_a_meeting_shows_of_the_eras_is_told(client: Era, answers: An
         {},
         {**INITIALIZED, "protocolVersion": "2026-07-28"},
         NEVER,
-        DownstreamError("it does not take POST at this address"),
+        DownstreamError("it does not accept POST at this address"),
     ],
 )
 async def test_a_modern_server_is_found_for_a_legacy_client(initialize: Answer) -> None:

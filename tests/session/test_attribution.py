@@ -126,7 +126,7 @@ async def test_an_error_that_cannot_be_read_sends_nobody_to_a_page() -> None:
         server.fail(server.call, -32042, "\ud800", {"elicitations": [{"url": "http://example.test/"}]})
         await until(lambda: request.answer is not None)
         assert "elicitations" not in json.dumps(request.answer)
-        assert "what it asks cannot be read" in json.dumps(request.answer)
+        assert "its question cannot be read" in json.dumps(request.answer)
 
 
 GOOD = (

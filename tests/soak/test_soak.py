@@ -31,13 +31,13 @@ def test_every_call_is_answered_failed_or_cancelled_or_it_is_wrong() -> None:
     numbers = [accounts.start() for _ in range(7)]
     accounts.judge(numbers[0], {"result": {"structuredContent": {"n": numbers[0]}}}, 0.5)
     accounts.judge(numbers[1], {"result": {"isError": True, "content": [{"text": "[box/s/t] it was killed\nmore"}]}})
-    accounts.judge(numbers[2], {"error": {"message": "nobody listens at http://127.0.0.1:18001"}})
+    accounts.judge(numbers[2], {"error": {"message": "nothing is listening at http://127.0.0.1:18001"}})
     accounts.cancel(numbers[3])
     accounts.judge(numbers[4], {"result": {"structuredContent": {"n": numbers[0]}}})
     accounts.judge(numbers[5], {"error": {"message": " "}})
     assert (accounts.answered, accounts.failed, accounts.cancelled, len(accounts.wrong)) == (1, 2, 1, 2)
     assert accounts.under_way == 1
-    assert set(accounts.reasons) == {"it was killed", "nobody listens at its address"}
+    assert set(accounts.reasons) == {"it was killed", "nothing is listening at its address"}
     assert (accounts.take_latencies(), accounts.take_latencies()) == ([0.5], [])
 
 

@@ -37,7 +37,7 @@ async def test_requests_that_do_not_fit_are_refused_and_the_server_gets_the_othe
         await recorder.wait(lambda: len(recorder.failed) == 5)
         assert [int(id) for id, _ in recorder.failed] == [3, 4, 5, 6, 7]
         error = recorder.failed[0][1]
-        assert "bytes of requests to read first" in error.message and "does not fit" in error.message
+        assert "bytes of requests left to read" in error.message and "does not fit" in error.message
         assert link.unsent_bytes <= 4 * MEBIBYTE
         tell()
         assert _ids(await recorder.wait_messages(3)) == [0, 1, 2]

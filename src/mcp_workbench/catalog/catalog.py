@@ -97,7 +97,9 @@ class Catalog:
         """A connection reports that its server has asked a client something."""
         if not entry.asks:
             entry.note_asking()
-            log.info("[%s] asks its clients: each that can be asked has its own connection from now on", entry.label)
+            log.info(
+                "[%s] asks its clients: each client that can answer gets its own connection from now on", entry.label
+            )
             for listener in self.on_asking:
                 listener(entry)
 

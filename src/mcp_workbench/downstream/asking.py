@@ -32,12 +32,12 @@ HELD_SECONDS: Final = 10.0
 # What every client answers about itself, and many servers ask as soon as they are started.
 ROOTS: Final = "roots/list"
 IN_CALLS_OF_SEVERAL: Final = (
-    "calls of more than one client are under way on this connection, and nothing says whose question this is; from now "
-    "on each client that can be asked has a connection of its own"
+    "calls of several clients are in flight on this connection, and nothing says which one this question belongs to; "
+    "from now on, each client that can answer questions gets its own connection"
 )
 OF_SEVERAL: Final = (
-    "no call is under way that this question could belong to, and more than one client uses this connection; ask in "
-    "the middle of a call"
+    "no call is in flight that this question could belong to, and several clients use this connection; ask during a "
+    "call"
 )
 SERVER_GONE: Final = Raw(b'{"reason":"the server is gone"}')
 
@@ -82,7 +82,9 @@ class Asking:
     def on_request(self, id: bytes, method: str, params: Raw | None, related: ForwardedExchange | None = None) -> None:
         """The server asks something. `related` is the call on whose stream it did, where there is such a stream."""
         if len(self) >= MOST_QUESTIONS:
-            self._traffic.send(error_response(id, INTERNAL_ERROR, f"{MOST_QUESTIONS} requests wait for an answer"))
+            self._traffic.send(
+                error_response(id, INTERNAL_ERROR, f"{MOST_QUESTIONS} requests already wait for an answer")
+            )
             return
         if related is None and method != ROOTS:
             self._traffic.on_asked()

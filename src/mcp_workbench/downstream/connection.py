@@ -265,7 +265,7 @@ class Connection:
         """The run is over, and clears up."""
         if self.state in (State.STARTING, State.READY):
             self._move(Event.STOP)
-        self._end_waits(DownstreamError("the server was stopped", hint="call again to start it anew"))
+        self._end_waits(DownstreamError("the server was stopped", hint="call again to restart it"))
 
     def on_ended(self) -> None:
         """Nothing is left of the run."""

@@ -21,7 +21,7 @@ def with_last_words(what: str, stderr: Sequence[str], stdout: Sequence[str] = ()
     from mcp_workbench.transport.stderr import GAP
 
     what = _with_lines(what, "from its stderr:" if GAP in stderr else "last lines of its stderr:", stderr)
-    return _with_lines(what, "on its stdout, where only messages belong:", stdout)
+    return _with_lines(what, "on its stdout, where only protocol messages belong:", stdout)
 
 
 def _with_lines(what: str, heading: str, lines: Sequence[str]) -> str:

@@ -128,10 +128,10 @@ class RestartPolicy:
     def refusal(self, last: DownstreamError, toolbox: str, now: float) -> DownstreamError:
         """What whoever uses it is told instead."""
         return DownstreamError(
-            f"{last.message}\n(given up after {self.recent(now)} failures within {CRASH_WINDOW:.0f} s)",
+            f"{last.message}\n(not restarted after {self.recent(now)} failures within {CRASH_WINDOW:.0f} s)",
             # Not every face has `open_toolbox`; time passes in all of them.
-            hint=f"mend the cause, then call again in {self.rest(now):.0f} s, or open the toolbox `{toolbox}` to try "
-            "at once",
+            hint=f"fix the cause, then call again in {self.rest(now):.0f} s, or open the toolbox `{toolbox}` to retry "
+            "now",
         )
 
     def delay(self, now: float) -> float:

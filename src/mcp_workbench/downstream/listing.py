@@ -90,7 +90,7 @@ async def list_offer(
             if ttl is not None:
                 ttls[kind] = ttl
     if dropped:
-        log.warning("[%s] %d entries without a usable or with a repeated name were left out", label, dropped)
+        log.warning("[%s] left out %d entries with a missing, invalid or repeated name", label, dropped)
     for reason in left_out:
         log.warning("[%s] %s", label, reason)
     for kind, sizes in oversized.items():

@@ -35,10 +35,10 @@ MOST_LOG_LEVELS: Final = 256
 # other capabilities with each request; beyond this, all are forgotten and worked out anew.
 MOST_FOUND: Final = 4096
 CLOSING: Final = "the workbench is shutting down"
-NO_ROOM: Final = f"{MOST_VARIANTS} kinds of clients, which declare different capabilities, use this server already"
-CLIENT_GONE: Final = "the client whose connection this was is gone"
-GIVEN_UP: Final = "this connection was given up to make room for another kind of client"
-SURPLUS: Final = "another connection of the same kind serves its callers"
+NO_ROOM: Final = f"clients with {MOST_VARIANTS} different sets of capabilities already use this server"
+CLIENT_GONE: Final = "the client of this connection has disconnected"
+GIVEN_UP: Final = "this connection was closed to make room for a client with other capabilities"
+SURPLUS: Final = "another connection now serves these callers"
 
 
 class Pool:

@@ -114,9 +114,7 @@ class ServerRun:
                     if other is None or is_unread:
                         raise
                     gone = error if isinstance(error, ServerGone) else None
-                    log.info(
-                        "[%s] the server cannot be met in the %s era; trying the other", connection.label, tried_first
-                    )
+                    log.info("[%s] no handshake in the %s era; trying the other", connection.label, tried_first)
                     await self._links[-1].stop()
                     del self._links[-1]
                     profile = replace(await self._meet(other), eras=SpokenEras.only(other))

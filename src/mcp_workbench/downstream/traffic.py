@@ -460,7 +460,7 @@ class Traffic:
     def _on_echo(self) -> None:
         """Answering its questions would go on for ever, and end in an error that makes no sense."""
         error = DownstreamError(
-            "the server repeats what it is sent: it is not an MCP server",
+            "the server echoes its input: it is not an MCP server",
             hint="check `command` and `args`: is this the program that speaks MCP?",
         )
         for exchange in self.pending.drain():

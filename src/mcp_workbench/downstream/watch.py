@@ -107,7 +107,7 @@ class Watch:
                 watchers.append(subscriber)
             return
         if len(self._subscribers) >= MOST_RESOURCES:
-            raise WorkbenchError(f"more than {MOST_RESOURCES} resources of one server are watched")
+            raise WorkbenchError(f"more than {MOST_RESOURCES} resources of one server are subscribed to")
         traffic = self._traffic
         if traffic is None or traffic.profile is None:
             raise DownstreamError("the server stopped before it could be asked", hint="try again")
@@ -221,7 +221,7 @@ class Watch:
                 self._acknowledged.set()
                 return
             except WorkbenchError as error:
-                log.info("[%s] listening to it broke off: %s", traffic.label, error.message)
+                log.info("[%s] its notification stream broke: %s", traffic.label, error.message)
                 self._acknowledged.set()
             self._has_missed = True
             if traffic.loop.time() - began > MOST_PAUSE:

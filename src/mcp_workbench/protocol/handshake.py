@@ -239,7 +239,7 @@ def _read_probe(probe: asyncio.Future[Raw]) -> ServerProfile | None:
         supported = _supported(error)
         if supported is not None and not KNOWN.keys() & supported:
             raise DownstreamError(
-                f"the server speaks only MCP {', '.join(supported)}, which this workbench does not know",
+                f"the server speaks only MCP {', '.join(supported)}, which this workbench does not support",
                 hint="update mcp-workbench, or use another version of the server",
             ) from None
         return None
@@ -292,7 +292,7 @@ async def _initialize(asker: Asker, identity: ClientIdentity, revision: Revision
         raise DownstreamError(f"the server's answer to `initialize` cannot be used: {error}") from None
     if not has_handshake(found.protocolVersion):
         raise DownstreamError(
-            f"the server wants to speak MCP `{found.protocolVersion}`, which this workbench does not know",
+            f"the server wants to speak MCP `{found.protocolVersion}`, which this workbench does not support",
             hint=f"known revisions: {', '.join(KNOWN)}",
         )
     asker.tell("notifications/initialized")

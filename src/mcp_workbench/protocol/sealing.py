@@ -23,7 +23,7 @@ _NAME_BYTES: Final = 6
 # Members of a request that differ between the first try and the next ones.
 RETRY_MEMBERS: Final = frozenset({"inputResponses", "requestState"})
 _MAC_BYTES: Final = 32
-NOT_OURS: Final = "`requestState` is not one that was given out here; send the request anew, without it"
+NOT_OURS: Final = "`requestState` was not issued here; send the request again without it"
 
 
 class Sealed(Struct, frozen=True):
@@ -80,9 +80,9 @@ class Sealer:
         except (DecodeError, ValidationError):
             raise BadState(NOT_OURS) from None
         if state.principal != principal:
-            raise BadState("`requestState` belongs to somebody else")
+            raise BadState("`requestState` belongs to another user")
         if state.expires <= now:
-            raise BadState("`requestState` has expired; send the request anew, without it")
+            raise BadState("`requestState` has expired; send the request again without it")
         if state.digest != digest:
             raise BadState("`requestState` belongs to another request; retry with the same method and parameters")
         return state

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # A server that was not of the era that was expected is looked for again: once in the other era, and once more should
 # it have been replaced meanwhile.
 MOST_MEETINGS: Final = 4
-CHANGES_ERAS: Final = "the server speaks another era of MCP each time that it is started"
+CHANGES_ERAS: Final = "the server speaks a different era of MCP each time it starts"
 
 
 class CallerConnections:

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 # A result that has to be shortened and is larger than this is shortened in a thread, so that others need not wait.
 LARGE_RESULT: Final = 256 * 1024
-NOBODY_ASKED: Final = "`requestState` belongs to no question that was asked here; send the request anew, without it"
+NOBODY_ASKED: Final = "`requestState` does not belong to any question asked here; send the request again without it"
 
 
 class Router:

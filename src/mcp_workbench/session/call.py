@@ -172,7 +172,7 @@ class ClientCall(RoutedCall):
         try:
             error = self._with_pages(error)
         except BadQuestion as reason:
-            self.on_failure(DownstreamError(f"the server wants a page to be visited first: {reason}"))
+            self.on_failure(DownstreamError(f"the server requires a page to be visited first: {reason}"))
             return
         if self.from_modern and self._must_open_url(error):
             return

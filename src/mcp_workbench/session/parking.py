@@ -46,7 +46,7 @@ GATHER_AT_LATEST: Final = 0.25
 # choose their keys; with this, a server that is written for both eras has the same ones behind us.
 INPUT_KEY: Final = "mcp-workbench/inputKey"
 MOST_KEY_CHARACTERS: Final = 100
-USED_ALREADY: Final = "`requestState` has been used already, or its call is over"
+USED_ALREADY: Final = "`requestState` has already been used, or its call has ended"
 
 
 class Parked:
@@ -130,9 +130,9 @@ class Parking:
             return
         parked = call.parked
         if parked is None and self._counts[call.view.principal] >= MOST_PARKED:
-            reason = f"{MOST_PARKED} calls of this client wait for its answers already"
+            reason = f"{MOST_PARKED} calls of this client are already waiting for its answers"
         elif parked is not None and len(parked.questions) >= MOST_QUESTIONS:
-            reason = f"{MOST_QUESTIONS} questions of this call wait for an answer already"
+            reason = f"{MOST_QUESTIONS} questions of this call are already waiting for an answer"
         elif not self._has_room(call, 0 if params is None else len(bytes(params))):
             reason = f"calls of this client that wait for its answers hold {MOST_PARKED_BYTES} bytes already"
         if reason is not None:
@@ -155,7 +155,7 @@ class Parking:
         else:
             size = len(payload)
             lost = DownstreamError(
-                f"the answer of {size} bytes came while the client was away, and was too large to be kept"
+                f"the result of {size} bytes arrived while the client was away, and was too large to keep"
             )
             kind, payload = "error", encode({"code": INTERNAL_ERROR, "message": lost.message})
         parked.outcome = (kind, payload)
@@ -183,7 +183,7 @@ class Parking:
             # The call is simply made again, unless the user did not want what it takes.
             self._use_up(sealed)
             if any(_is_refusal(response) for response in given.values()):
-                call.on_failure(DownstreamError("the server wants a page to be visited first, and that was declined"))
+                call.on_failure(DownstreamError("the server requires a page to be visited first, which was declined"))
             else:
                 call.start_over()
             return
@@ -329,7 +329,7 @@ def _read_responses(responses: Raw | None) -> dict[str, Raw]:
         raise BadState("`inputResponses` must be an object") from None
     for key, response in given.items():
         if not bytes(response).startswith(b"{"):
-            raise BadState(f"`inputResponses` must hold objects; `{key[:100]}` is none")
+            raise BadState(f"`inputResponses` must contain objects; `{key[:100]}` is not one")
     return given
 
 

@@ -41,7 +41,7 @@ class BadQuestion(Exception):
 
 def unreadable() -> BadQuestion:
     """A question that nobody can judge, so nobody is asked it."""
-    return BadQuestion("what it asks cannot be read")
+    return BadQuestion("its question cannot be read")
 
 
 class Question(Exchange):
@@ -160,7 +160,7 @@ def why_not(capabilities: dict[str, Raw], method: str, params: Raw | None) -> st
     """
     needed = NEEDED_CAPABILITY.get(method)
     if needed is None:
-        return f"`{method[:100]}` is not among the things that clients can be asked"
+        return f"`{method[:100]}` is not a request that clients can be asked to answer"
     if needed not in capabilities:
         return f"the client does not support `{method}`"
     declared = members_of(capabilities[needed])

@@ -115,7 +115,7 @@ class Round:
         """What makes it impossible; found before the user is bothered with any of the questions."""
         requests = self._wanted.inputRequests
         if not requests and self._wanted.requestState is None:
-            return "the server wants input, and does not say which"
+            return "the server requires input, but does not say which"
         if len(requests) > MOST_QUESTIONS:
             return f"the server asks {len(requests)} questions at once; more than {MOST_QUESTIONS} are not passed on"
         capabilities = decode_object(self._call.session.caller.capabilities)

@@ -52,7 +52,7 @@ MOST_CALLS: Final = 10_000
 MOST_UNSENT_FOR_NEWS: Final = 4 * 1024 * 1024
 # How a client introduces itself is kept for as long as it is there. Those of real clients are some hundred bytes.
 MOST_CLIENT_INFO: Final = 16 * 1024
-UNDER_WAY: Final = "a request with this id is still under way"
+UNDER_WAY: Final = "a request with this id is still in progress"
 UNSTAMPED: Final = (
     "`_meta` lacks `io.modelcontextprotocol/protocolVersion`; stamp each request (MCP 2026-07-28), or send "
     "`initialize` first (up to 2025-11-25)"
@@ -218,14 +218,14 @@ class Session:
             self._news.close()
         if self.calls:
             for call in list(self.calls.values()):
-                call.cancel({"reason": Raw(b'"the client is gone"')})
+                call.cancel({"reason": Raw(b'"the client has disconnected"')})
             self.calls.clear()
         if self.streams:
             for stream in list(self.streams.values()):
                 stream.end()
             self.streams.clear()
         if self._questions is not None:
-            self._questions.end(DownstreamError("the client is gone"))
+            self._questions.end(DownstreamError("the client has disconnected"))
         self.router.end_subscriptions(self, self.subscriptions)
 
     def _on_unread_request(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
@@ -312,7 +312,7 @@ class Session:
             self._refuse(id, INTERNAL_ERROR, "the workbench is shutting down")
             return None
         if len(self.calls) >= MOST_CALLS:
-            self._refuse(id, INTERNAL_ERROR, f"more than {MOST_CALLS} requests under way")
+            self._refuse(id, INTERNAL_ERROR, f"more than {MOST_CALLS} requests in flight")
             return None
         stamp = NO_STAMP if meta is None else read_stamp(meta)
         if isinstance(stamp, BadStamp):

@@ -24,6 +24,6 @@ def fits(unsent: int, size: int) -> bool:
 def refusal(unsent: int, size: int) -> DownstreamError:
     """What the caller of a request is told that does not fit; `unsent` is what waits without it."""
     return DownstreamError(
-        f"the server has {unsent} bytes of requests to read first; this one of {size} bytes does not fit",
+        f"the server has {unsent} bytes of requests left to read; this one of {size} bytes does not fit",
         hint="try again in a moment, or send less",
     )

@@ -146,7 +146,7 @@ class ChildLink:
             log.warning("a notification to process %d was dropped: %d bytes wait for it", self.pid, waiting)
         elif looks_like_answer(message):
             # The server must not wait for it.
-            self._writer.write(error_response(id, INTERNAL_ERROR, "the answer of the client is too large"), b"\n")
+            self._writer.write(error_response(id, INTERNAL_ERROR, "the client's answer is too large"), b"\n")
         else:
             self._loop.call_soon(self._receiver.on_request_failed, id, refusal(waiting, len(message)))
 

@@ -145,7 +145,7 @@ class PipeReader:
         except Exception as error:
             # Where the next message begins is not known any more.
             if shortage(error) is None:
-                log.exception("what was read could not be handled; please report this")
+                log.exception("incoming data could not be handled; please report this")
             self._end(error)
 
     def _end(self, error: Exception | None) -> None:

@@ -95,7 +95,7 @@ class StdioLink:
         self._writer.take_back(len(parts) + 1)
         id = find_id(b"".join(parts)[:_LONGEST_HEAD])
         if id is not None:
-            text = f"the client has {self._writer.unsent_bytes} bytes of answers to read first; this one does not fit"
+            text = f"the client has {self._writer.unsent_bytes} bytes of responses left to read; this one does not fit"
             self._writer.write(error_response(id, INTERNAL_ERROR, text), b"\n")
         if self._judgement is None:
             self._judgement = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._judge)

@@ -113,6 +113,10 @@ async def test_a_tunnel_that_leads_nowhere_is_told(kind: str, monkeypatch: pytes
         async with talking("https://far.invalid/mcp") as talk:
             async with asyncio.timeout(PATIENCE):
                 error = await talk.failure(talk.request("tools/list", modern=True))
-            expected = "the proxy http://127.0.0.1" if kind == "never answers CONNECT" else "no encrypted connection to"
+            expected = (
+                "the proxy http://127.0.0.1"
+                if kind == "never answers CONNECT"
+                else "cannot establish an encrypted connection to"
+            )
             assert expected in error.message and "hunter2" not in error.message
             await wait_until(lambda: server.open_connections == 0)

@@ -102,6 +102,6 @@ async def test_a_request_that_does_not_end_with_a_forgotten_session_is_failed(mo
         server.session = "s-2"
         refused = talk.request("tools/call", {"name": "y"})
         error = await talk.failure(hanging)
-        assert "forgotten" in error.message
+        assert "lost the session" in error.message
         assert talk.closed == [SESSION_FORGOTTEN]
         assert str(refused) not in talk.failures

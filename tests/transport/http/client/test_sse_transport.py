@@ -30,7 +30,7 @@ async def test_an_endpoint_of_another_origin_is_not_used() -> None:
     async with scripted_http(old_server("http://evil.example/messages")) as server:
         async with talking(server.url, transport="sse") as talk:
             error = await talk.failure(talk.request("initialize"))
-            assert "another place, http://evil.example" in error.message
+            assert "another origin, http://evil.example" in error.message
         async with talking(server.url, transport="auto") as talk:
             error = await talk.failure(talk.request("initialize"))
             assert "405" in error.message, "what the POST said"

@@ -55,7 +55,7 @@ def test_an_address_that_is_not_ours_is_named(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "box.example"])
 def test_others_reach_us_only_with_authentication(host: str) -> None:
-    with pytest.raises(ConfigError, match="can be reached by other machines") as caught:
+    with pytest.raises(ConfigError, match="can be reached from other machines") as caught:
         check_exposure(host, is_authenticated=False)
     assert caught.value.hint is not None and "--token-file" in caught.value.hint
     check_exposure(host, is_authenticated=True)

@@ -33,7 +33,7 @@ class Address(Struct, frozen=True):
         text = text.strip()
         if any(character < " " for character in text):
             # `urlsplit` would drop them.
-            raise BadAddress("it has a line break or another control character in it")
+            raise BadAddress("it contains a line break or another control character")
         try:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
@@ -47,9 +47,9 @@ class Address(Struct, frozen=True):
             try:
                 host = host.encode("idna").decode("ascii")
             except UnicodeError:
-                raise BadAddress(f"`{host}` is not a name of a host") from None
+                raise BadAddress(f"`{host}` is not a host name") from None
         if any(character <= " " or character in '<>"\\^`{|}%' for character in host):
-            raise BadAddress("the name of its host has characters that no host has")
+            raise BadAddress("its host name contains invalid characters")
         query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
         user = parts.netloc.rpartition("@")[0]
         return cls(

@@ -349,5 +349,5 @@ def end_head(head: bytes, body: bytes | None) -> bytes:
 @lru_cache(maxsize=512)
 def _line(name: str, value: str) -> str:
     if not _NAME.fullmatch(name) or _UNWRITABLE.search(value):
-        raise Unwritable(f"header `{name}` has characters that no header can have")
+        raise Unwritable(f"header `{name}` contains characters that are not allowed in a header")
     return f"{name}: {value}\r\n"

@@ -20,7 +20,7 @@ MOST_QUOTED: Final = 200
 _TITLE: Final = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f-\x9f]+")
 # Of the passing kind: the next call may well work.
-_TRY_AGAIN: Final = "try again; if it stays so, look at the server's own log"
+_TRY_AGAIN: Final = "try again; if it persists, check the server's own log"
 
 _NOT_REPEATED: Final = "the call was not repeated; call again if that is safe"
 
@@ -34,14 +34,14 @@ def explain(error: BaseException, address: Address, proxy: str | None = None) ->
         case DialFailed():
             return _explain_dialing(error, address, proxy)
         case BrokeOff():
-            text = f"the answer of {where} broke off before its end; whether it acted on the request is not known"
+            text = f"the response from {where} ended early; it may or may not have acted on the request"
             return DownstreamError(text, hint=_NOT_REPEATED)
         case NotHttp():
-            return DownstreamError(f"{where} answers, but not in HTTP: {quoted(str(error))}", hint="check `url`")
+            return DownstreamError(f"{where} does not speak HTTP: {quoted(str(error))}", hint="check `url`")
         case Unwritable():
             return DownstreamError(str(error), hint="check `headers`")
         case NoAnswer() | ConnectionError():
-            text = f"{where} closed the connection without an answer; whether it acted on the request is not known"
+            text = f"{where} closed the connection without a response; it may or may not have acted on the request"
             return DownstreamError(text, hint=_NOT_REPEATED)
         case TimeoutError():
             return DownstreamError(f"{where} did not answer in time", hint=_TRY_AGAIN)
@@ -54,18 +54,18 @@ def _explain_dialing(error: DialFailed, address: Address, proxy: str | None) -> 
         return DownstreamError("no more files can be opened", hint=SHORTAGE_HINTS[NO_FILES])
     match error.stage:
         case "name":
-            return DownstreamError(f"there is no host `{address.host}`", hint="check `url` and the network")
+            return DownstreamError(f"cannot resolve the host `{address.host}`", hint="check `url` and the network")
         case "time":
-            return DownstreamError(f"no connection to {where} in time", hint="check `url`, the network and the server")
+            return DownstreamError(f"timed out connecting to {where}", hint="check `url`, the network and the server")
         case "proxy" if error.status:
-            text = f"the proxy {proxy} refused to connect us to {where}, with status {error.status}"
+            text = f"the proxy {proxy} refused to connect to {where}, with status {error.status}"
             return DownstreamError(text, hint=_PROXY_HINT)
         case "proxy":
             return DownstreamError(f"the proxy {proxy} cannot be reached: {_reason(cause)}", hint=_PROXY_HINT)
         case "tls":
             return _explain_encryption(cause, address)
     if isinstance(cause, ConnectionRefusedError):
-        return DownstreamError(f"nobody listens at {where}", hint="start the server, or check `url`")
+        return DownstreamError(f"nothing is listening at {where}", hint="start the server, or check `url`")
     return DownstreamError(f"{where} cannot be reached: {_reason(cause)}", hint="check `url` and the network")
 
 
@@ -77,7 +77,7 @@ def _explain_encryption(cause: Exception | None, address: Address) -> Downstream
             hint="do not send secrets there; for a certificate authority of your own set SSL_CERT_FILE",
         )
     hint = "does the server speak https at this port? If not, write http:// in `url`"
-    return DownstreamError(f"no encrypted connection to {address.origin}: {_reason(cause)}", hint=hint)
+    return DownstreamError(f"cannot establish an encrypted connection to {address.origin}: {_reason(cause)}", hint=hint)
 
 
 _PROXY_HINT: Final = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environment"
@@ -91,27 +91,27 @@ def explain_status(
     said = _said(headers, text)
     match status:
         case 401:
-            message = f"{where} wants you to sign in (401){_challenge(headers)}"
+            message = f"{where} requires you to sign in (401){_challenge(headers)}"
             if has_token:
                 return DownstreamError(message, hint="check the token in `headers` of this server; it may have expired")
             return DownstreamError(
                 message, hint='put a token in `headers` of this server: {"Authorization": "Bearer ${TOKEN}"}'
             )
         case 403:
-            return DownstreamError(f"{where} refuses us (403){said}", hint="check what this account or token may do")
+            return DownstreamError(f"{where} denied access (403){said}", hint="check what this account or token may do")
         case 404 | 410:
             return DownstreamError(f"{where} has no MCP server at this address ({status}){said}", hint="check `url`")
         case 405:
             return DownstreamError(
-                f"{where} does not take POST at this address (405){said}",
+                f"{where} does not accept POST at this address (405){said}",
                 hint='check `url`; for a server with the old HTTP+SSE transport set `transport` to "sse"',
             )
         case 407:
-            return DownstreamError("the proxy wants a password (407)", hint=_PROXY_HINT)
+            return DownstreamError("the proxy requires a password (407)", hint=_PROXY_HINT)
         case 413:
-            return DownstreamError(f"{where} does not take requests of this size (413){said}", hint="send less")
+            return DownstreamError(f"{where} rejected a request of this size (413){said}", hint="send less")
         case 429:
-            return DownstreamError(f"{where} has had too many requests (429){said}", hint=_when(headers))
+            return DownstreamError(f"{where} received too many requests (429){said}", hint=_when(headers))
         case 502 | 503 | 504:
             hint = _when(headers) if "retry-after" in headers else _TRY_AGAIN
             return DownstreamError(f"{where} is not available ({status}){said}", hint=hint)
@@ -124,11 +124,11 @@ def explain_redirect(status: int, here: Address, there: Address) -> DownstreamEr
     """A redirect that we do not follow."""
     if here.origin != there.origin:
         return DownstreamError(
-            f"{here.origin} sends us to another place, {there.origin}; your headers are not shown there",
+            f"{here.origin} redirects to another origin, {there.origin}; your headers are not sent there",
             hint=f"if that is the right server, set `url` to {there.shown}",
         )
     return DownstreamError(
-        f"{here.origin} answers with a redirect that loses the request ({status})", hint=f"set `url` to {there.shown}"
+        f"{here.origin} answered with a redirect that drops the request ({status})", hint=f"set `url` to {there.shown}"
     )
 
 

@@ -456,7 +456,7 @@ class HttpLink:
         if self._is_closed:
             return
         for post in list(self._posts.values()):
-            self._fail(post, DownstreamError("the server has forgotten our session while it worked on the request"))
+            self._fail(post, DownstreamError("the server lost the session while handling the request"))
             post.cancel()
         self.close(SESSION_FORGOTTEN)
 
@@ -479,7 +479,7 @@ class HttpLink:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log.debug("%s: no goodbye: %s", self.target.address.origin, error)
+            log.debug("%s: the session was not ended: %s", self.target.address.origin, error)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Work of this link, which ends with it."""
@@ -495,4 +495,4 @@ class HttpLink:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a defect of ours; please report it", exc_info=error)
+            log.error("internal error; please report it", exc_info=error)

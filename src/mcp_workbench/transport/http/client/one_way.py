@@ -47,7 +47,9 @@ class OneWaySender:
         if len(self._waiting) >= MOST_ONE_WAY_WAITING or self._bytes + len(body) > MOST_ONE_WAY_BYTES:
             self.dropped += 1
             if self.dropped == 1:
-                log.warning("%s takes no notifications; what is too much is dropped", self._link.target.address.origin)
+                log.warning(
+                    "%s takes notifications too slowly; further ones are dropped", self._link.target.address.origin
+                )
             return
         self._waiting.append((summary, body))
         self._bytes += len(body)
@@ -75,13 +77,13 @@ class OneWaySender:
             raise
         except Exception as error:
             why = explain(error, link.target.address, link.target.shown_proxy)
-            log.info("%s did not get `%s`: %s", origin, summary.method or "an answer", why.message)
+            log.info("%s did not receive `%s`: %s", origin, summary.method or "an answer", why.message)
             return
         try:
             await read_error_text(response)
             if response.status == 404 and link.session_id is not None:
                 link.forgotten()
             elif response.status >= 300:
-                log.info("%s did not take `%s`: status %d", origin, summary.method, response.status)
+                log.info("%s rejected `%s`: status %d", origin, summary.method, response.status)
         finally:
             response.release()

@@ -109,7 +109,7 @@ class HttpClient:
         except BaseException:
             response.release()
             raise
-        raise DownstreamError(f"{address.origin} sends us in circles", hint="check `url`")
+        raise DownstreamError(f"{address.origin} redirects in a loop", hint="check `url`")
 
     async def close(self) -> None:
         """Close all connections."""
@@ -248,7 +248,7 @@ def _follow(method: str, address: Address, location: str, status: int) -> Addres
     try:
         there = address.join(location)
     except BadAddress:
-        raise DownstreamError(f"{address.origin} sends us to an address that is none", hint="check `url`") from None
+        raise DownstreamError(f"{address.origin} redirects to an invalid address", hint="check `url`") from None
     if there.origin != address.origin or (method == "POST" and status not in FAITHFUL_REDIRECTS):
         raise explain_redirect(status, address, there)
     return there

@@ -182,7 +182,7 @@ class Post:
                 # The answer comes on the event stream.
                 await read_error_text(response)
             elif response.status in (202, 204):
-                await self._fail_unanswered(f"accepted the request ({response.status}) without an answer")
+                await self._fail_unanswered(f"accepted the request ({response.status}) without a response")
             else:
                 await self._on_body(response)
         finally:
@@ -215,8 +215,8 @@ class Post:
                 raise
         if self.is_modern or not parser.last_id:
             raise DownstreamError(
-                f"{self._link.target.address.origin} ended the event stream before the answer; whether it acted on the "
-                "request is not known",
+                f"{self._link.target.address.origin} ended the event stream before the response; it may or may "
+                "not have acted on the request",
                 hint="the call was not repeated; call again if that is safe",
             )
         await self._resume(parser)
@@ -256,14 +256,15 @@ class Post:
             except DownstreamError:
                 raise
             except Exception as error:
-                log.debug("%s: broke again: %s", self._link.target.address.origin, error)
+                log.debug("%s: the stream broke again: %s", self._link.target.address.origin, error)
             finally:
                 response.release()
             if parser.last_id != seen:
                 fruitless = 0
             empty = 0 if self._delivered > delivered else min(empty + 1, MOST_RESUMES)
         raise DownstreamError(
-            f"{self._link.target.address.origin} ended the event stream before the answer, and it could not be resumed",
+            f"{self._link.target.address.origin} ended the event stream before the response, and it "
+            "could not be resumed",
             hint="the call was not repeated; call again if that is safe",
         )
 
@@ -306,7 +307,7 @@ class Post:
             # What the POST said is the better explanation.
             log.debug("%s: no HTTP+SSE either: %s", link.target.address.origin, error)
             return False
-        log.info("%s has the old HTTP+SSE transport", link.target.address.origin)
+        log.info("%s uses the older HTTP+SSE transport", link.target.address.origin)
         await self._send(target)
         return True
 

@@ -39,7 +39,7 @@ class NotHttp(RequestFailed):
 
 
 class Unwritable(RequestFailed):
-    """The request cannot be written: a header has characters that no header can have."""
+    """The request cannot be written: a header contains characters that are not allowed in a header."""
 
 
 class ResponseListener(Protocol):

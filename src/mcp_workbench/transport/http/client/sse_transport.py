@@ -102,8 +102,8 @@ class SseTransport:
             raise DownstreamError("the server named no usable address for requests") from None
         if there.origin != self._target.address.origin:
             raise DownstreamError(
-                f"{self._target.address.origin} wants requests sent to another place, {there.origin}; "
-                "your headers are not shown there",
+                f"{self._target.address.origin} wants requests sent to another origin, {there.origin}; "
+                "your headers are not sent there",
                 hint="if that is the right server, use its own address as `url`",
             )
         return HttpTarget(there, self._target.source, self._target.proxy)

@@ -59,12 +59,12 @@ class Refusal(Struct, frozen=True):
     @staticmethod
     def no_body() -> Refusal:
         """A body where none is looked at."""
-        return Refusal(413, "this request takes no body")
+        return Refusal(413, "this request must not have a body")
 
     @staticmethod
     def no_room() -> Refusal:
         """All that bodies may hold together is taken."""
-        text = "too many large requests are arriving; try again later, or raise `maxPendingBodyBytes`"
+        text = "too many large requests at once; try again later, or raise `maxPendingBodyBytes`"
         return Refusal(503, text, header(b"retry-after", b"%d" % ROOM_RETRY_SECONDS))
 
 
@@ -105,7 +105,7 @@ class Admission:
         if host is None and origin is None and not needs_host:
             return None
         if not self._is_own_host(host):
-            return Refusal(403, "this `Host` is not one of ours; allow it with --allow-host")
+            return Refusal(403, "this `Host` is not allowed; allow it with --allow-host")
         if origin is not None and not self._is_allowed_origin(origin, host or ""):
             return Refusal(403, "this `Origin` is not allowed; allow it with --allow-origin")
         return None

@@ -45,7 +45,7 @@ class BearerToken:
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
-        self._missing = Challenge("a bearer token is needed", _REALM)
+        self._missing = Challenge("a bearer token is required", _REALM)
         self._invalid = Challenge("this token is not valid", _REALM + b', error="invalid_token"')
 
     def authenticate(self, head: RequestHead) -> str | Challenge:

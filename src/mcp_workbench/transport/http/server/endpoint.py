@@ -75,7 +75,7 @@ class Endpoint:
         if page is not None:
             return self._admit_to_page(head, page)
         if head.path != MCP_PATH:
-            return Refusal(404, f"nothing is here; the MCP endpoint is {MCP_PATH}")
+            return Refusal(404, f"not found; the MCP endpoint is {MCP_PATH}")
         if head.method == "OPTIONS" and "access-control-request-method" in head.headers:
             # A browser asks without credentials whether it may come with them.
             return None
@@ -97,7 +97,7 @@ class Endpoint:
 
     def _admit_without_body(self, head: RequestHead) -> Refusal | None:
         if head.method not in ("GET", "DELETE"):
-            return Refusal(405, "the MCP endpoint takes POST, GET and DELETE", _ALLOW_ALL)
+            return Refusal(405, "the MCP endpoint accepts POST, GET and DELETE", _ALLOW_ALL)
         version = head.get(words.PROTOCOL_VERSION)
         if version is not None and not has_handshake(version):
             return Refusal(405, f"this revision of MCP has no {head.method}", _ALLOW_POST)
@@ -107,7 +107,7 @@ class Endpoint:
 
     def _admit_to_page(self, head: RequestHead, page: Page) -> Refusal | None:
         if head.method not in ("GET", "HEAD"):
-            return Refusal(405, "this page is for reading", _ALLOW_GET)
+            return Refusal(405, "this page is read-only; use GET", _ALLOW_GET)
         if not page.knows_callers:
             return None
         refusal = self._admission.check_caller(head)
@@ -144,8 +144,8 @@ class Endpoint:
             else:
                 self._serve_rest(head, writer)
         except Exception:
-            log.exception("a defect of ours; please report it")
-            _complain(writer, None, INTERNAL_ERROR, "a defect of the workbench; its log says more", status=500)
+            log.exception("internal error; please report it")
+            _complain(writer, None, INTERNAL_ERROR, "internal error; see the log of the workbench", status=500)
 
     def _serve_rest(self, head: RequestHead, writer: ResponseWriter) -> None:
         page = self._pages.get(head.path)
@@ -169,7 +169,7 @@ class Endpoint:
             if not last_event_id:
                 session.listen(writer)
             elif not session.resume(writer, last_event_id):
-                self.refuse(head, Refusal(400, "there is nothing to resume from this event"), writer)
+                self.refuse(head, Refusal(400, "the stream cannot be resumed from this event"), writer)
 
     # ── POST ──
 
@@ -195,7 +195,7 @@ class Endpoint:
             self._serve_modern(head, summary, body, writer)
         elif summary.method == "initialize" and summary.kind == "request":
             if not self.sessions.open(head.principal, summary, body, writer):
-                text = "there is no room for another session; try again later"
+                text = "there are too many sessions; try again later"
                 _complain(writer, summary.id, INTERNAL_ERROR, text, status=503)
         else:
             session = self._find_session(head)
@@ -210,7 +210,7 @@ class Endpoint:
             writer.answer(202, NO_HEADERS)
             return
         if summary.kind != "request":
-            _complain(writer, None, INVALID_REQUEST, "clients of this revision send requests only")
+            _complain(writer, None, INVALID_REQUEST, "clients of this revision may send requests only")
             return
         wrong = mismatch(head, summary, self._parameters_of)
         if wrong is not None:
@@ -228,7 +228,7 @@ class Endpoint:
             return
         if session.revision is None or not session.revision.has_batches:
             having = ", ".join(revision.name for revision in KNOWN.values() if revision.has_batches)
-            _complain(writer, None, INVALID_REQUEST, f"only MCP {having} has batches")
+            _complain(writer, None, INVALID_REQUEST, f"only MCP {having} supports batches")
             return
         try:
             posted = [(each, summarise(each)) for each in split_batch(body)]
@@ -237,9 +237,9 @@ class Endpoint:
             return
         ids = [summary.id for _, summary in posted if summary.kind == "request"]
         if not posted or len(posted) > MOST_IN_BATCH:
-            _complain(writer, None, INVALID_REQUEST, f"a batch has 1 to {MOST_IN_BATCH} messages")
+            _complain(writer, None, INVALID_REQUEST, f"a batch must have 1 to {MOST_IN_BATCH} messages")
         elif len(set(ids)) != len(ids) or not all(messages.is_valid_id(id or b"null") for id in ids):
-            _complain(writer, None, INVALID_REQUEST, "each request needs an `id` of its own, a string or a number")
+            _complain(writer, None, INVALID_REQUEST, "each request needs a unique `id`, a string or a number")
         elif ids and self.is_draining:
             refusals = [messages.error_response(id, INTERNAL_ERROR, SHUTTING_DOWN) for id in ids]
             writer.answer(503, JSON_HEADERS, b"[%b]" % b",".join(refusals))
@@ -254,7 +254,7 @@ class Endpoint:
             return Refusal(400, "no session: send `initialize` first, or stamp each request (MCP 2026-07-28)")
         version = head.get(words.PROTOCOL_VERSION)
         if version is not None and not has_handshake(version):
-            return Refusal(400, f"`{words.PROTOCOL_VERSION}` names no revision that has sessions")
+            return Refusal(400, f"`{words.PROTOCOL_VERSION}` does not name a revision with sessions")
         found = self.sessions.find(id, head.principal)
         return Refusal(404, "there is no such session; send `initialize` again") if found is None else found
 
@@ -268,7 +268,7 @@ def _serve_legacy(session: LegacySession, posted: Posted, writer: ResponseWriter
     ids = {summary.id for _, summary in posted if summary.kind == "request" and summary.id is not None}
     for id in ids:
         if session.is_under_way(id):
-            _complain(writer, id, INVALID_REQUEST, "a request with this id is still under way")
+            _complain(writer, id, INVALID_REQUEST, "a request with this id is still in progress")
             return
     if ids:
         session.request(posted, ids, writer)

@@ -50,7 +50,7 @@ def check_exposure(host: str, *, is_authenticated: bool) -> None:
     """Others reach us only with authentication. Raises `ConfigError`."""
     if not is_authenticated and not is_loopback(host):
         raise ConfigError(
-            f"`{host}` can be reached by other machines, and without authentication all of them could use your servers",
+            f"`{host}` can be reached from other machines; without authentication all of them could use your servers",
             hint="set a token (WORKBENCH_TOKEN in the environment, or --token-file), or listen on 127.0.0.1",
         )
 
@@ -119,10 +119,10 @@ def _why_not(host: str, port: int, error: OSError) -> ConfigError:
     if error.errno == errno.EADDRINUSE:
         return ConfigError(
             f"port {port} of `{host}` is in use by another program",
-            hint="choose another port, or 0 for any that is free; is another workbench running?",
+            hint="choose another port, or 0 for any free one; is another workbench running?",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
-        return ConfigError(f"port {port} needs permissions that we do not have", hint="choose a port above 1023")
+        return ConfigError(f"no permission to listen on port {port}", hint="choose a port above 1023")
     if error.errno == errno.EADDRNOTAVAIL:
-        return ConfigError(f"`{host}` is not an address of this machine", hint="127.0.0.1 always is")
+        return ConfigError(f"`{host}` is not an address of this machine", hint="127.0.0.1 always works")
     return ConfigError(f"cannot listen on port {port} of `{host}`: {error.strerror}")

@@ -347,5 +347,5 @@ def _status_of_failure(error: httptools.HttpParserError) -> int:
     cause = error.__context__
     if cause is None or isinstance(cause, httptools.HttpParserError):
         return 400
-    log.error("a defect of ours; please report it", exc_info=cause)
+    log.error("internal error; please report it", exc_info=cause)
     return 500

@@ -329,6 +329,6 @@ class SessionTable:
             if session.last_used > latest:
                 return False
             if not session.is_busy:
-                session.end("more sessions than we hold; this one was not used for longest")
+                session.end("too many sessions; this one was the least recently used")
                 return True
         return False
