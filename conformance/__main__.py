@@ -14,6 +14,7 @@ from conformance.runs import (
     ERAS,
     Combination,
     client_scenarios,
+    run_auth_scenarios,
     run_client_scenario,
     run_combinations,
     run_direct,
@@ -79,6 +80,11 @@ def _run_client(suite: Suite, folder: Path) -> dict[str, list[Outcome]]:
         print(f"| `{scenario}` | `{revision}` | {'passed' if outcome.passed else 'FAILED'} |", flush=True)
         if not outcome.passed:
             failed.setdefault(f"client-{revision}", []).append(outcome)
+    print(flush=True)
+    for revision in REVISIONS:
+        score = run_auth_scenarios(suite, revision, folder / f"auth-{revision}")
+        print(f"auth {revision}: {score}", flush=True)
+        failed[f"auth-{revision}"] = score.failures
     print()
     return failed
 

@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,14 @@ LEGACY: Final = "2025-11-25"
 ANSWER_TIMEOUT: Final = 20.0
 GOODBYE_TIMEOUT: Final = 5.0
 LINE_LIMIT: Final = 16 * 1024 * 1024
+# What the suite's authorization servers take for a published document.
+CLIENT_METADATA_URL: Final = "https://conformance-test.local/client-metadata.json"
 EXAMPLES: Final[dict[str, Any]] = {"string": "text", "number": 2.5, "integer": 3, "boolean": True}
+
+
+SignIn = Callable[[], Awaitable[bool]]
+# A user tries once more.
+MOST_LOGINS: Final = 2
 
 
 class Refused(Exception):
@@ -105,7 +112,7 @@ def calls_of(tools: list[dict[str, Any]], context: Mapping[str, Any]) -> list[di
     return calls
 
 
-async def use_everything(client: Client, context: Mapping[str, Any]) -> None:
+async def use_everything(client: Client, context: Mapping[str, Any], sign_in: SignIn | None = None) -> None:
     """Shake hands, list everything, use everything. What is refused is said; only the first list has to work."""
     capabilities: dict[str, Any] = {"elicitation": {}, "sampling": {}, "roots": {}}
     information = {"name": "conformance-driver", "version": "1"}
@@ -122,30 +129,66 @@ async def use_everything(client: Client, context: Mapping[str, Any]) -> None:
         resources = (await client.request("resources/list", {}))["resources"]
         uses += [("resources/read", {"uri": resource["uri"]}) for resource in resources]
     for method, params in uses:
-        try:
-            shown = json.dumps(await client.request(method, params))
-        except Refused as refusal:
-            shown = str(refusal)
+        shown = await used(client, method, params)
+        if sign_in is not None and "mcp-workbench login" in shown and await sign_in():
+            shown = await used(client, method, params)
         print(f"{method} {json.dumps(params)}: {shown}")
+
+
+async def used(client: Client, method: str, params: Mapping[str, Any]) -> str:
+    """What came of one use."""
+    try:
+        return json.dumps(await client.request(method, params))
+    except Refused as refusal:
+        return str(refusal)
+
+
+async def log_in(config: Path, environ: Mapping[str, str]) -> bool:
+    """`mcp-workbench login`, as a user runs it, and once more where that is what it says to do."""
+    for _ in range(MOST_LOGINS):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "mcp_workbench", "login", "suite", "--config", str(config)),
+            env=environ,
+            stdin=asyncio.subprocess.DEVNULL,
+        )
+        if await process.wait() == 0:
+            return True
+    return False
+
+
+def oauth_of(context: Mapping[str, Any]) -> dict[str, Any]:
+    """What the scenario hands to its client, as settings."""
+    names = {"client_id": "clientId", "client_secret": "clientSecret"}
+    settings = {ours: context[theirs] for theirs, ours in names.items() if theirs in context}
+    return {"clientMetadataUrl": CLIENT_METADATA_URL, **settings}
 
 
 async def drive(era: str, url: str) -> None:
     """The whole scenario."""
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    is_auth = os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/")
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "plain.json"
-        config.write_text(json.dumps({"mcpServers": {"suite": {"url": url, "protocol": era}}}))
+        server: dict[str, Any] = {"url": url, "protocol": era}
+        if is_auth:
+            server["oauth"] = oauth_of(context)
+        environ = {**os.environ, "XDG_DATA_HOME": folder, "BROWSER": f"{sys.executable} -m conformance.browser %s"}
+        config.write_text(json.dumps({"mcpServers": {"suite": server}}))
+        sign_in = (lambda: log_in(config, environ)) if is_auth else None
+        if sign_in is not None and not await sign_in():
+            sys.exit("not signed in")
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config)),
             *("--face", "flat", "--no-prefix", "--no-cache"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=LINE_LIMIT,
+            env=environ,
         )
         client = Client(process)
         reading = asyncio.create_task(client.read())
         try:
-            await use_everything(client, context)
+            await use_everything(client, context, sign_in)
         finally:
             assert process.stdin is not None
             process.stdin.close()

@@ -27,6 +27,8 @@ from conformance.suite import REVISIONS, Outcome, Score, Suite
 
 # Runs wait most of their time; more than this many at once, and calls that the suite times would be late.
 SIDE_BY_SIDE: Final = 2
+# How the suite names what has to do with signing in.
+AUTH: Final = "auth/"
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,26 @@ def run_combinations(suite: Suite, combinations: Sequence[Combination], folder: 
 
 def client_scenarios(suite: Suite) -> list[tuple[str, str]]:
     """Revision and name of everything that the suite requires of a client, signing in aside."""
-    return [
-        (revision, name)
-        for revision in REVISIONS
-        for name in suite.required(revision, "client")
-        if not name.startswith("auth/")
-    ]
+    return [pair for pair in _required_of_clients(suite) if not pair[1].startswith(AUTH)]
+
+
+def auth_scenarios(suite: Suite) -> list[tuple[str, str]]:
+    """Revision and name of everything that the suite requires of a client that signs in."""
+    return [pair for pair in _required_of_clients(suite) if pair[1].startswith(AUTH)]
+
+
+def run_auth_scenarios(suite: Suite, revision: str, folder: Path) -> Score:
+    """Everything about signing in that a revision requires, side by side: nothing there measures how long it takes."""
+    names = [name for each, name in auth_scenarios(suite) if each == revision]
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as threads:
+        # A folder for each: the suite makes the one above them by itself, and not twice.
+        folders = [folder / name.replace("/", "-") for name in names]
+        outcomes = threads.map(lambda name, place: run_client_scenario(suite, revision, name, place), names, folders)
+        return Score(tuple(outcomes))
+
+
+def _required_of_clients(suite: Suite) -> list[tuple[str, str]]:
+    return [(revision, name) for revision in REVISIONS for name in suite.required(revision, "client")]
 
 
 def run_client_scenario(suite: Suite, revision: str, scenario: str, folder: Path) -> Outcome:

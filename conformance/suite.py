@@ -127,7 +127,10 @@ def _read(output: Path, prefix: str, scenario: str) -> Outcome:
     Stricter than the suite, in which warnings pass: three scenarios have nothing but a warning to say of a port where
     nobody listens.
     """
-    found = [folder for folder in output.iterdir() if _TIME.sub("", folder.name) == prefix]
+    # A name with a slash in it is a folder in a folder.
+    place, _, name = prefix.rpartition("/")
+    here = output / place
+    found = [folder for folder in here.iterdir() if _TIME.sub("", folder.name) == name] if here.is_dir() else []
     if len(found) != 1 or not (found[0] / "checks.json").exists():
         return Outcome(scenario, False, ("the suite wrote nothing about it",))
     checks = json.loads((found[0] / "checks.json").read_text())

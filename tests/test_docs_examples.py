@@ -145,7 +145,14 @@ def sets_a_variable(line: str, folder: Path) -> None:
     assert re.fullmatch(r"export [A-Z_]+=\S+", line)
 
 
+def is_a_command_line_for_a_server_elsewhere(line: str, folder: Path) -> None:
+    _, command, *rest = shlex.split(line)
+    assert find(command).parse(rest).positionals == ["linear"]
+
+
 CHECKS: dict[str, Callable[[str, Path], None]] = {
+    "mcp-workbench login": is_a_command_line_for_a_server_elsewhere,
+    "mcp-workbench logout": is_a_command_line_for_a_server_elsewhere,
     "mcp-workbench": runs,
     "echo": runs,
     "python3": runs,

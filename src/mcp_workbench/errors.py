@@ -36,6 +36,10 @@ class DownstreamError(WorkbenchError):
     """A server behind us failed: did not start, crashed, timed out, or cannot be reached."""
 
 
+class SignInNeeded(DownstreamError):
+    """A server wants somebody to sign in, or to allow more. It is not broken: asking again is free."""
+
+
 class DownstreamTimeout(DownstreamError):
     """A server did not answer in time; the request was cancelled there and is not repeated."""
 

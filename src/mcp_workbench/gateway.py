@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.observe.beacon import Beacon
+    from mcp_workbench.signin.sign_ins import SignIns
+    from mcp_workbench.signin.source import Place
     from mcp_workbench.steps import Step
     from mcp_workbench.transport.http.client.headers import HeaderSource
     from mcp_workbench.transport.http.client.pool import HttpClient
@@ -100,6 +102,7 @@ class Gateway:
         # Where a token is kept that was made for clients over HTTP. Told to our own user alone.
         self.token_file: str | None = None
         self._http: HttpClient | None = None
+        self._sign_ins: SignIns | None = None
         self._started_at = 0.0
         self._is_prepared = False
         self._tasks: asyncio.TaskGroup | None = None
@@ -149,6 +152,8 @@ class Gateway:
                 signal.signal(signal.SIGCHLD, self._old_handler)
             if self._beacon is not None:
                 self._beacon.put_out()
+            if self._sign_ins is not None:
+                await self._sign_ins.close()
             if self._http is not None:
                 await self._http.close()
             # There should be nothing left but strays; if there is, it does not stay.
@@ -233,15 +238,12 @@ class Gateway:
 
     def _open_http(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
         from mcp_workbench.transport.http.client.link import HttpLink
-        from mcp_workbench.transport.http.client.pool import HttpClient
         from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
 
         config, entry = connection.config, connection.entry
         assert config.url is not None
-        if self._http is None:
-            self._http = HttpClient(f"mcp-workbench/{__version__}")
         return HttpLink(
-            self._http,
+            self.http(),
             config.url,
             self._header_source(connection),
             receiver,
@@ -250,11 +252,55 @@ class Gateway:
             parameters_of=HeaderParameterCache(lambda tool: entry.tools.get(tool), lambda: entry.tools),
         )
 
-    def _header_source(self, connection: Connection) -> HeaderSource:
-        """Where the headers of this server come from, for the principal whose connection it is."""
-        from mcp_workbench.transport.http.client.headers import FixedHeaders
+    def http(self) -> HttpClient:
+        """The one HTTP client of this workbench."""
+        from mcp_workbench.transport.http.client.pool import HttpClient
 
-        return FixedHeaders(connection.config.headers)
+        if self._http is None:
+            self._http = HttpClient(f"mcp-workbench/{__version__}")
+        return self._http
+
+    def _header_source(self, connection: Connection) -> HeaderSource:
+        """What the configuration says, until the server wants somebody to sign in. A token of the user's own stands."""
+        from mcp_workbench.signin.place import may_hold
+        from mcp_workbench.transport.http.client.headers import FixedHeaders, UntilRefused
+
+        config = connection.config
+        assert config.url is not None
+        if any(name.lower() == "authorization" for name in config.headers):
+            return FixedHeaders(config.headers)
+        entry, principal = connection.entry, connection.caller.principal
+
+        def signed_in(headers: Mapping[str, str]) -> HeaderSource:
+            return self.sign_ins().source(self.place(entry, principal), headers)
+
+        if config.oauth is not None or may_hold(config.url):
+            return signed_in(FixedHeaders(config.headers).headers())
+        return UntilRefused(config.headers, signed_in)
+
+    def sign_ins(self) -> SignIns:
+        """Everything about signing in to servers."""
+        from mcp_workbench.signin.sign_ins import SignIns
+
+        if self._sign_ins is None:
+            self._sign_ins = SignIns(self.http)
+        return self._sign_ins
+
+    def place(self, entry: ServerEntry, principal: str) -> Place:
+        """Where this principal signs in to this server."""
+        from shlex import quote
+
+        from mcp_workbench.signin.source import Place
+        from mcp_workbench.transport.http.server.authentication import ANONYMOUS, TOKEN_PRINCIPAL
+
+        config = entry.config
+        assert config.url is not None
+        named = [each for each in self.catalog.entries() if each.name == entry.name]
+        name = entry.name if len(named) == 1 else f"{entry.toolbox}/{entry.name}"
+        command = f"mcp-workbench login {quote(name)} --config {quote(self.config.path)}"
+        # Whoever is served without a principal of their own is our own user, who signs in at the command line.
+        own = principal in ("", TOKEN_PRINCIPAL, ANONYMOUS)
+        return Place("" if own else principal, config.url, config.oauth, command)
 
     def _reap_strays_when_they_end(self) -> None:
         loop = asyncio.get_running_loop()

@@ -169,14 +169,14 @@ def test_keys_that_one_may_count_on_and_that_do_nothing_here_are_told() -> None:
     config = parsed(
         {
             "mcpServers": {
-                "a": {"url": "https://a.b", "oauth": {"clientId": "x"}, "description": "cosmetic", "autoApprove": []},
+                "a": {"url": "https://a.b", "auth": {"CLIENT_ID": "x"}, "description": "cosmetic", "autoApprove": []},
                 **{f"b{number}": {"command": "x", "autoApprove": ["y"]} for number in range(5)},
                 "off": {"command": "x", "disabled": True, "sandbox": {"a": 1}},
             }
         }
     )
     signs_in, approves = about_idle_keys(config)
-    assert signs_in.startswith("`oauth` of `default/a` has no effect: the workbench does not sign in")
+    assert signs_in.startswith("`auth` of `default/a` has no effect: the workbench signs in by itself")
     assert approves.startswith("`autoApprove` of `default/b0`, `default/b1`, `default/b2` and 2 more has no effect")
 
 

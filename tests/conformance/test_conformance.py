@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from conformance.runs import COMBINATIONS, Combination, client_scenarios, run_client_scenario, run_combinations
+from conformance.runs import (
+    COMBINATIONS,
+    Combination,
+    client_scenarios,
+    run_auth_scenarios,
+    run_client_scenario,
+    run_combinations,
+)
 from conformance.suite import REVISIONS, NoNode, Outcome, Score, Suite, Unavailable, cache_folder, install
 
 # How many scenarios the suite has frozen for each revision; another number means that another suite was run.
@@ -25,6 +32,8 @@ CLIENT_SCENARIOS = {
         "json-schema-ref-no-deref",
     ),
 }
+# Scenarios about signing in.
+AUTH_SCENARIOS = {"2025-11-25": 14, "2026-07-28": 25}
 NOBODY_LISTENS = "http://127.0.0.1:9/mcp"
 
 # All runs of a session are made side by side, on behalf of the first test that needs one.
@@ -69,6 +78,15 @@ def test_every_client_scenario_passes_with_the_workbench_as_the_client(
 ) -> None:
     outcome = run_client_scenario(suite, revision, scenario, tmp_path)
     assert outcome.passed, _told([outcome])
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_every_auth_scenario_passes_with_the_workbench_as_the_client(
+    revision: str, suite: Suite, tmp_path: Path
+) -> None:
+    score = run_auth_scenarios(suite, revision, tmp_path)
+    assert not score.failures, _told(score.failures)
+    assert score.passed == AUTH_SCENARIOS[revision]
 
 
 def test_no_client_scenario_is_forgotten(suite: Suite) -> None:

@@ -31,7 +31,7 @@ HEAVY = {
 }
 # Rooms that a client has not asked for yet.
 UNNEEDED = {
-    *("http", "demo", "commands", "child", "flat", "dynamic", "screen", "finding"),
+    *("http", "demo", "commands", "signin", "oauth_keys", "child", "flat", "dynamic", "screen", "finding"),
     *("index", "postings", "fields", "terms", "synonyms", "words", "answer", "named", "ladder", "forms", "lean"),
     *("signature", "arguments", "select", "shape"),
 }

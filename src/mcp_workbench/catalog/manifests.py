@@ -67,6 +67,8 @@ def identity_of(server: ServerConfig) -> tuple[object, ...]:
         server.url,
         sorted(server.headers.items()),
         server.protocol,
+        # Another account sees other tools.
+        *((server.oauth.account,) if server.oauth is not None and server.oauth.account else ()),
     )
 
 

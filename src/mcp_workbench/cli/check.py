@@ -28,14 +28,16 @@ from mcp_workbench.config.load import unresolved
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.errors import ConfigError, WorkbenchError
+from mcp_workbench.downstream.status import SIGN_IN_NEEDED
+from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError
 
 HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
 # Times are aligned to the right.
 RIGHT: Final = (len(HEADER) - 1,)
 REFRESH_PER_SECOND: Final = 8
 # What is worth seeing first where there are more servers than lines.
-_NEWS: Final = ("failed", "starting", "waiting", "ready")
+_NEWS: Final = ("failed", SIGN_IN_NEEDED, "starting", "waiting", "ready")
+_STYLES: Final[dict[str, Style]] = {"ready": "good", "failed": "bad", SIGN_IN_NEEDED: "warn"}
 
 _HIDDEN_FOUND: Final = ("one definition contains hidden characters", "some definitions contain hidden characters")
 
@@ -55,7 +57,7 @@ set.
 
 
 class Finding(Struct):
-    """One server: what is known of it so far. `state` is `waiting`, `starting`, `ready` or `failed`."""
+    """One server: what is known so far. `state` is `waiting`, `starting`, `ready`, `needs sign-in` or `failed`."""
 
     toolbox: str
     server: str
@@ -72,7 +74,7 @@ class Finding(Struct):
 
     def cells(self) -> list[Part]:
         """Its row in the table."""
-        style: Style = "good" if self.state == "ready" else "bad" if self.state == "failed" else "dim"
+        style: Style = _STYLES.get(self.state, "dim")
         ready = self.state == "ready"
         return [
             (self.toolbox, "plain"),
@@ -116,7 +118,7 @@ def run(parsed: Parsed) -> int:
     if not parsed.has("connect"):
         return _say_valid(parsed, config) if lacking is None else _say_unresolved(parsed, config, lacking)
     findings = connect(config, remember=not parsed.has("no-cache"))
-    failed = sum(finding.state == "failed" for finding in findings)
+    failed = sum(finding.state in ("failed", SIGN_IN_NEEDED) for finding in findings)
     screen = stdout()
     if parsed.has("json"):
         servers = [finding.as_json() for finding in findings]
@@ -131,6 +133,10 @@ def run(parsed: Parsed) -> int:
             complain(Redactor(config.secrets).text(lacking.message))
         if failed:
             status = FAILED if lacking is None else USAGE
+            unsigned = [finding for finding in findings if finding.state == SIGN_IN_NEEDED]
+            if len(unsigned) == failed:
+                names = ", ".join(quote(finding.server) for finding in unsigned)
+                return complain(f"{failed} of {len(findings)} servers need you to sign in: {names}", status=status)
             return complain(f"{failed} of {len(findings)} servers failed", status=status)
         if hidden := sum(len(finding.hidden) for finding in findings):
             remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")
@@ -170,7 +176,7 @@ def connect(config: WorkbenchConfig, *, remember: bool) -> list[Finding]:
                 connection = await engine.listed(entry)
             except WorkbenchError as error:
                 finding.error, finding.hint = redactor.text(error.message), redactor.text(error.hint or "")
-                finding.state = "failed"
+                finding.state = SIGN_IN_NEEDED if isinstance(error, SignInNeeded) else "failed"
                 return
             finding.seconds = time.monotonic() - began
             _learnt(finding, entry)

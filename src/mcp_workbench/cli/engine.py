@@ -231,6 +231,24 @@ class Engine:
         by_place = {(request.toolbox_name, server): error for server, error in failures.items()}
         return opened(self.face.catalog, self.face.tool_index, request, by_place, [])
 
+    def find_server(self, name: str) -> ServerEntry:
+        """The server that a `server` or `toolbox/server` names. Raises `UsageError` with the nearest names."""
+        entries = list(self._gateway.catalog.entries())
+        found = [entry for entry in entries if name in (f"{entry.toolbox}/{entry.name}", entry.name)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            meant = " or ".join(f"`{entry.toolbox}/{entry.name}`" for entry in found)
+            raise UsageError(f"`{name}` is ambiguous: it can be {meant}; write the full path")
+        raise UsageError(
+            no_such("server", name, [entry.name for entry in entries]), hint="mcp-workbench list shows all servers"
+        )
+
+    @property
+    def gateway(self) -> Gateway:
+        """The workbench itself, for what only its own parts can do."""
+        return self._gateway
+
     def client(self) -> LocalClient:
         """A client of this workbench."""
         return LocalClient(self._gateway)

@@ -12,7 +12,21 @@ from mcp_workbench.errors import SHORTAGE_HINTS, shortage
 # Each server needs about ten more.
 FEWEST_FREE_FILES = 16
 
-COMMANDS = ("serve", "check", "list", "open", "call", "tokens", "status", "demo", "trust", "schema")
+COMMANDS = (
+    "serve",
+    "check",
+    "list",
+    "open",
+    "call",
+    "tokens",
+    "status",
+    "login",
+    "logout",
+    "auth",
+    "demo",
+    "trust",
+    "schema",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,7 +21,7 @@ from mcp_workbench.config.kinds import (
     Url,
     Whole,
 )
-from mcp_workbench.config.mappings import Environment, Headers, Renames, VariablePatterns
+from mcp_workbench.config.mappings import Environment, Headers, Renames, SignInSettings, VariablePatterns
 from mcp_workbench.config.model import (
     DEFAULT_BUDGET,
     DEFAULT_CALL_TIMEOUT,
@@ -211,6 +211,14 @@ HTTP_URL = Key(
     "httpUrl", Url(), "Address (Gemini)", "Another name for `url`, as Gemini CLI writes it; streamable HTTP only."
 )
 HEADERS = Key("headers", Headers(), "Headers", "Sent with every request to the address. Never printed.", default={})
+OAUTH = Key(
+    "oauth",
+    SignInSettings(),
+    "Signing in",
+    "How to sign in to the address with OAuth, where that cannot be found out or the server has no registration: a "
+    "client of your own, scopes, the callback. Most servers need nothing here.",
+    default={},
+)
 TRANSPORT = Key(
     "transport",
     Choice(TRANSPORTS),
@@ -312,7 +320,6 @@ FOREIGN_KEYS = _table(
     _ignored("alwaysAllow", "Approved tools", "Roo Code and Windsurf"),
     _ignored("alwaysLoad", "Loaded at start", "Claude Code"),
     _ignored("trust", "Trusted", "Gemini CLI"),
-    _ignored("oauth", "OAuth settings", "Claude Code, Gemini CLI and VS Code"),
     _ignored("auth", "Sign-in settings", "Cursor"),
     _ignored("authProviderType", "Sign-in settings", "Gemini CLI"),
     _ignored("targetAudience", "Sign-in settings", "Gemini CLI"),
@@ -328,10 +335,9 @@ FOREIGN_KEYS = _table(
 )
 
 # Of those, what users may count on, and why it has no effect; told by `check` and in the log. The others are cosmetic.
-_NO_SIGN_IN = "the workbench does not sign in: put a token that the server accepts into `headers`"
+_NO_SIGN_IN = "the workbench signs in by itself, and takes what it needs for that from `oauth`"
 _APPROVAL = "clients approve by the names that they see: approve the tools of the workbench there"
 IDLE_KEYS = {
-    "oauth": _NO_SIGN_IN,
     "auth": _NO_SIGN_IN,
     "authProviderType": _NO_SIGN_IN,
     "targetAudience": _NO_SIGN_IN,
@@ -377,6 +383,7 @@ SERVER_KEYS = _table(
     SERVER_URL,
     HTTP_URL,
     HEADERS,
+    OAUTH,
     TRANSPORT,
     TYPE,
     TOOL_FILTERS,

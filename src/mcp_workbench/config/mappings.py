@@ -6,9 +6,14 @@ what stands here only the kind is ever told.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mcp_workbench.config.kinds import Kind, Schema, Text, Texts, as_json
 from mcp_workbench.config.problems import Path, quote
 from mcp_workbench.config.reading import Reader, has_control
+
+if TYPE_CHECKING:
+    from mcp_workbench.config.model import OAuthConfig
 
 
 class Pairs(Kind[dict[str, str]]):
@@ -168,3 +173,19 @@ class Renames(Pairs):
             "propertyNames": {"pattern": r"\S"},
             "additionalProperties": {"type": "string", "pattern": r"^\S(.*\S)?$"},
         }
+
+
+class SignInSettings(Kind["OAuthConfig"]):
+    """`oauth` of a server. What it may hold is in `oauth_keys`, which only a file that has it needs."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> OAuthConfig | None:
+        from mcp_workbench.config.oauth_keys import read
+
+        return read(value, path, reader)
+
+    def schema(self) -> Schema:
+        from mcp_workbench.config.oauth_keys import schema
+
+        return schema()

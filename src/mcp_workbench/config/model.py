@@ -34,6 +34,28 @@ DEFAULT_MAX_DEFINITION_BYTES = 256 * 1024
 DEFAULT_MAX_PENDING_BODY_BYTES = 256 * 1024 * 1024
 
 
+class OAuthConfig(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How to sign in to one server, where that differs from what can be found out. None: as usual."""
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    client_metadata_url: str | None = None
+    grant: str | None = None
+    scopes: tuple[str, ...] | None = None
+    # "": none is sent.
+    resource: str | None = None
+    issuer: str | None = None
+    issuer_check: str | None = None
+    pkce: str | None = None
+    token_auth_method: str | None = None
+    offline_access: str | None = None
+    callback_host: str | None = None
+    callback_port: int | None = None
+    extra_authorize_params: dict[str, str] | None = None
+    # Tells apart several sign-ins at one address.
+    account: str | None = None
+
+
 class ServerConfig(Struct, frozen=True, kw_only=True):
     """One MCP server inside one toolbox: a child process (`command`) or a remote address (`url`)."""
 
@@ -47,6 +69,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    oauth: OAuthConfig | None = None
     # None means all tools; an empty tuple means none.
     tool_filters: tuple[str, ...] | None = None
     # original tool name -> the name shown instead (face `flat`)

@@ -90,6 +90,7 @@ class WrittenServer:
             cwd=self._read_folder(),
             url=url,
             headers=headers,
+            oauth=self._read(keys.OAUTH),
             tool_filters=self._read_filters(),
             rename=self._read(keys.RENAME) or {},
             timeout=self._read_timeout() or DEFAULT_CALL_TIMEOUT,
@@ -143,7 +144,8 @@ class WrittenServer:
 
     def _check_company(self, way: str) -> None:
         """Keys that mean nothing beside the other kind of server; other clients leave them lying about."""
-        idle = (keys.HEADERS,) if way == keys.COMMAND.name else (keys.ARGS, keys.CWD, keys.ENV, keys.SERVER_INHERIT_ENV)
+        of_programs = (keys.ARGS, keys.CWD, keys.ENV, keys.SERVER_INHERIT_ENV)
+        idle = (keys.HEADERS, keys.OAUTH) if way == keys.COMMAND.name else of_programs
         for key in idle:
             if self._entry.get(key.name):
                 hint = f"remove it, or replace {quote(way)}"

@@ -22,7 +22,7 @@ from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.downstream.waiting import quiet_future
 from mcp_workbench.downstream.watch import Watch
-from mcp_workbench.errors import DownstreamError, ServerGone
+from mcp_workbench.errors import DownstreamError, ServerGone, SignInNeeded
 from mcp_workbench.protocol.meta import ClientIdentity
 from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.transport.link import SESSION_FORGOTTEN
@@ -279,7 +279,8 @@ class Connection:
         now = self._loop.time()
         self.on_trouble(error)
         self.failed_at = now
-        self.policy.crashed(now)
+        if not isinstance(error, SignInNeeded):
+            self.policy.crashed(now)
         self._move(Event.CRASH)
         if self.policy.gives_up(now):
             self._move(Event.FAIL)

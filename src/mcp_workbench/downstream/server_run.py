@@ -19,7 +19,7 @@ from mcp_workbench.downstream.lifecycle import RETIRED_LOOK, State, unexpected
 from mcp_workbench.downstream.listing import list_offer, offered_over_http
 from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
 from mcp_workbench.downstream.sharing import expected_revision
-from mcp_workbench.errors import DownstreamError, ServerGone, WorkbenchError, shortage
+from mcp_workbench.errors import DownstreamError, ServerGone, SignInNeeded, WorkbenchError, shortage
 from mcp_workbench.jsonrpc.pending import within
 from mcp_workbench.protocol.handshake import OtherEra, ServerProfile, meet, second_try
 from mcp_workbench.protocol.revisions import SpokenEras
@@ -63,6 +63,8 @@ class ServerRun:
             await connection.watch.begin(connection.traffic)
             await self._list()
             await self._look_after()
+        except SignInNeeded as error:
+            self._fail(error)
         except WorkbenchError as error:
             self._fail(self.quoting(error.message, error.hint))
         except TimeoutError:
@@ -183,6 +185,8 @@ class ServerRun:
                 return
             reason = error.message if isinstance(error, WorkbenchError) else "no answer in time"
             failure = self.quoting(f"its tools cannot be listed: {reason}", None)
+            if isinstance(error, SignInNeeded):
+                failure = error
             connection.on_trouble(failure)
             log.warning("[%s] %s", connection.label, failure.message)
             lists.on_end(failure)

@@ -6,10 +6,14 @@ Owns what is told, and that every configured server is: one that nobody has used
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.lifecycle import State
+from mcp_workbench.errors import SignInNeeded
+
+SIGN_IN_NEEDED: Final = "needs sign-in"
 
 
 def status_of(entries: Iterable[ServerEntry], connections: Iterable[Connection], now: float) -> list[dict[str, object]]:
@@ -32,7 +36,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
     return {
         "toolbox": connection.entry.toolbox,
         "server": connection.config.name,
-        "state": connection.state.value,
+        "state": state_of(connection),
         "protocol": None if profile is None else profile.version,
         "tools": _tools(connection.entry),
         "uptimeSeconds": round(now - connection.started_at, 3) if is_up else None,
@@ -48,6 +52,12 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "noiseLines": noise,
         "unmatchedAnswers": unmatched,
     }
+
+
+def state_of(connection: Connection) -> str:
+    """Its state in words. A server that waits for a sign-in is not broken."""
+    is_up = connection.state in (State.READY, State.STARTING)
+    return SIGN_IN_NEEDED if isinstance(connection.last_error, SignInNeeded) and not is_up else connection.state.value
 
 
 def _unused(entry: ServerEntry) -> dict[str, object]:

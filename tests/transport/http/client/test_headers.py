@@ -141,7 +141,7 @@ async def test_a_request_that_was_refused_is_sent_once_more_with_better_headers(
         assert len(server.requests) == 2
 
 
-async def test_a_request_brings_each_status_to_the_source_once() -> None:
+async def test_a_request_is_sent_again_once_for_each_status_and_the_source_hears_of_the_next() -> None:
     async def handler(request: Request, reply: Reply) -> None:
         if token_of(request) % 2:
             await reply.send(401)
@@ -151,7 +151,7 @@ async def test_a_request_brings_each_status_to_the_source_once() -> None:
     tokens = Tokens()
     async with scripted_http(handler) as server, talking(server.url, source=tokens) as talk:
         assert "(401)" in (await talk.failure(talk.request("tools/list", modern=True))).message
-        assert [refusal.status for refusal in tokens.refusals] == [401, 403]
+        assert [refusal.status for refusal in tokens.refusals] == [401, 403, 401]
         assert len(server.requests) == 3
 
 

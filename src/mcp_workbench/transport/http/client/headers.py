@@ -6,7 +6,7 @@ server and one principal; signing in is another source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 # How a message is framed is decided where it is written; a header that says something else would only break it.
@@ -42,9 +42,29 @@ class HeaderSource(Protocol):
     async def refused(self, refusal: CredentialRefusal) -> bool:
         """The server wants other credentials. True where there are better ones, and the request is sent once more.
 
-        A request brings each status here at most once. May raise `DownstreamError` to say what the user has to do;
-        where it returns false, the request fails with what the server said.
+        A request is sent again once for each status; a second refusal with the same status is told too, and only what
+        is raised then counts. May raise `DownstreamError` to say what the user has to do; where it returns false, the
+        request fails with what the server said.
         """
+
+
+class UntilRefused:
+    """Headers as they stand in the configuration, until the server wants other credentials: then another source's."""
+
+    def __init__(self, headers: Mapping[str, str], signed_in: Callable[[Mapping[str, str]], HeaderSource]) -> None:
+        self._source: HeaderSource = FixedHeaders(headers)
+        self._signed_in: Callable[[Mapping[str, str]], HeaderSource] | None = signed_in
+
+    def headers(self) -> Mapping[str, str] | None:
+        return self._source.headers()
+
+    async def fetch(self) -> Mapping[str, str]:
+        return await self._source.fetch()
+
+    async def refused(self, refusal: CredentialRefusal) -> bool:
+        if self._signed_in is not None:
+            self._source, self._signed_in = self._signed_in(await self._source.fetch()), None
+        return await self._source.refused(refusal)
 
 
 class FixedHeaders:

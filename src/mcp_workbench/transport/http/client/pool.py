@@ -83,15 +83,16 @@ class HttpClient:
     ) -> Response:
         """Follow redirects, and send the request once more where the server wants other credentials than `own`, which
         it was sent; return the response that ends it. `response` is released whatever happens."""
-        address, moved, refused = target.address, None, set[int]()
+        address, moved, refused = target.address, None, list[int]()
         try:
             for followed in range(MOST_REDIRECTS + 1):
                 status = response.status
                 location = response.headers.get("location")
-                if status not in refused and _wants_other_credentials(response):
-                    refused.add(status)
+                if refused.count(status) < 2 and _wants_other_credentials(response):
+                    refused.append(status)
                     challenge = response.headers.get("www-authenticate", "")
-                    if not await target.source.refused(CredentialRefusal(status, challenge, own)):
+                    is_better = await target.source.refused(CredentialRefusal(status, challenge, own))
+                    if not is_better or refused.count(status) > 1:
                         return response
                     response.release()
                 elif status not in REDIRECTS or location is None:

@@ -1,0 +1,89 @@
+"""`mcp-workbench auth`: who is signed in where, and for how long. Never a token."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from mcp_workbench.cli.complain import remark
+from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.cli.settings import JSON
+from mcp_workbench.signin.source import due_at
+from mcp_workbench.signin.store import Record, TokenStore, Wanted
+
+ABOUT = """
+Shows every sign-in in your data folder: the server, the account where it is known, the scopes, until when the token is
+valid, and whether it is refreshed by itself. A server that wants you to sign in is shown too.
+"""
+HEADER = ("server", "state", "account", "scopes", "token valid until", "signed in")
+
+
+def run(parsed: Parsed) -> int:
+    """Show the sign-ins."""
+    store = TokenStore()
+    contents = store.read()
+    known = {(record.principal, record.server) for record in contents.records}
+    missing = [wanted for wanted in contents.wanted if (wanted.principal, wanted.server) not in known]
+    screen = stdout()
+    if parsed.has("json"):
+        screen.json([*map(_as_json, contents.records), *map(_wanted_json, missing)])
+        return 0
+    if not contents.records and not missing:
+        remark("note", "nobody is signed in anywhere; mcp-workbench login SERVER signs in")
+        return 0
+    rows = [_row(record) for record in contents.records]
+    rows += [[(wanted.server, "name"), ("needs sign-in", "warn"), "", "", "", ""] for wanted in missing]
+    screen.table(HEADER, rows)
+    remark("note", f"kept in {store.path}, readable by you alone")
+    return 0
+
+
+COMMAND = Command("auth [OPTIONS]", ABOUT, (JSON,), run, takes=0)
+
+
+def state_of(record: Record) -> str:
+    """In a few words."""
+    if record.ended or not record.access_token:
+        return "needs sign-in"
+    if record.expires_at is not None and record.expires_at <= time.time():
+        return "refreshed at next use" if record.refresh_token else "needs sign-in"
+    return "signed in"
+
+
+def _row(record: Record) -> list[Part]:
+    state = state_of(record)
+    return [
+        (record.server, "name"),
+        (state, "warn" if state == "needs sign-in" else "good"),
+        record.account or "",
+        " ".join(record.scopes),
+        _when(record.expires_at),
+        _when(record.signed_in_at),
+    ]
+
+
+def _as_json(record: Record) -> dict[str, Any]:
+    due = due_at(record)
+    return {
+        "principal": record.principal,
+        "server": record.server,
+        "issuer": record.issuer,
+        "state": state_of(record),
+        "account": record.account,
+        "scopes": list(record.scopes),
+        "signedInAt": record.signed_in_at,
+        "expiresAt": record.expires_at,
+        "refreshedAt": record.obtained_at,
+        "nextRefreshAt": None if due == float("inf") else due,
+        "ended": record.ended or None,
+        "stored": "file",
+    }
+
+
+def _wanted_json(wanted: Wanted) -> dict[str, Any]:
+    return {"principal": wanted.principal, "server": wanted.server, "state": "needs sign-in"}
+
+
+def _when(moment: float | None) -> str:
+    return "" if not moment else time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))

@@ -1,0 +1,161 @@
+"""`mcp-workbench login SERVER`: sign in to a server, in a browser, by a pasted address, or by a device code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from typing import Final
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.cli.complain import remark
+from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.settings import CONFIG, DEBUG, configuration, log_for
+from mcp_workbench.errors import SignInNeeded
+from mcp_workbench.printable import visible
+from mcp_workbench.serving import LOCAL_PRINCIPAL
+from mcp_workbench.signin.exchange import SignInFailed, Wait
+from mcp_workbench.signin.sign_ins import Visiting
+from mcp_workbench.signin.store import Record
+
+ABOUT = """
+Connects to the server, and where it wants somebody to sign in, opens its page in the browser (the program that BROWSER
+names, else the system's). You come back to an address on this machine, which is there for this one sign-in. Tokens are
+kept in your data folder, readable by you alone, and refreshed by every workbench of yours from then on.
+
+On a machine without a browser, --no-browser prints the address: open it anywhere, and paste the address to which you
+were sent back at the end, even if that page could not be shown. With --device, where the server has it, you enter a
+short code on another device instead.
+
+Exit status: 0 when you are signed in, 1 when that failed, 2 when there is no such server.
+"""
+NO_BROWSER = Flag("no-browser", None, "print the address instead of opening it, and take the pasted callback")
+DEVICE = Flag("device", None, "sign in with a code on another device, where the server offers that")
+AGAIN = Flag("again", None, "sign in even if you are signed in: as somebody else, or for more")
+NEW_CLIENT = Flag("new-client", None, "register anew, where the server has forgotten an earlier registration")
+# A browser that is a program of the terminal may take as long as the user; it does not keep us from listening.
+_READ_BYTES: Final = 64 * 1024
+
+
+def run(parsed: Parsed) -> int:
+    """Sign in; the exit status."""
+    name = parsed.positional(0)
+    if name is None:
+        raise UsageError("which server?", hint="mcp-workbench list shows all servers")
+    config = configuration(parsed)
+    log_for(parsed, config)
+    engine = Engine(config, use_cache=True)
+    entry = engine.find_server(name)
+    if entry.config.url is None:
+        raise UsageError(f"`{name}` is a program on this machine, not an address to sign in to")
+    if any(header.lower() == "authorization" for header in entry.config.headers):
+        raise UsageError(
+            f"`{name}` has a token of its own in `headers`", hint="remove `Authorization` there to sign in instead"
+        )
+    if entry.config.oauth is not None and entry.config.oauth.grant == "client_credentials":
+        raise UsageError(f"`{name}` signs in by itself, as the client in `oauth`")
+    engine.run(lambda: _login(engine, entry, parsed))
+    return 0
+
+
+COMMAND = Command("login [OPTIONS] SERVER", ABOUT, (CONFIG, NO_BROWSER, DEVICE, AGAIN, NEW_CLIENT, DEBUG), run, takes=1)
+
+
+async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
+    gateway = engine.gateway
+    place = gateway.place(entry, LOCAL_PRINCIPAL)
+    sign_ins = gateway.sign_ins()
+    signed_in = sign_ins.store.read().find(place.principal, place.server)
+    wanted = sign_ins.store.read().wanted_at(place.principal, place.server)
+    if wanted is None and not parsed.has("again") and not parsed.has("new-client"):
+        # What the server says when it refuses us is where a sign-in starts.
+        with contextlib.suppress(SignInNeeded):
+            await engine.listed(entry)
+            if signed_in is not None:
+                remark("note", f"you are signed in to {entry.name}; --again signs in anew")
+                return
+    if parsed.has("device"):
+        record = await sign_ins.sign_in_by_device(place, _show_code)
+    else:
+        visiting = await sign_ins.begin(place, new_client=parsed.has("new-client"))
+        record = await _visit(visiting, parsed.has("no-browser"))
+    _say_signed_in(entry, record)
+    try:
+        await engine.listed(entry)
+    except SignInNeeded as error:
+        raise SignInFailed(f"signed in, but {error.message}", hint="try --again, or ask whoever runs it") from None
+    engine.remember(entry)
+    print(f"{entry.name} offers {len(entry.tools)} tool{'s' * (len(entry.tools) != 1)}")
+
+
+async def _visit(visiting: Visiting, no_browser: bool) -> Record:
+    page = visiting.page.result()
+    if no_browser or not await _open_browser(page):
+        remark("note", "open this address in a browser, on any machine:")
+        print(visible(page), flush=True)
+        remark("note", "then come back here, or paste the address to which you were sent at the end:")
+        return await _wait_or_paste(visiting)
+    remark("note", "a page to sign in at was opened in your browser; waiting for you to come back")
+    remark("hint", "does nothing open? End this with Ctrl-C and use --no-browser")
+    return await visiting.wait()
+
+
+async def _wait_or_paste(visiting: Visiting) -> Record:
+    """Whichever comes first: the browser at our callback, or its address at our standard input."""
+    done = asyncio.ensure_future(visiting.wait())
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[str] = asyncio.Queue()
+
+    def read() -> None:
+        # One that is at its end has nothing more to say; the callback may still come.
+        text = os.read(sys.stdin.fileno(), _READ_BYTES).decode(errors="replace")
+        if not text:
+            loop.remove_reader(sys.stdin.fileno())
+        lines.put_nowait(text)
+
+    is_readable = True
+    try:
+        loop.add_reader(sys.stdin.fileno(), read)
+    except (OSError, ValueError):
+        is_readable = False
+    try:
+        while not done.done():
+            line = asyncio.ensure_future(lines.get())
+            await asyncio.wait({done, line}, return_when=asyncio.FIRST_COMPLETED)
+            if line.done() and (text := line.result().strip()):
+                why = visiting.paste(text)
+                if why is not None:
+                    remark("warning", f"{why} Paste the whole address, with `code` and `state` in it.")
+            line.cancel()
+        return done.result()
+    finally:
+        if is_readable:
+            loop.remove_reader(sys.stdin.fileno())
+        done.cancel()
+
+
+async def _open_browser(page: str) -> bool:
+    """Whether a browser was started. What it writes is not ours to show."""
+    import webbrowser
+
+    def start() -> bool:
+        try:
+            return webbrowser.open(page)
+        except (OSError, webbrowser.Error):
+            return False
+
+    return await asyncio.to_thread(start)
+
+
+def _show_code(step: Wait) -> None:
+    remark("note", "open this address on any device and enter the code:")
+    print(f"{visible(step.page)}\n{visible(step.code)}", flush=True)
+
+
+def _say_signed_in(entry: ServerEntry, record: Record) -> None:
+    who = f" as {visible(record.account)}" if record.account else ""
+    print(f"signed in to {entry.name}{who}")
+    if record.refresh_token is None and record.expires_at is not None:
+        remark("warning", "the server gave no refresh token: you will have to sign in again when this one ends")

@@ -1,0 +1,46 @@
+"""`mcp-workbench logout SERVER`: forget a sign-in, and have it revoked where that is possible."""
+
+from __future__ import annotations
+
+from mcp_workbench.cli.complain import remark
+from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.settings import CONFIG, DEBUG, configuration, log_for
+from mcp_workbench.serving import LOCAL_PRINCIPAL
+
+ABOUT = """
+Removes the tokens of a server from your data folder, and asks the authorization server to revoke them where it offers
+that. What it has on its own list of connected apps may stay there; remove it on its site if you want it gone.
+
+Exit status: 0, also when nobody was signed in; 2 when there is no such server.
+"""
+
+
+def run(parsed: Parsed) -> int:
+    """Sign out; the exit status."""
+    name = parsed.positional(0)
+    if name is None:
+        raise UsageError("which server?", hint="mcp-workbench auth shows who is signed in where")
+    config = configuration(parsed)
+    log_for(parsed, config)
+    engine = Engine(config, use_cache=True)
+    entry = engine.find_server(name)
+    if entry.config.url is None:
+        raise UsageError(f"`{name}` is a program on this machine, not an address to sign in to")
+
+    async def sign_out() -> None:
+        gateway = engine.gateway
+        record, is_revoked = await gateway.sign_ins().sign_out(gateway.place(entry, LOCAL_PRINCIPAL))
+        if record is None:
+            remark("note", f"nobody was signed in to {entry.name}")
+        elif is_revoked:
+            print(f"signed out of {entry.name}; the server has revoked the token")
+        else:
+            print(f"signed out of {entry.name}; the token is removed here")
+            remark("note", "the server was not asked to revoke it: remove the workbench there if you want it gone")
+
+    engine.run(sign_out)
+    return 0
+
+
+COMMAND = Command("logout [OPTIONS] SERVER", ABOUT, (CONFIG, DEBUG), run, takes=1)

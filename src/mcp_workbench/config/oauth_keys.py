@@ -1,0 +1,95 @@
+"""The members of `oauth`: how to sign in to one server, where that differs from what can be found out.
+
+Read only where a file has them. Other clients have an `oauth` too; what is theirs alone is accepted and ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp_workbench.config.kinds import Choice, Kind, Schema, Text, Texts, Url, Whole
+from mcp_workbench.config.mappings import Pairs
+from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.config.problems import Path
+from mcp_workbench.config.reading import Reader
+
+
+class Parameters(Pairs):
+    """Names and strings of a query."""
+
+    __slots__ = ()
+    example = '{"access_type": "offline"}'
+
+    def expected_name(self, name: str) -> str | None:
+        return None if name.strip() else "the name of a parameter"
+
+    def read_value(self, value: object, path: Path, reader: Reader) -> str | None:
+        return Text("a string", empty=True).read(value, path, reader)
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+def _choice(*words: str) -> Choice:
+    return Choice({word: word for word in words})
+
+
+# Name, kind, and what it is for.
+MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+    ("clientId", Text(), "The client that you have registered; without it the workbench registers itself."),
+    ("clientSecret", Text(), "The secret of that client. Never printed."),
+    ("clientMetadataUrl", Url(), "Where the client ID metadata document of your workbenches is published."),
+    (
+        "grant",
+        _choice("authorization_code", "client_credentials"),
+        "`client_credentials` for machines: nobody signs in, the client is the user.",
+    ),
+    ("scopes", Texts("a list of scopes"), "What to ask for, instead of what the server names."),
+    ("resource", Text("a string", empty=True), "The resource to ask a token for; an empty string sends none."),
+    ("issuer", Url(), "The authorization server, where the server names several or none."),
+    ("issuerCheck", _choice("strict", "waive"), "`waive` accepts metadata that names another issuer."),
+    ("pkce", _choice("require", "assume"), "`assume` goes on where the metadata does not mention PKCE."),
+    (
+        "tokenAuthMethod",
+        _choice("none", "client_secret_basic", "client_secret_post"),
+        "How the client proves who it is at the token endpoint.",
+    ),
+    ("offlineAccess", _choice("auto", "always", "never"), "Whether to ask for the scope `offline_access`."),
+    ("callbackHost", _choice("127.0.0.1", "localhost"), "The host in the redirect address, as it is registered."),
+    ("callbackPort", Whole("a port", 1024, 65_535), "The port in the redirect address, as it is registered."),
+    ("extraAuthorizeParams", Parameters(), "Further parameters of the page to sign in at."),
+    ("account", Text(), "A name for this sign-in, where several servers have the same address."),
+)
+# What other clients write there for themselves.
+FOREIGN: Final = frozenset(
+    ("enabled", "authorizationUrl", "tokenUrl", "registrationUrl", "audiences", "redirectUri", "tokenParamName",
+     "authServerMetadataUrl", "enterpriseManaged")
+)  # fmt: skip
+
+
+def read(value: object, path: Path, reader: Reader) -> OAuthConfig | None:
+    """The settings, or None after telling the reader what is wrong with them."""
+    if not isinstance(value, dict):
+        reader.wrong(value, path, "an object with settings such as `clientId`")
+        return None
+    kinds = {name: kind for name, kind, _ in MEMBERS}
+    found: dict[str, Any] = {}
+    for name, member in value.items():
+        if name in kinds:
+            found[name] = kinds[name].read(member, (*path, name), reader)
+        elif name not in FOREIGN:
+            reader.unknown_key((*path, name), kinds)
+    if isinstance(found.get("clientSecret"), str):
+        reader.secrets.add(found["clientSecret"])
+    by_field = dict(zip(OAuthConfig.__struct_encode_fields__, OAuthConfig.__struct_fields__, strict=True))
+    return OAuthConfig(**{by_field[name]: member for name, member in found.items()})
+
+
+def _title(name: str) -> str:
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).capitalize()
+
+
+def schema() -> Schema:
+    """The same for editors."""
+    members = {name: {**kind.schema(), "title": _title(name), "description": about} for name, kind, about in MEMBERS}
+    return {"type": "object", "properties": members, "additionalProperties": True}

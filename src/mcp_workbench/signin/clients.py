@@ -1,0 +1,150 @@
+"""Who we are to an authorization server: what the user configured, a published document, or a registration.
+
+In the order of the specification. Credentials belong to the issuer that gave them and are never shown to another.
+Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from mcp_workbench.signin.discovery import AuthorizationServer, Discovery
+from mcp_workbench.signin.exchange import Answer, Requests, SignInFailed, origin_of, post_json
+from mcp_workbench.signin.profiles import Profile
+
+BASIC: Final = "client_secret_basic"
+POST: Final = "client_secret_post"
+NONE: Final = "none"
+CLIENT_NAME: Final = "MCP Workbench"
+
+
+class Client(Struct, frozen=True, kw_only=True):
+    """A client of one authorization server."""
+
+    issuer: str
+    id: str
+    # None for a public client, and for one whose secret the configuration holds.
+    secret: str | None = None
+    auth_method: str = NONE
+    # Empty for one that the user has registered.
+    redirect_uris: tuple[str, ...] = ()
+    is_registered: bool = False
+    # When the secret ends, in seconds since 1970; 0: never.
+    secret_ends_at: float = 0.0
+
+
+def choose(
+    discovery: Discovery, redirect_uri: str | None, earlier: Client | None, now: float, url: str
+) -> Requests[Client]:
+    """The client to sign in as. `earlier` is a registration that this issuer gave before."""
+    server, profile = discovery.server, discovery.profile
+    if profile.client_id:
+        return configured(server, profile)
+    if profile.client_metadata_url and server.takes_client_metadata_url:
+        return Client(issuer=server.identifier, id=profile.client_metadata_url)
+    if earlier is not None and is_usable(earlier, server, redirect_uri, now):
+        return earlier
+    if server.registration_endpoint is None or redirect_uri is None:
+        raise closed(discovery, redirect_uri, url)
+    return (yield from register(discovery, server.registration_endpoint, redirect_uri, url))
+
+
+def configured(server: AuthorizationServer, profile: Profile) -> Client:
+    """The client that the user has set up."""
+    assert profile.client_id is not None
+    supported = server.token_endpoint_auth_methods_supported
+    method = profile.token_auth_method
+    if method is None:
+        method = _method_with_secret(supported) if profile.client_secret else NONE
+    return Client(issuer=server.identifier, id=profile.client_id, auth_method=method)
+
+
+def is_usable(client: Client, server: AuthorizationServer, redirect_uri: str | None, now: float) -> bool:
+    """Whether a registration still serves: the same issuer, this callback, and a secret that has not ended."""
+    return (
+        client.issuer == server.identifier
+        and (redirect_uri is None or redirect_uri in client.redirect_uris)
+        and not 0 < client.secret_ends_at <= now
+    )
+
+
+def register(discovery: Discovery, endpoint: str, redirect_uri: str, url: str) -> Requests[Client]:
+    """RFC 7591, with what 2026-07-28 asks for beside it (`application_type`)."""
+    server = discovery.server
+    supported = server.token_endpoint_auth_methods_supported
+    asked = discovery.profile.token_auth_method
+    if asked is None:
+        # A program on the user's machine keeps no secret; where public clients are not wanted, one that they give.
+        asked = NONE if not supported or NONE in supported else _method_with_secret(supported)
+    fields = {
+        "client_name": CLIENT_NAME,
+        "redirect_uris": [redirect_uri],
+        # Without asking for it, some issue no refresh token.
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": asked,
+        "application_type": "native",
+    }
+    answer = yield post_json(endpoint, fields)
+    given = answer.fields()
+    id = given.get("client_id")
+    if not answer.is_good or not isinstance(id, str) or not id:
+        if answer.status >= 500 or answer.status in (0, 429):
+            raise SignInFailed(f"{origin_of(endpoint)} could not register us ({_said(answer)})", hint="try again later")
+        raise closed(discovery, redirect_uri, url, _said(answer))
+    secret = given.get("client_secret")
+    secret = secret if isinstance(secret, str) and secret else None
+    ends = given.get("client_secret_expires_at")
+    return Client(
+        issuer=server.identifier,
+        id=id,
+        secret=secret,
+        auth_method=_method_given(given.get("token_endpoint_auth_method"), secret, asked, supported),
+        redirect_uris=(redirect_uri,),
+        is_registered=True,
+        secret_ends_at=float(ends) if isinstance(ends, int | float) and secret else 0.0,
+    )
+
+
+def _method_given(said: object, secret: str | None, asked: str, supported: tuple[str, ...]) -> str:
+    """How to prove who we are. Some servers say `none`, or nothing, give a secret all the same and then demand it
+    (Figma, Supabase)."""
+    if secret is None:
+        return NONE
+    if isinstance(said, str) and said not in ("", NONE):
+        return said
+    if supported == (NONE,):
+        return NONE
+    return POST if not supported or POST in supported else _method_with_secret(supported) if said is None else asked
+
+
+def _method_with_secret(supported: tuple[str, ...]) -> str:
+    """RFC 8414: `client_secret_basic` where nothing is said."""
+    return next((method for method in (BASIC, POST) if method in supported), POST if NONE in supported else BASIC)
+
+
+def closed(discovery: Discovery, redirect_uri: str | None, url: str, said: str = "") -> SignInFailed:
+    """Nobody can register there by program: which app to create, and where its values go."""
+    server, profile = discovery.server, discovery.profile
+    why = f"refuses to register new clients ({said})" if said else "does not let programs register"
+    app = profile.app or f"create an OAuth app for a native client at {origin_of(server.identifier)}"
+    steps = [f"{app}, with the redirect address `{redirect_uri}`" if redirect_uri else app]
+    steps.append("put its `clientId` (and `clientSecret`, if it has one) into `oauth` of this server")
+    if redirect_uri is not None and profile.callback_port is None:
+        steps.append(f"with `callbackPort` {redirect_uri.rpartition(':')[2].partition('/')[0]}")
+    if profile.header_key:
+        steps.append(f"or, without signing in, {profile.header_key}")
+    return SignInFailed(
+        f"{origin_of(server.identifier)}, where {origin_of(url)} lets people sign in, {why}", hint=", ".join(steps)
+    )
+
+
+def _said(answer: Answer) -> str:
+    fields = answer.fields()
+    text = fields.get("error_description") or fields.get("error") or fields.get("message")
+    if not isinstance(text, str):
+        text = "" if "html" in answer.content_type else answer.body[:200].decode(errors="replace")
+    text = " ".join(text.split())[:200]
+    return f"{answer.status}: {text}" if text else f"status {answer.status}"

@@ -1,0 +1,233 @@
+"""Which authorization server a server trusts, and what that one can do: the discovery part of the specification.
+
+2025-11-25 and 2026-07-28, *Authorization Server Discovery*: protected resource metadata (RFC 9728) by the challenge,
+at the path, at the root; authorization server metadata (RFC 8414, OpenID Connect Discovery) in the order given there,
+its `issuer` compared. Without any protected resource metadata, 2025-03-26: the server's own origin is the
+authorization server, with endpoints at default places where it has no metadata either. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.signin.challenge import Challenge
+from mcp_workbench.signin.exchange import Answer, NotNow, Requests, SignInFailed, checked_url, get, origin_of, words
+from mcp_workbench.signin.profiles import Profile, profile_for
+
+
+class AuthorizationServer(Struct, frozen=True, kw_only=True):
+    """What the metadata of an authorization server says, as far as it matters here."""
+
+    # What the metadata says of itself: what `iss` is compared with.
+    issuer: str
+    # What the metadata was asked for under: what credentials are bound to. The same, unless that check is waived.
+    identifier: str
+    authorization_endpoint: str | None = None
+    token_endpoint: str
+    registration_endpoint: str | None = None
+    revocation_endpoint: str | None = None
+    device_authorization_endpoint: str | None = None
+    # Empty: not said.
+    scopes_supported: tuple[str, ...] = ()
+    grant_types_supported: tuple[str, ...] = ()
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ()
+    takes_client_metadata_url: bool = False
+    sends_iss: bool = False
+
+
+class Discovery(Struct, frozen=True, kw_only=True):
+    """Everything that is known before the user is asked."""
+
+    server: AuthorizationServer
+    # None: not sent.
+    resource: str | None
+    # `scopes_supported` of the resource; None where it says nothing.
+    resource_scopes: tuple[str, ...] | None = None
+    profile: Profile
+    warnings: tuple[str, ...] = ()
+
+
+def discover(url: str, challenge: Challenge, settings: OAuthConfig | None) -> Requests[Discovery]:
+    """From the address of an MCP server and what it said to its authorization server."""
+    document = yield from _resource_metadata(url, challenge)
+    own = profile_for(url, settings)
+    if document is None:
+        # 2025-03-26: the authorization base URL is the server's, without any path.
+        issuer, is_guessed = own.issuer or origin_of(url), own.issuer is None
+    else:
+        issuer, is_guessed = own.issuer or words(document["authorization_servers"])[0], False
+    profile = profile_for(url, settings, issuer)
+    resource = _resource(url, document, profile)
+    server, warnings = yield from _server_metadata(issuer, profile, is_guessed=is_guessed)
+    supported = None if document is None else document.get("scopes_supported")
+    return Discovery(
+        server=server,
+        resource=resource,
+        resource_scopes=words(supported) if isinstance(supported, list) else None,
+        profile=profile,
+        warnings=warnings,
+    )
+
+
+def resource_metadata_urls(url: str, challenge: Challenge) -> list[str]:
+    """Where protected resource metadata may lie, in order."""
+    parts = urlsplit(url)
+    root = "/.well-known/oauth-protected-resource"
+    places = [
+        urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], place, query, ""))
+        for place, query in (
+            (root + parts.path.rstrip("/"), parts.query),
+            (root, ""),
+        )
+    ]
+    named = [challenge.resource_metadata] if challenge.resource_metadata else []
+    return list(dict.fromkeys([*named, *places]))
+
+
+def server_metadata_urls(issuer: str) -> list[str]:
+    """Where the metadata of an authorization server may lie, in the order that the specification gives."""
+    parts = urlsplit(issuer)
+    base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    if not path:
+        return [f"{base}/.well-known/oauth-authorization-server", f"{base}/.well-known/openid-configuration"]
+    return [
+        f"{base}/.well-known/oauth-authorization-server{path}",
+        f"{base}/.well-known/openid-configuration{path}",
+        f"{base}{path}/.well-known/openid-configuration",
+    ]
+
+
+def _resource_metadata(url: str, challenge: Challenge) -> Requests[dict[str, Any] | None]:
+    for place in resource_metadata_urls(url, challenge):
+        answer = yield get(checked_url(place, "`resource_metadata` of the server's challenge"))
+        if answer.status == 0 or answer.status >= 500:
+            # Guessing on would sign in somewhere else because of a passing fault.
+            raise _not_now(place, answer)
+        document = answer.fields() if answer.is_good else {}
+        if words(document.get("authorization_servers")):
+            return document
+    return None
+
+
+def _server_metadata(
+    issuer: str, profile: Profile, *, is_guessed: bool
+) -> Requests[tuple[AuthorizationServer, tuple[str, ...]]]:
+    checked_url(issuer, "the authorization server")
+    for place in server_metadata_urls(issuer):
+        answer = yield get(place)
+        if answer.status == 0 or (answer.status >= 500 and answer.status != 502):
+            raise _not_now(place, answer)
+        document = answer.fields() if answer.is_good else {}
+        if not document.get("token_endpoint"):
+            continue
+        _check_issuer(issuer, document, profile)
+        warnings = _check_pkce(document, profile, is_openid="openid-configuration" in place)
+        return _read(document, issuer), warnings
+    if is_guessed:
+        # 2025-03-26, *Fallbacks for Servers without Metadata Discovery*.
+        return (
+            AuthorizationServer(
+                issuer=issuer,
+                identifier=issuer,
+                authorization_endpoint=f"{issuer}/authorize",
+                token_endpoint=f"{issuer}/token",
+                registration_endpoint=f"{issuer}/register",
+            ),
+            (),
+        )
+    raise SignInFailed(
+        f"the authorization server `{issuer}` publishes no metadata that can be used",
+        hint="name another one with `issuer` in `oauth` of this server, or put a token into its `headers`",
+    )
+
+
+def _check_issuer(issuer: str, document: dict[str, Any], profile: Profile) -> None:
+    """RFC 8414, section 3.3: must be identical, or the metadata must not be used. `https://a` and `https://a/` are the
+    same address (RFC 3986, section 6.2.3), and libraries add that slash without asking."""
+    said = document.get("issuer")
+    if said == issuer or profile.issuer_check == "waive":
+        return
+    if isinstance(said, str) and not urlsplit(issuer).path.strip("/") and said.rstrip("/") == issuer.rstrip("/"):
+        return
+    raise SignInFailed(
+        f"the metadata of the authorization server `{issuer}` is another one's: its `issuer` is `{str(said)[:200]}`",
+        hint="do not sign in there; if its operator vouches for it, set `issuerCheck` to `waive` in `oauth` of this "
+        "server",
+    )
+
+
+def _check_pkce(document: dict[str, Any], profile: Profile, *, is_openid: bool) -> tuple[str, ...]:
+    methods = document.get("code_challenge_methods_supported")
+    if isinstance(methods, list) and "S256" in methods:
+        return ()
+    if not document.get("authorization_endpoint"):
+        return ()
+    if methods is None and (is_openid or profile.pkce == "assume"):
+        # OpenID Connect Discovery has no such field; Entra ID and Cognito do S256 and do not say so.
+        return ("the authorization server does not say that it supports PKCE; S256 is used all the same",)
+    raise SignInFailed(
+        "the authorization server does not support PKCE with S256, so a sign-in could be intercepted",
+        hint="if its operator says that it does, set `pkce` to `assume` in `oauth` of this server",
+    )
+
+
+def _read(document: dict[str, Any], issuer: str) -> AuthorizationServer:
+    def endpoint(name: str) -> str | None:
+        value = document.get(name)
+        return checked_url(value, f"`{name}` of the authorization server") if value else None
+
+    said = document.get("issuer")
+    token_endpoint = endpoint("token_endpoint")
+    assert token_endpoint is not None
+    return AuthorizationServer(
+        # `iss` is compared with what the metadata says, which has been compared with the identifier.
+        issuer=said if isinstance(said, str) else issuer,
+        identifier=issuer,
+        authorization_endpoint=endpoint("authorization_endpoint"),
+        token_endpoint=token_endpoint,
+        registration_endpoint=endpoint("registration_endpoint"),
+        revocation_endpoint=endpoint("revocation_endpoint"),
+        device_authorization_endpoint=endpoint("device_authorization_endpoint"),
+        scopes_supported=words(document.get("scopes_supported")),
+        grant_types_supported=words(document.get("grant_types_supported")),
+        token_endpoint_auth_methods_supported=words(document.get("token_endpoint_auth_methods_supported")),
+        takes_client_metadata_url=document.get("client_id_metadata_document_supported") is True,
+        sends_iss=document.get("authorization_response_iss_parameter_supported") is True,
+    )
+
+
+def _resource(url: str, document: dict[str, Any] | None, profile: Profile) -> str | None:
+    """RFC 8707: the token is for this server and no other. What the metadata names must cover the server's address."""
+    named = None if document is None else document.get("resource")
+    if isinstance(named, str) and not covers(named, url):
+        raise SignInFailed(
+            f"the server's metadata is for another resource, `{named[:200]}`",
+            hint="check `url` of this server; a token for another resource is not asked for",
+        )
+    if profile.resource is not None:
+        return profile.resource or None
+    return named if isinstance(named, str) else canonical(url)
+
+
+def covers(resource: str, url: str) -> bool:
+    """Whether a resource identifier stands for this address: same origin, and its path a part of the address's."""
+    if origin_of(resource) != origin_of(url):
+        return False
+    outer, inner = (urlsplit(each).path.rstrip("/") + "/" for each in (resource, url))
+    return inner.startswith(outer)
+
+
+def canonical(url: str) -> str:
+    """The resource identifier of an address: without fragment and credentials, no slash at the end of nothing."""
+    parts = urlsplit(url)
+    path = "" if parts.path == "/" else parts.path
+    return urlunsplit((parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower(), path, parts.query, ""))
+
+
+def _not_now(place: str, answer: Answer) -> SignInFailed:
+    why = answer.body.decode(errors="replace")[:300] if answer.status == 0 else f"status {answer.status}"
+    return NotNow(f"the metadata of {origin_of(place)} cannot be read: {why}", hint="try again later")

@@ -1,0 +1,259 @@
+"""The sign-in, from a challenge to tokens, without I/O: one file to read beside the specification.
+
+`sign_in` is a generator. It yields `Request` and is sent its `Answer`; it yields `Visit` once and is sent what arrived
+at the callback; it returns a `Grant`. *Authorization*, 2025-11-25 and 2026-07-28, in order: discovery, client identity,
+scope selection, authorization request with PKCE, state and resource, validation of the response with `iss`, token
+request. `refresh`, `device_code`, `client_credentials` and `revoke` are the other grants.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+from collections.abc import Generator, Mapping
+from typing import Final, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.signin import tokens
+from mcp_workbench.signin.challenge import Challenge
+from mcp_workbench.signin.clients import Client, choose, configured
+from mcp_workbench.signin.discovery import Discovery, discover
+from mcp_workbench.signin.exchange import Answer, Registered, Request, Requests, SignInFailed, Visit, Wait, origin_of
+from mcp_workbench.signin.tokens import Tokens
+
+T = TypeVar("T")
+OFFLINE: Final = "offline_access"
+DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
+# RFC 8628: where nothing is said, five seconds between questions, and five more for each `slow_down`.
+DEVICE_PAUSE: Final = 5.0
+LONGEST_DEVICE_PAUSE: Final = 60.0
+# A code that nobody has entered by then is forgotten by every server.
+LONGEST_DEVICE_WAIT: Final = 1800.0
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """What a sign-in starts from."""
+
+    url: str
+    challenge: Challenge = Challenge()
+    settings: OAuthConfig | None = None
+    # None: there is no callback (device code, client credentials).
+    redirect_uri: str | None = None
+    # What was granted or asked for before: a step-up asks for all of it again.
+    earlier_scopes: tuple[str, ...] = ()
+    # A registration that the issuer gave earlier, by issuer.
+    clients: Mapping[str, Client] = {}
+    now: float = 0.0
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    discovery: Discovery
+    client: Client
+    tokens: Tokens
+    # What was asked for; the tokens say what was given, where that differs.
+    scopes: tuple[str, ...] = ()
+
+
+# Everything that a sign-in may ask for.
+Steps = Generator[Request | Visit | Wait | Registered, Answer | Mapping[str, str] | None, T]
+
+
+def sign_in(attempt: Attempt) -> Steps[Grant]:
+    """The authorization code grant with PKCE."""
+    discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
+    server = discovery.server
+    if server.authorization_endpoint is None or attempt.redirect_uri is None:
+        raise SignInFailed(
+            f"{server.identifier} has no page to sign in at", hint="use a device code, or a token in `headers`"
+        )
+    client = yield from prepare(attempt, discovery)
+    scopes = select_scopes(attempt, discovery)
+    verifier, challenge = pkce()
+    state = os.urandom(24).hex()
+    fields = {
+        "response_type": "code",
+        "client_id": client.id,
+        "redirect_uri": attempt.redirect_uri,
+        "state": state,
+        "code_challenge": challenge,
+        "code_challenge_method": "S256",
+        "scope": " ".join(scopes),
+        "resource": discovery.resource,
+        # OpenID Connect: without it, `offline_access` may be ignored.
+        "prompt": "consent" if OFFLINE in scopes else None,
+        **discovery.profile.extra_authorize_params,
+    }
+    returned = yield Visit(with_query(server.authorization_endpoint, fields), attempt.redirect_uri, state)
+    assert isinstance(returned, Mapping)
+    code = check_response(returned, state, discovery)
+    asked = tokens.request(
+        server.token_endpoint,
+        client,
+        discovery.profile.client_secret,
+        {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": attempt.redirect_uri,
+            "code_verifier": verifier,
+            "resource": discovery.resource,
+        },
+    )
+    given = yield from tokens.ask(asked)
+    return Grant(discovery=discovery, client=client, tokens=given, scopes=scopes)
+
+
+def prepare(attempt: Attempt, discovery: Discovery) -> Steps[Client]:
+    """Who we are to this authorization server. What another issuer gave is not looked at."""
+    earlier = attempt.clients.get(discovery.server.identifier)
+    client: Client = yield from choose(discovery, attempt.redirect_uri, earlier, attempt.now, attempt.url)
+    if client.is_registered and client != earlier:
+        yield Registered(client)
+    return client
+
+
+def select_scopes(attempt: Attempt, discovery: Discovery) -> tuple[str, ...]:
+    """*Scope Selection Strategy*: what the challenge says, else all that the resource supports, else none; on a step-up
+    together with what there was before. `offline_access` only where the authorization server has it."""
+    profile = discovery.profile
+    if profile.scopes is not None:
+        asked = [*profile.scopes, *attempt.earlier_scopes, *attempt.challenge.scope]
+        return tuple(dict.fromkeys(asked))
+    asked = list(attempt.challenge.scope or discovery.resource_scopes or ())
+    asked = [*attempt.earlier_scopes, *asked] if attempt.earlier_scopes else asked
+    offered = OFFLINE in discovery.server.scopes_supported
+    if profile.offline_access == "always" or (profile.offline_access == "auto" and offered):
+        asked.append(OFFLINE)
+    elif profile.offline_access == "never" or (discovery.server.scopes_supported and not offered):
+        asked = [scope for scope in asked if scope != OFFLINE]
+    return tuple(dict.fromkeys(asked))
+
+
+def check_response(returned: Mapping[str, str], state: str, discovery: Discovery) -> str:
+    """*Authorization Response Validation*: the code, once state and issuer are ours. Errors are not believed before."""
+    if not hmac.compare_digest(returned.get("state", "").encode(), state.encode()):
+        raise SignInFailed("the callback does not belong to this sign-in (`state`)", hint="start again")
+    server, issuer = discovery.server, returned.get("iss")
+    # RFC 9207: simple string comparison, of error responses too.
+    if issuer is None and server.sends_iss:
+        raise SignInFailed(
+            f"the callback lacks `iss`, which {server.identifier} says that it sends",
+            hint="do not go on: another server may have answered in its place",
+        )
+    if issuer is not None and issuer != server.issuer:
+        raise SignInFailed(
+            f"the callback comes from another authorization server, `{issuer[:200]}`",
+            hint="do not go on: another server may have answered in its place",
+        )
+    if "error" in returned:
+        said = ": ".join(filter(None, (returned["error"], returned.get("error_description"))))
+        raise SignInFailed(f"{origin_of(server.identifier)} refused the sign-in ({said[:300]})", hint="start again")
+    code = returned.get("code")
+    if not code:
+        raise SignInFailed("the callback holds no code", hint="start again; paste the whole address")
+    return code
+
+
+def refresh(grant: RefreshGrant, configured_secret: str | None) -> Requests[Tokens]:
+    """New tokens for a refresh token, at the endpoint and as the client that it was given to."""
+    fields = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
+    return (yield from tokens.ask(tokens.request(grant.token_endpoint, grant.client, configured_secret, fields)))
+
+
+class RefreshGrant(Struct, frozen=True):
+    """What a refresh needs, all of it from the sign-in: nothing of it is looked up or guessed again."""
+
+    token_endpoint: str
+    client: Client
+    refresh_token: str
+    resource: str | None
+
+
+def client_credentials(attempt: Attempt) -> Requests[Grant]:
+    """For machines: the client is the user."""
+    discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
+    if not discovery.profile.client_id:
+        raise SignInFailed(
+            "`client_credentials` needs a client", hint="set `clientId` and `clientSecret` in `oauth` of this server"
+        )
+    client = configured(discovery.server, discovery.profile)
+    scopes = select_scopes(attempt, discovery)
+    fields = {"grant_type": "client_credentials", "scope": " ".join(scopes), "resource": discovery.resource}
+    asked = tokens.request(discovery.server.token_endpoint, client, discovery.profile.client_secret, fields)
+    given = yield from tokens.ask(asked)
+    return Grant(discovery=discovery, client=client, tokens=given, scopes=scopes)
+
+
+def device_code(attempt: Attempt) -> Steps[Grant]:
+    """RFC 8628, where the authorization server offers it: a code to enter on another device."""
+    discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
+    server = discovery.server
+    if server.device_authorization_endpoint is None:
+        raise SignInFailed(
+            f"{server.identifier} offers no device code", hint="use `login --no-browser` and paste the callback"
+        )
+    client = yield from prepare(attempt, discovery)
+    scopes = select_scopes(attempt, discovery)
+    fields = {"scope": " ".join(scopes), "resource": discovery.resource}
+    begun = yield tokens.request(server.device_authorization_endpoint, client, discovery.profile.client_secret, fields)
+    assert isinstance(begun, Answer)
+    given = begun.fields()
+    device, code, page = given.get("device_code"), given.get("user_code"), given.get("verification_uri")
+    if not begun.is_good or not all(isinstance(each, str) and each for each in (device, code, page)):
+        raise SignInFailed(f"{origin_of(server.identifier)} gave no device code (status {begun.status})")
+    pause, waited = _seconds(given.get("interval"), DEVICE_PAUSE), 0.0
+    limit = min(_seconds(given.get("expires_in"), LONGEST_DEVICE_WAIT), LONGEST_DEVICE_WAIT)
+    asked = tokens.request(
+        server.token_endpoint,
+        client,
+        discovery.profile.client_secret,
+        {"grant_type": DEVICE_GRANT, "device_code": device, "resource": discovery.resource},
+    )
+    page = given.get("verification_uri_complete") or page
+    while waited < limit:
+        yield Wait(pause, str(page) if not waited else "", str(code))
+        waited += pause
+        answer = yield asked
+        assert isinstance(answer, Answer)
+        error = answer.fields().get("error")
+        if error == "slow_down":
+            pause = min(pause + DEVICE_PAUSE, LONGEST_DEVICE_PAUSE)
+        elif error != "authorization_pending":
+            found = tokens.read(answer, origin_of(server.token_endpoint))
+            return Grant(discovery=discovery, client=client, tokens=found, scopes=scopes)
+    raise SignInFailed("nobody entered the code in time", hint="start again")
+
+
+def revoke(endpoint: str, client: Client, configured_secret: str | None, token: str) -> Request:
+    """RFC 7009: the token, and with a refresh token usually the whole grant."""
+    return tokens.request(endpoint, client, configured_secret, {"token": token})
+
+
+def pkce() -> tuple[str, str]:
+    """A verifier and its S256 challenge."""
+    verifier = _urlsafe(os.urandom(32))
+    return verifier, _urlsafe(hashlib.sha256(verifier.encode()).digest())
+
+
+def with_query(url: str, fields: Mapping[str, str | None]) -> str:
+    """An address with these members in its query, beside those that it has."""
+    parts = urlsplit(url)
+    query = [
+        *parse_qsl(parts.query, keep_blank_values=True),
+        *((name, value) for name, value in fields.items() if value),
+    ]
+    return urlunsplit(parts._replace(query=urlencode(query)))
+
+
+def _urlsafe(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _seconds(value: object, default: float) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else default

@@ -1,0 +1,76 @@
+"""Runs the flow: its requests go out on the workbench's own HTTP client, with nothing of a server's headers on them.
+
+Owns the bounds. An answer that does not come, is too large or leads to another origin is an answer with status 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Any, Final, TypeVar
+
+from mcp_workbench.signin.exchange import Answer, Registered, Request, Visit, Wait
+from mcp_workbench.transport.http.client.failures import explain
+from mcp_workbench.transport.http.client.headers import FixedHeaders
+from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
+from mcp_workbench.transport.http.client.response_body import read_whole
+
+T = TypeVar("T")
+
+# Metadata and tokens are a few kilobytes.
+LARGEST_ANSWER: Final = 1024 * 1024
+# One request to an authorization server, with everything that it needs.
+REQUEST_SECONDS: Final = 30.0
+NO_HEADERS: Final = FixedHeaders({})
+
+OnVisit = Callable[[Visit], Awaitable[Mapping[str, str]]]
+OnWait = Callable[[Wait], Awaitable[None]]
+
+
+async def run(
+    steps: Generator[Any, Any, T],
+    client: HttpClient,
+    visit: OnVisit | None = None,
+    wait: OnWait | None = None,
+    keep: Callable[[Any], Awaitable[None]] | None = None,
+) -> T:
+    """Do what the steps ask for, until they return. Raises what they raise."""
+    try:
+        step = next(steps)
+        while True:
+            match step:
+                case Request():
+                    step = steps.send(await send(client, step))
+                case Visit():
+                    assert visit is not None
+                    step = steps.send(await visit(step))
+                case Wait():
+                    assert wait is not None
+                    await wait(step)
+                    step = next(steps)
+                case Registered(client=registered):
+                    assert keep is not None
+                    await keep(registered)
+                    step = next(steps)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    finally:
+        steps.close()
+
+
+async def send(client: HttpClient, request: Request) -> Answer:
+    """One request. Whatever keeps it from being answered is told in the answer."""
+    target = None
+    try:
+        target = HttpTarget.of(request.url, NO_HEADERS)
+        async with asyncio.timeout(REQUEST_SECONDS):
+            response = await client.request(request.method, target, request.headers, request.body)
+            try:
+                body = await read_whole(response, LARGEST_ANSWER)
+            finally:
+                response.release()
+    except Exception as error:
+        why = str(error) if target is None else explain(error, target.address, target.shown_proxy).message
+        return Answer(0, why.encode())
+    return Answer(response.status, body, response.content_type)

@@ -1,0 +1,188 @@
+"""Everything about signing in of one workbench: its store, a source of headers for each place, and sign-ins under way.
+
+Owned by the composition root, made with the first server that wants it. One sign-in at a time for each place: whoever
+asks while it is under way gets the same page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from mcp_workbench.signin import flow
+from mcp_workbench.signin.callback import Callback
+from mcp_workbench.signin.challenge import Challenge, parse
+from mcp_workbench.signin.clients import Client
+from mcp_workbench.signin.exchange import SignInFailed, Visit, Wait
+from mcp_workbench.signin.flow import Attempt, Grant
+from mcp_workbench.signin.profiles import profile_for
+from mcp_workbench.signin.running import run, send
+from mcp_workbench.signin.source import Place, SignedInHeaders, keep
+from mcp_workbench.signin.store import Contents, Record, TokenStore
+from mcp_workbench.transport.http.client.pool import HttpClient
+
+# How long a user may take on the pages of a server: passwords, second factors, the approval of a colleague.
+VISIT_SECONDS: Final = 600.0
+NO_CALLBACK: Final = (
+    "if the page showed an error about the client, run `login` with --new-client; without a browser on this machine, "
+    "with --no-browser"
+)
+
+
+class Visiting:
+    """A sign-in under way: the page to visit, and its end."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.page: asyncio.Future[str] = loop.create_future()
+        self.page.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.task: asyncio.Task[Record] | None = None
+        self.callback: Callback | None = None
+
+    async def wait(self) -> Record:
+        """Return when the user is done. Raises `SignInFailed`."""
+        assert self.task is not None
+        return await asyncio.shield(self.task)
+
+    def paste(self, text: str) -> str | None:
+        """Take the address of the callback as the user copied it; why not, where it does not belong here."""
+        assert self.callback is not None
+        return self.callback.take(urlsplit(text.strip()).query or text.strip().lstrip("?"))
+
+
+class SignIns:
+    """Use `close` when everything else has ended."""
+
+    def __init__(self, client: Callable[[], HttpClient], store: TokenStore | None = None) -> None:
+        self.store = store or TokenStore()
+        self._client = client
+        self._sources: dict[tuple[str, str], SignedInHeaders] = {}
+        self._visits: dict[tuple[str, str], Visiting] = {}
+
+    def source(self, place: Place, base: Mapping[str, str]) -> SignedInHeaders:
+        """Where the headers of this server come from, for this principal."""
+        key = (place.principal, place.server)
+        if key not in self._sources:
+            self._sources[key] = SignedInHeaders(place, base, self.store, self._client)
+        return self._sources[key]
+
+    async def begin(self, place: Place, *, new_client: bool = False) -> Visiting:
+        """Begin a sign-in, or join the one under way; return when there is a page to visit. Raises `SignInFailed`."""
+        key = (place.principal, place.server)
+        visiting = self._visits.get(key)
+        if visiting is None or visiting.task is None or visiting.task.done():
+            visiting = self._visits[key] = Visiting()
+            visiting.task = asyncio.ensure_future(self._visit(place, visiting, new_client))
+            visiting.task.add_done_callback(lambda task: self._on_over(key, visiting, task))
+        await asyncio.shield(visiting.page)
+        return visiting
+
+    async def sign_in_by_device(self, place: Place, show: Callable[[Wait], None]) -> Record:
+        """Sign in with a code that the user enters elsewhere."""
+
+        async def wait(step: Wait) -> None:
+            if step.page:
+                show(step)
+            await asyncio.sleep(step.seconds)
+
+        attempt = self._attempt(place, None, new_client=False)
+        grant = await run(flow.device_code(attempt), self._client(), wait=wait, keep=self._keep_client)
+        return await self._keep(place, grant)
+
+    async def sign_out(self, place: Place) -> tuple[Record | None, bool]:
+        """Forget the tokens, and have the authorization server forget them where it can: what there was, and whether
+        it did. The registration stays."""
+        found: list[Record] = []
+
+        def change(contents: Contents) -> None:
+            record = contents.find(place.principal, place.server)
+            if record is not None:
+                found.append(record)
+            same = (place.principal, place.server)
+            contents.records = [each for each in contents.records if (each.principal, each.server) != same]
+            contents.satisfy(*same)
+
+        await self.store.change(change)
+        source = self._sources.get((place.principal, place.server))
+        if source is not None:
+            source.forget()
+        if not found:
+            return None, False
+        record, token = found[0], found[0].refresh_token or found[0].access_token
+        if record.revocation_endpoint is None or not token:
+            return record, False
+        secret = profile_for(place.url, place.settings, record.issuer).client_secret
+        answer = await send(self._client(), flow.revoke(record.revocation_endpoint, record.client, secret, token))
+        return record, answer.is_good
+
+    async def close(self) -> None:
+        """End sign-ins under way; wait for refreshes, which must not be lost."""
+        for visiting in list(self._visits.values()):
+            if visiting.task is not None:
+                visiting.task.cancel()
+                await asyncio.wait({visiting.task})
+        await asyncio.gather(*(source.settled() for source in self._sources.values()))
+
+    async def _visit(self, place: Place, visiting: Visiting, new_client: bool) -> Record:
+        profile = profile_for(place.url, place.settings)
+        exact = profile.callback_port is not None
+        ports = [profile.callback_port] if profile.callback_port is not None else self._earlier_ports()
+        async with Callback.listening(profile.callback_host, ports, exact=exact) as callback:
+            visiting.callback = callback
+
+            async def visit(step: Visit) -> Mapping[str, str]:
+                returned = callback.expect(step.state)
+                visiting.page.set_result(step.url)
+                try:
+                    async with asyncio.timeout(VISIT_SECONDS):
+                        return await returned
+                except TimeoutError:
+                    raise SignInFailed(
+                        f"nobody came back from the sign-in within {VISIT_SECONDS:.0f} s", hint=NO_CALLBACK
+                    ) from None
+
+            attempt = self._attempt(place, callback.redirect_uri, new_client=new_client)
+            grant = await run(flow.sign_in(attempt), self._client(), visit, keep=self._keep_client)
+            record = await self._keep(place, grant)
+            # The browser gets its page before the address goes away.
+            await asyncio.sleep(0)
+            return record
+
+    def _attempt(self, place: Place, redirect_uri: str | None, *, new_client: bool) -> Attempt:
+        contents = self.store.read()
+        wanted = contents.wanted_at(place.principal, place.server)
+        return Attempt(
+            url=place.url,
+            challenge=Challenge() if wanted is None else parse(wanted.challenge),
+            settings=place.settings,
+            redirect_uri=redirect_uri,
+            earlier_scopes=() if wanted is None else wanted.scopes,
+            clients={} if new_client else contents.clients_of(),
+            now=time.time(),
+        )
+
+    def _earlier_ports(self) -> list[int]:
+        """The port of the latest registration: at some servers it must be the very same."""
+        uris = [uri for client in self.store.read().clients for uri in client.redirect_uris]
+        found = [port for uri in reversed(uris) if (port := urlsplit(uri).port) is not None]
+        return found[:1]
+
+    async def _keep_client(self, client: Client) -> None:
+        await self.store.change(lambda contents: contents.put_client(client))
+
+    async def _keep(self, place: Place, grant: Grant) -> Record:
+        record = await keep(self.store, place, grant)
+        source = self._sources.get((place.principal, place.server))
+        if source is not None:
+            source.forget()
+        return record
+
+    def _on_over(self, key: tuple[str, str], visiting: Visiting, task: asyncio.Task[Record]) -> None:
+        if self._visits.get(key) is visiting:
+            del self._visits[key]
+        if not visiting.page.done():
+            error = None if task.cancelled() else task.exception()
+            visiting.page.set_exception(error or SignInFailed("the sign-in was given up"))

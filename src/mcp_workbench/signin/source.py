@@ -1,0 +1,282 @@
+"""The headers of a server that somebody has signed in to: an access token, refreshed in time, once for everybody.
+
+One source for each principal and server, shared by all its connections. The store is the truth: another process may
+have refreshed, signed in or out. A new token is written down before it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.errors import SignInNeeded
+from mcp_workbench.signin import flow
+from mcp_workbench.signin.challenge import parse
+from mcp_workbench.signin.exchange import NotNow, origin_of
+from mcp_workbench.signin.flow import Attempt, Grant, RefreshGrant
+from mcp_workbench.signin.profiles import profile_for
+from mcp_workbench.signin.running import REQUEST_SECONDS, run
+from mcp_workbench.signin.store import Contents, Record, TokenStore, Wanted, lock_name
+from mcp_workbench.signin.tokens import ClientUnknown, GrantOver, Tokens
+from mcp_workbench.transport.http.client.headers import CredentialRefusal
+from mcp_workbench.transport.http.client.pool import HttpClient
+
+log = logging.getLogger(__name__)
+
+# A token is refreshed when this much of its life is over: late enough to be worth it, early enough for clocks that
+# differ and for a server that is away for a while.
+REFRESH_AT: Final = 0.8
+# After a refresh failed for a passing reason, the old token serves on until the next try.
+RETRY_SECONDS: Final = 30.0
+# Another process may be refreshing: one request, and some for reading and writing.
+REFRESH_LOCK_SECONDS: Final = REQUEST_SECONDS + 15.0
+
+
+class Place:
+    """Whose sign-in it is, and where."""
+
+    __slots__ = ("command", "principal", "server", "settings", "url")
+
+    def __init__(self, principal: str, url: str, settings: OAuthConfig | None, command: str) -> None:
+        self.principal = principal
+        self.url = url
+        self.settings = settings
+        account = settings.account if settings is not None else None
+        # What it is stored under: several accounts at one address are several servers.
+        self.server = f"{url}#{account}" if account else url
+        # What a user runs to sign in.
+        self.command = command
+
+
+class SignedInHeaders:
+    """A `HeaderSource`."""
+
+    def __init__(
+        self, place: Place, base: Mapping[str, str], store: TokenStore, client: Callable[[], HttpClient]
+    ) -> None:
+        self.place = place
+        self._base = base
+        self._store = store
+        self._client = client
+        self._headers: Mapping[str, str] = base
+        # The token that these headers carry; None while the store has not been looked at.
+        self._token: str | None = None
+        self._refresh_at = -math.inf
+        # A token that we got because its predecessor was refused.
+        self._last_chance = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def headers(self) -> Mapping[str, str] | None:
+        return self._headers if time.time() < self._refresh_at else None
+
+    async def fetch(self) -> Mapping[str, str]:
+        await self._once(self._renew(None))
+        return self._headers
+
+    async def refused(self, refusal: CredentialRefusal) -> bool:
+        if refusal.sent is not self._headers and refusal.sent is not self._base:
+            return True
+        record = self._store.read().find(self.place.principal, self.place.server)
+        sent = refusal.sent.get("authorization", "")
+        if record is not None and record.access_token and not record.ended and sent != _bearer(record):
+            # Somebody signed in, or another process refreshed.
+            self._adopt(record)
+            return True
+        if refusal.status == 403:
+            return await self._step_up(refusal, record)
+        if self._is_machine() or (record is not None and record.refresh_token and not record.ended):
+            if self._token is not None and self._token == self._last_chance:
+                await self._want(refusal.challenge, record)
+                raise self._needed("does not accept the token that it has just given")
+            await self._once(self._renew(self._token or ""))
+            self._last_chance = self._token or ""
+            return True
+        await self._want(refusal.challenge, record)
+        raise self._needed("wants you to sign in" if record is None else "wants you to sign in again")
+
+    async def settled(self) -> None:
+        """Return when no refresh is under way: one that the server has acted on must not be lost."""
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=REFRESH_LOCK_SECONDS)
+
+    def forget(self) -> None:
+        """Look at the store again before the next request."""
+        self._refresh_at = -math.inf
+
+    async def _once(self, work: Awaitable[None]) -> None:
+        """One refresh for everybody who waits, in a task of its own: a caller that gives up does not end it."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(work)
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        elif asyncio.iscoroutine(work):
+            work.close()
+        await asyncio.shield(self._task)
+
+    async def _renew(self, refused: str | None) -> None:
+        """Have a token that is not the refused one: the store's, or a new one."""
+        store, place = self._store, self.place
+        record = store.read().find(place.principal, place.server)
+        if _serves(record, refused) or (record is None and not self._is_machine()):
+            self._adopt(record)
+            return
+        async with store.locked(lock_name(place.principal, place.server), REFRESH_LOCK_SECONDS):
+            # Somebody else may have done it while we waited.
+            record = store.read().find(place.principal, place.server)
+            if _serves(record, refused):
+                self._adopt(record)
+                return
+            try:
+                self._adopt(await self._new_token(record))
+            except NotNow as error:
+                if refused is not None or record is None or _is_over(record):
+                    raise
+                log.warning("%s; the old token is used on", error.message)
+                self._adopt(record)
+                self._refresh_at = time.time() + RETRY_SECONDS
+
+    async def _new_token(self, record: Record | None) -> Record:
+        place, now = self.place, time.time()
+        if self._is_machine():
+            attempt = Attempt(url=place.url, settings=place.settings, now=now)
+            return await keep(self._store, place, await run(flow.client_credentials(attempt), self._client()))
+        assert record is not None
+        if record.refresh_token is None or record.ended:
+            raise self._needed("wants you to sign in again")
+        grant = RefreshGrant(record.token_endpoint, record.client, record.refresh_token, record.resource)
+        secret = profile_for(place.url, place.settings, record.issuer).client_secret
+        try:
+            tokens = await run(flow.refresh(grant, secret), self._client())
+        except (GrantOver, ClientUnknown) as error:
+            ended, is_unknown = replace(record, ended=error.message), isinstance(error, ClientUnknown)
+            await self._store.change(lambda contents: _end(contents, ended, forget=is_unknown))
+            raise self._needed(f"wants you to sign in again: {error.message}") from None
+        renewed = with_tokens(record, tokens, now)
+        await self._store.change(lambda contents: contents.put(renewed))
+        return renewed
+
+    async def _step_up(self, refusal: CredentialRefusal, record: Record | None) -> bool:
+        """*Step-Up Authorization Flow*: ask for what is missing, unless it was asked for before and not given."""
+        wanted = parse(refusal.challenge).scope
+        if record is None or not wanted or set(wanted) <= {*record.asked, *record.scopes}:
+            return False
+        await self._want(refusal.challenge, record)
+        raise self._needed(f"wants you to allow more ({' '.join(wanted)})")
+
+    async def _want(self, challenge: str, record: Record | None) -> None:
+        scopes = () if record is None else tuple(dict.fromkeys((*record.asked, *record.scopes)))
+        wanted = Wanted(principal=self.place.principal, server=self.place.server, challenge=challenge, scopes=scopes)
+        await self._store.change(lambda contents: contents.want(wanted))
+
+    def _adopt(self, record: Record | None) -> None:
+        if record is None or not record.access_token or record.ended:
+            # Not signed in: the server says whether somebody has to.
+            self._token, self._headers, self._refresh_at = None, self._base, math.inf
+            return
+        if record.access_token != self._token:
+            self._token = record.access_token
+            self._headers = {**self._base, "authorization": _bearer(record)}
+        self._refresh_at = due_at(record)
+
+    def _is_machine(self) -> bool:
+        return profile_for(self.place.url, self.place.settings).grant == "client_credentials"
+
+    def _needed(self, what: str) -> SignInNeeded:
+        return SignInNeeded(
+            f"{origin_of(self.place.url)} {what}",
+            hint=f"run `{self.place.command}`, or put a token into `headers` of this server",
+        )
+
+
+async def keep(store: TokenStore, place: Place, grant: Grant) -> Record:
+    """Write down what came of a sign-in, instead of what there was before."""
+    now, server = time.time(), grant.discovery.server
+    record = Record(
+        principal=place.principal,
+        server=place.server,
+        issuer=server.identifier,
+        client=grant.client,
+        token_endpoint=server.token_endpoint,
+        revocation_endpoint=server.revocation_endpoint,
+        resource=grant.discovery.resource,
+        scopes=grant.scopes if grant.tokens.scopes is None else grant.tokens.scopes,
+        asked=grant.scopes,
+        signed_in_at=now,
+        grant=grant.discovery.profile.grant,
+        account=account_in(grant.tokens.id_token),
+    )
+    record = with_tokens(record, grant.tokens, now)
+
+    def change(contents: Contents) -> None:
+        contents.replace_all(record)
+        contents.satisfy(place.principal, place.server)
+
+    await store.change(change)
+    return record
+
+
+def with_tokens(record: Record, tokens: Tokens, now: float) -> Record:
+    """The record with new tokens. A refresh token that is not returned is the old one."""
+    return replace(
+        record,
+        access_token=tokens.access_token,
+        refresh_token=tokens.refresh_token or record.refresh_token,
+        expires_at=None if tokens.expires_in is None else now + tokens.expires_in,
+        obtained_at=now,
+        scopes=record.scopes if tokens.scopes is None else tokens.scopes,
+        ended="",
+    )
+
+
+def due_at(record: Record) -> float:
+    """When a token should be replaced. One that cannot be serves for as long as the server takes it."""
+    if record.expires_at is None or (record.refresh_token is None and record.grant == "authorization_code"):
+        return math.inf
+    return record.obtained_at + REFRESH_AT * (record.expires_at - record.obtained_at)
+
+
+def account_in(id_token: str | None) -> str | None:
+    """Who signed in, as an ID token says; for people to read, so it is not verified."""
+    import base64
+
+    from msgspec import MsgspecError
+    from msgspec.json import decode
+
+    try:
+        body = (id_token or "").split(".")[1]
+        claims = decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        found = next(
+            (claims[name] for name in ("email", "preferred_username", "name", "sub") if claims.get(name)), None
+        )
+    except (IndexError, ValueError, MsgspecError, AttributeError, TypeError):
+        return None
+    return found[:200] if isinstance(found, str) else None
+
+
+def _serves(record: Record | None, refused: str | None) -> bool:
+    """Whether a record holds a token that need not be replaced."""
+    if record is None or not record.access_token or record.ended or record.access_token == refused:
+        return False
+    return time.time() < due_at(record)
+
+
+def _is_over(record: Record) -> bool:
+    return record.expires_at is not None and time.time() >= record.expires_at
+
+
+def _end(contents: Contents, record: Record, *, forget: bool) -> None:
+    contents.put(record)
+    if forget:
+        # The next sign-in registers anew.
+        contents.clients = [client for client in contents.clients if client.id != record.client.id]
+
+
+def _bearer(record: Record) -> str:
+    # `Bearer` whatever `token_type` says: some echo it in lower case and refuse that.
+    return f"Bearer {record.access_token}"

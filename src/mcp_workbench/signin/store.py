@@ -1,0 +1,242 @@
+"""Tokens and registrations at rest: one file of the user's own, mode 0600, replaced as a whole, with a lock.
+
+One record for each principal, server and issuer. Whoever changes something locks, reads again, changes, writes, and
+unlocks; the disk is the truth. A file that is damaged is set aside under another name, never overwritten. Refuses to
+know where tokens come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Literal
+
+from msgspec import MsgspecError, Struct, field
+from msgspec.json import decode, encode, format
+
+from mcp_workbench.signin import place
+from mcp_workbench.signin.clients import Client
+from mcp_workbench.signin.place import FILE_NAME, StoreUnusable
+
+log = logging.getLogger(__name__)
+
+FORMAT: Final = 1
+# Hundreds of servers with large tokens; beyond this it is no file of ours.
+LARGEST_STORE: Final = 16 * 1024 * 1024
+# Reading and writing take milliseconds; whoever holds the lock for longer hangs.
+LOCK_SECONDS: Final = 10.0
+LOCK_LOOK_SECONDS: Final = 0.02
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """One sign-in of one principal at one server."""
+
+    principal: str
+    # The address of the MCP server, with `#account` where the user has several there.
+    server: str
+    # The identifier of the authorization server. Nothing here is sent to another.
+    issuer: str
+    client: Client
+    token_endpoint: str
+    revocation_endpoint: str | None = None
+    resource: str | None = None
+    scopes: tuple[str, ...] = ()
+    # "": not signed in (any more), though the client is known.
+    access_token: str = ""
+    refresh_token: str | None = None
+    # Seconds since 1970; None: not said.
+    expires_at: float | None = None
+    obtained_at: float = 0.0
+    signed_in_at: float = 0.0
+    # Every scope that was asked for, given or not: what was refused once is not asked for again and again.
+    asked: tuple[str, ...] = ()
+    account: str | None = None
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    # Why the user has to sign in again; "" where not.
+    ended: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.principal, self.server, self.issuer
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """A server that wants somebody to sign in, and what it said: the next sign-in starts from it."""
+
+    principal: str
+    server: str
+    challenge: str
+    # What there was before, which a step-up asks for again.
+    scopes: tuple[str, ...] = ()
+
+
+class Contents(Struct, kw_only=True):
+    """Everything in the file."""
+
+    format: int = FORMAT
+    records: list[Record] = field(default_factory=list)
+    clients: list[Client] = field(default_factory=list)
+    wanted: list[Wanted] = field(default_factory=list)
+
+    def find(self, principal: str, server: str) -> Record | None:
+        """The sign-in of this principal at this server: the latest, should there be one for each of several issuers.
+        Nobody else's, whatever is missing."""
+        found = [record for record in self.records if (record.principal, record.server) == (principal, server)]
+        return max(found, key=lambda record: record.signed_in_at, default=None)
+
+    def put(self, record: Record) -> None:
+        """Keep it, instead of the one with the same key."""
+        self.records = [each for each in self.records if each.key != record.key] + [record]
+
+    def replace_all(self, record: Record) -> None:
+        """Keep it, instead of all that this principal has of this server, whoever issued it."""
+        same = (record.principal, record.server)
+        self.records = [each for each in self.records if (each.principal, each.server) != same] + [record]
+
+    def clients_of(self, issuer: str | None = None) -> dict[str, Client]:
+        """Registrations by issuer."""
+        return {client.issuer: client for client in self.clients if issuer in (None, client.issuer)}
+
+    def put_client(self, client: Client) -> None:
+        """Keep a registration, instead of an earlier one of the same issuer."""
+        self.clients = [each for each in self.clients if each.issuer != client.issuer] + [client]
+
+    def want(self, wanted: Wanted) -> None:
+        """Take note of what a server said."""
+        self.satisfy(wanted.principal, wanted.server)
+        self.wanted.append(wanted)
+
+    def wanted_at(self, principal: str, server: str) -> Wanted | None:
+        """What this server said last, where nobody has signed in since."""
+        return next((each for each in self.wanted if (each.principal, each.server) == (principal, server)), None)
+
+    def satisfy(self, principal: str, server: str) -> None:
+        """Nothing is wanted there any more."""
+        self.wanted = [each for each in self.wanted if (each.principal, each.server) != (principal, server)]
+
+
+class TokenStore:
+    """The file. `folder` is made when something is first written."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder or place.folder()
+        self.path = os.path.join(self._folder, FILE_NAME)
+
+    def read(self) -> Contents:
+        """What is in it. Raises `StoreUnusable` where others could have written it."""
+        try:
+            with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                self._check(os.fstat(file.fileno()))
+                content = file.read(LARGEST_STORE + 1)
+        except FileNotFoundError:
+            return Contents()
+        except OSError as error:
+            raise StoreUnusable(
+                f"the sign-ins in `{self.path}` cannot be read: {error.strerror}", hint="check who owns the file"
+            ) from None
+        try:
+            contents = decode(content, type=Contents)
+            if contents.format == FORMAT and len(content) <= LARGEST_STORE:
+                return contents
+        except (MsgspecError, UnicodeError, RecursionError):
+            pass
+        self._set_aside()
+        return Contents()
+
+    def stamp(self) -> tuple[int, int, int]:
+        """Changes whenever the file does."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return (0, 0, 0)
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    async def change(self, change: Callable[[Contents], None]) -> Contents:
+        """Lock, read again, change, write. What is returned is on the disk by then."""
+        async with self.locked("store", LOCK_SECONDS):
+            contents = self.read()
+            change(contents)
+            self._write(contents)
+            return contents
+
+    @contextlib.asynccontextmanager
+    async def locked(self, name: str, seconds: float) -> AsyncIterator[None]:
+        """Nobody else, in any process of this user, is inside with the same name. Raises `StoreUnusable`."""
+        self._make_folder()
+        lock = os.path.join(self._folder, f"{name}.lock")
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise StoreUnusable(f"`{lock}` cannot be opened: {error.strerror}", hint=_FOLDER_HINT) from None
+        try:
+            until = time.monotonic() + seconds
+            while not _try_lock(descriptor):
+                if time.monotonic() > until:
+                    raise StoreUnusable(
+                        f"another workbench has held `{lock}` for {seconds:g} s", hint="try again; end it if it hangs"
+                    )
+                await asyncio.sleep(LOCK_LOOK_SECONDS)
+            yield
+        finally:
+            # Closing unlocks.
+            os.close(descriptor)
+
+    def _write(self, contents: Contents) -> None:
+        draft = f"{self.path}.{os.getpid()}-{os.urandom(4).hex()}.new"
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(format(encode(contents), indent=1) + b"\n")
+                file.flush()
+                # A refresh token that was used up and not written is lost.
+                os.fsync(file.fileno())
+            os.replace(draft, self.path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+            raise StoreUnusable(f"`{self.path}` cannot be written: {error.strerror}", hint=_FOLDER_HINT) from None
+
+    def _make_folder(self) -> None:
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StoreUnusable(f"`{self._folder}` cannot be made: {error.strerror}", hint=_FOLDER_HINT) from None
+
+    def _check(self, found: os.stat_result) -> None:
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise StoreUnusable(
+                f"`{self.path}` is not a file of your own, so the tokens in it are not used", hint="remove it"
+            )
+        if found.st_mode & 0o077:
+            raise StoreUnusable(
+                f"others can read the tokens in `{self.path}`",
+                hint=f"run `chmod 600 {self.path}`, and sign in again if somebody may have read them",
+            )
+
+    def _set_aside(self) -> None:
+        aside = f"{self.path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.path, aside)
+            log.warning("the sign-ins in %s are damaged; the file was set aside as %s", self.path, aside)
+
+
+def lock_name(principal: str, server: str) -> str:
+    """The name of a lock for one principal at one server: names and addresses do not fit into file names."""
+    return hashlib.sha256(f"{principal}\0{server}".encode()).hexdigest()[:32]
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+_FOLDER_HINT: Final = "check the rights of the folder and the space on the disk"

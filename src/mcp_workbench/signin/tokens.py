@@ -1,0 +1,135 @@
+"""The token endpoint: codes, refresh tokens and client credentials for access tokens, and what its answers mean. Pure.
+
+Owns how a client proves who it is there, what counts as a token, and which refusals are for good.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote_plus
+
+from msgspec import Struct
+
+from mcp_workbench.signin.clients import BASIC, NONE, POST, Client
+from mcp_workbench.signin.exchange import Answer, NotNow, Request, Requests, SignInFailed, origin_of, post_form
+
+# Lives beyond these are nonsense: a token is then used for as long as the server takes it.
+LONGEST_LIFE: Final = 10 * 366 * 86400.0
+# Errors with which a grant is over, though RFC 6749 has `invalid_grant` alone for it: Atlassian, older better-auth,
+# and servers that renamed their resource.
+_GRANT_IS_OVER: Final = frozenset(
+    (
+        "invalid_grant",
+        "unauthorized_client",
+        "invalid_target",
+        "invalid_request",
+        "invalid_scope",
+        "access_denied",
+        "refresh_token_not_found",
+        "bad_refresh_token",
+        "refresh_token_already_used",
+    )
+)
+
+
+class Tokens(Struct, frozen=True, kw_only=True):
+    """What an authorization server gave."""
+
+    access_token: str
+    refresh_token: str | None = None
+    # Seconds from now; None where it is not said, or nonsense.
+    expires_in: float | None = None
+    # None: as asked for.
+    scopes: tuple[str, ...] | None = None
+    id_token: str | None = None
+
+
+class GrantOver(SignInFailed):
+    """The grant is over: only the user can renew it."""
+
+
+class ClientUnknown(SignInFailed):
+    """The authorization server does not know our client (any more)."""
+
+
+def request(endpoint: str, client: Client, configured_secret: str | None, fields: Mapping[str, str | None]) -> Request:
+    """A request to the token endpoint (or one that authenticates in the same way), as this client."""
+    form = {name: value for name, value in fields.items() if value}
+    headers: dict[str, str] = {}
+    secret = client.secret if client.is_registered else configured_secret
+    match client.auth_method:
+        case method if method == BASIC and secret is not None:
+            # Nothing of it in the body: two ways at once are refused.
+            pair = f"{quote_plus(client.id)}:{quote_plus(secret)}".encode()
+            headers["authorization"] = "Basic " + base64.b64encode(pair).decode()
+        case method if method in (BASIC, POST) and secret is None:
+            raise SignInFailed(
+                f"the client `{client.id}` needs a secret, and the configuration has none",
+                hint="set `clientSecret` in `oauth` of this server",
+            )
+        case _:
+            form["client_id"] = client.id
+            if client.auth_method != NONE and secret is not None:
+                form["client_secret"] = secret
+    return post_form(endpoint, form, headers)
+
+
+def ask(asked: Request) -> Requests[Tokens]:
+    """Send it, and read the tokens. Raises `GrantOver`, `ClientUnknown`, `NotNow`, `SignInFailed`."""
+    answer = yield asked
+    return read(answer, origin_of(asked.url))
+
+
+def read(answer: Answer, where: str) -> Tokens:
+    """The tokens in an answer. Any 2xx counts; an answer without a usable token never does."""
+    fields = answer.fields()
+    error = fields.get("error") or fields.get("error_code")
+    if answer.status == 0 or answer.status >= 500 or answer.status in (408, 425, 429):
+        raise NotNow(
+            f"{where} did not answer the request for a token ({_said(answer, fields)})", hint="try again later"
+        )
+    if answer.is_good and (tokens := _tokens(fields)) is not None:
+        return tokens
+    said = _said(answer, fields)
+    if error in ("invalid_client", "unrecognized_client"):
+        raise ClientUnknown(f"{where} does not know our client ({said})", hint="sign in again to register anew")
+    if error in _GRANT_IS_OVER:
+        raise GrantOver(f"{where} refused ({said})", hint="sign in again")
+    raise SignInFailed(f"{where} gave no token ({said})", hint="try to sign in again")
+
+
+def _tokens(fields: dict[str, Any]) -> Tokens | None:
+    found = fields
+    if not isinstance(fields.get("access_token"), str) and isinstance(fields.get("authed_user"), dict):
+        # Slack nests what a user's token is.
+        found = fields["authed_user"]
+    access = found.get("access_token")
+    if fields.get("ok") is False or not isinstance(access, str) or not access.strip():
+        return None
+    refresh, scope, id_token = found.get("refresh_token"), found.get("scope"), found.get("id_token")
+    return Tokens(
+        access_token=access.strip(),
+        refresh_token=refresh if isinstance(refresh, str) and refresh else None,
+        expires_in=_life(found.get("expires_in")),
+        scopes=tuple(scope.replace(",", " ").split()) if isinstance(scope, str) and scope.strip() else None,
+        id_token=id_token if isinstance(id_token, str) else None,
+    )
+
+
+def _life(value: object) -> float | None:
+    try:
+        seconds = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds <= LONGEST_LIFE else None
+
+
+def _said(answer: Answer, fields: dict[str, Any]) -> str:
+    if answer.status == 0:
+        return answer.body.decode(errors="replace")[:200]
+    parts = [str(fields[name]) for name in ("error", "error_code", "error_description") if fields.get(name)]
+    text = " ".join(": ".join(parts).split())[:200]
+    return text or f"status {answer.status}"

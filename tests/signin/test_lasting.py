@@ -1,0 +1,319 @@
+"""Tokens that last: refreshed in time, once for everybody, across restarts and processes, and never lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.errors import SignInNeeded
+from mcp_workbench.signin.exchange import NotNow, SignInFailed
+from mcp_workbench.signin.store import Record
+from tests.signin.authority import Scene, another, scene
+
+pytestmark = pytest.mark.processes
+
+
+def due(record: Record) -> Record:
+    """The same, with a token that should be refreshed now."""
+    return replace(record, obtained_at=time.time() - 900, expires_at=time.time() + 100)
+
+
+def over(record: Record) -> Record:
+    return replace(record, obtained_at=time.time() - 900, expires_at=time.time() - 1)
+
+
+async def test_sign_in_once_and_call(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        with pytest.raises(SignInNeeded) as needed:
+            await at.call()
+        assert "mcp-workbench login files" in (needed.value.hint or "")
+        await at.log_in()
+        assert await at.call() == 200
+        assert len(at.authority.registrations) == 1
+
+
+async def test_after_a_restart_a_stale_token_is_refreshed_without_a_browser(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        at.authority.expire()
+        await at.change(over)
+        restarted = another(at)
+        assert await restarted.call() == 200
+        assert (at.authority.refreshes, len(at.authority.authorizations)) == (1, 1)
+        assert at.authority.token_requests[-1]["refresh_token"] == "refresh-1"
+
+
+async def test_a_long_lived_token_without_a_refresh_token_is_simply_used(tmp_path: Path) -> None:
+    async with scene(tmp_path, gives_refresh_tokens=False, ttl=365 * 86400) as at:
+        await at.log_in()
+        await at.change(lambda record: replace(record, obtained_at=0.0))
+        assert await at.call() == 200
+        assert at.authority.refreshes == 0
+
+
+async def test_a_refreshed_token_that_is_refused_too_ends_in_a_sign_in_and_no_loop(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        at.authority.refuses_all = True
+        for _ in range(3):
+            with pytest.raises(SignInNeeded):
+                await at.call()
+        assert at.authority.refreshes == 1
+
+
+async def test_every_refresh_answer_is_saved_before_it_is_used(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        for number in (2, 3, 4):
+            await at.change(due)
+            assert await at.call() == 200
+            assert (at.record.access_token, at.record.refresh_token) == (f"access-{number}", f"refresh-{number}")
+
+
+async def test_parallel_sign_ins_share_one_page_and_one_registration(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        begun = await asyncio.gather(*(at.sign_ins.begin(at.place) for _ in range(3)))
+        assert len({visiting.page.result() for visiting in begun}) == 1
+        assert len(at.authority.registrations) == 1
+
+
+async def test_twenty_calls_at_the_moment_of_expiry_make_one_refresh(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        at.authority.expire()
+        await at.change(over)
+        assert await asyncio.gather(*(at.call() for _ in range(20))) == [200] * 20
+        assert at.authority.refreshes == 1
+
+
+async def test_calls_that_are_refused_side_by_side_make_one_refresh(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        assert await at.call() == 200
+        at.authority.expire()
+        assert await asyncio.gather(*(at.call() for _ in range(20))) == [200] * 20
+        assert at.authority.refreshes == 1
+
+
+async def test_two_processes_at_the_moment_of_expiry_make_one_refresh(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        at.authority.expire()
+        await at.change(over)
+        others = [another(at) for _ in range(3)]
+        assert await asyncio.gather(*(each.call() for each in [at, *others] for _ in range(5))) == [200] * 20
+        assert at.authority.refreshes == 1
+
+
+async def test_a_cancelled_call_does_not_lose_a_rotated_token(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        await at.change(due)
+        call = asyncio.create_task(at.call())
+        while not at.authority.refreshes:
+            await asyncio.sleep(0)
+        call.cancel()
+        await at.source.settled()
+        assert at.record.refresh_token == "refresh-2"
+        assert await at.call() == 200
+
+
+async def test_a_passing_fault_clears_nothing_and_the_old_token_serves_on(tmp_path: Path) -> None:
+    async with scene(tmp_path, token_faults=[]) as at:
+        await at.log_in()
+        await at.change(due)
+        at.authority.token_faults = [(503, b"later")]
+        assert await at.call() == 200
+        assert at.record.refresh_token == "refresh-1"
+        assert not at.record.ended
+
+
+async def test_a_passing_fault_with_a_token_that_is_over_fails_the_call_alone(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        at.authority.expire()
+        await at.change(over)
+        at.authority.token_faults = [(502, b"<html>")]
+        with pytest.raises(NotNow):
+            await at.call()
+        assert await at.call() == 200
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"error":"invalid_grant"}',
+        b'{"error":"unauthorized_client","error_description":"refresh_token is invalid"}',
+        b'{"error_code":"refresh_token_not_found"}',
+        b'{"error":"invalid_request"}',
+        b'{"error":"invalid_target"}',
+    ],
+)
+async def test_a_dead_refresh_token_asks_for_a_sign_in_whatever_the_error_is_called(
+    tmp_path: Path, answer: bytes
+) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        await at.change(due)
+        at.authority.token_faults = [(400, answer)]
+        at.authority.expire()
+        with pytest.raises(SignInNeeded):
+            await at.call()
+        with pytest.raises(SignInNeeded):
+            await another(at).call()
+        assert at.authority.refreshes == 1, "a dead token is not tried again"
+        await at.log_in()
+        assert await at.call() == 200
+        assert len(at.authority.registrations) == 1
+
+
+async def test_a_forgotten_client_is_registered_anew_at_the_next_sign_in(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        await at.change(due)
+        at.authority.token_faults = [(401, b'{"error":"invalid_client"}')]
+        at.authority.expire()
+        with pytest.raises(SignInNeeded):
+            await at.call()
+        await at.log_in()
+        assert (await at.call(), len(at.authority.registrations)) == (200, 2)
+
+
+async def test_a_refresh_token_that_is_not_returned_is_kept(tmp_path: Path) -> None:
+    async with scene(tmp_path, rotates=False) as at:
+        await at.log_in()
+        for _ in range(2):
+            await at.change(due)
+            assert await at.call() == 200
+        assert at.record.refresh_token == "refresh-1"
+
+
+@pytest.mark.parametrize("life", [None, -5, "soon", True, 1e300])
+async def test_a_life_that_is_missing_or_nonsense_means_until_refused(tmp_path: Path, life: object) -> None:
+    async with scene(tmp_path, token_answer={"expires_in": life}) as at:
+        await at.log_in()
+        assert at.record.expires_at is None
+        assert await at.call() == 200
+        at.authority.expire()
+        assert await at.call() == 200
+        assert at.authority.refreshes == 1
+
+
+@pytest.mark.parametrize("answer", [{"access_token": ""}, {"access_token": None}, {"ok": False}])
+async def test_an_answer_without_a_usable_token_is_never_saved(tmp_path: Path, answer: dict[str, object]) -> None:
+    async with scene(tmp_path, token_answer=answer) as at:
+        with pytest.raises(SignInFailed):
+            await at.log_in()
+        assert at.sign_ins.store.read().records == []
+
+
+async def test_the_header_says_bearer_whatever_the_token_type_is(tmp_path: Path) -> None:
+    async with scene(tmp_path, token_answer={"token_type": "bearer"}) as at:
+        await at.log_in()
+        await at.call()
+        assert at.server.requests[-1].headers["authorization"] == "Bearer access-1"
+
+
+async def test_a_refresh_uses_the_stored_client_and_endpoint_and_looks_nothing_up(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        at.authority.metadata = at.authority.resource_metadata = None
+        await at.change(due)
+        assert await another(at).call() == 200
+        asked = at.authority.token_requests[-1]
+        assert (asked["client_id"], asked["resource"]) == ("client-1", at.authority.url)
+
+
+async def test_one_principal_never_gets_the_token_of_another(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        assert await at.call() == 200
+        bob = another(at, "bob")
+        with pytest.raises(SignInNeeded):
+            await bob.call()
+        await bob.log_in()
+        assert await bob.call() == 200
+        assert {request.headers.get("authorization") for request in at.server.requests[-1:]} == {"Bearer access-2"}
+        assert at.record.access_token == "access-1"
+
+
+async def test_two_accounts_at_one_address_are_two_sign_ins(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        work = another(at, settings=OAuthConfig(account="work"))
+        with pytest.raises(SignInNeeded):
+            await work.call()
+        await work.log_in()
+        assert (at.record.access_token, work.record.access_token) == ("access-1", "access-2")
+
+
+async def test_signing_out_revokes_and_forgets(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        _, is_revoked = await at.sign_ins.sign_out(at.place)
+        assert (is_revoked, at.authority.revoked) == (True, ["refresh-1"])
+        with pytest.raises(SignInNeeded):
+            await at.call()
+        await at.log_in()
+        assert len(at.authority.registrations) == 1, "the registration stays"
+
+
+async def test_what_a_person_signed_in_to_a_program_without_a_browser_uses(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        assert await another(at).call() == 200
+
+
+async def test_more_scopes_are_asked_for_once_together_with_the_old_ones(tmp_path: Path) -> None:
+    async with scene(tmp_path, challenge='Bearer scope="read"', needed_scope="write") as at:
+        with pytest.raises(SignInNeeded):
+            await at.call()
+        await at.log_in()
+        with pytest.raises(SignInNeeded) as needed:
+            await at.call()
+        assert "allow more (write)" in needed.value.message
+        await at.log_in()
+        assert at.authority.authorizations[-1]["scope"] == "read write"
+        assert await at.call() == 200
+
+
+async def test_scopes_that_were_asked_for_and_not_given_are_not_asked_for_again(tmp_path: Path) -> None:
+    async with scene(tmp_path, needed_scope="admin", resource_metadata={"scopes_supported": ["admin"]}) as at:
+        await at.log_in()
+        at.authority.valid = dict.fromkeys(at.authority.valid, "")
+        assert await at.call() == 403
+
+
+async def test_a_machine_signs_in_by_itself_and_again_when_its_token_ends(tmp_path: Path) -> None:
+    settings = OAuthConfig(client_id="robot", client_secret="s3cret!", grant="client_credentials")
+    async with scene(tmp_path, settings) as at:
+        assert await at.call() == 200
+        at.authority.expire()
+        assert await at.call() == 200
+        basic = at.authority.token_headers[-1]["authorization"]
+        assert basic.startswith("Basic ")
+        assert "client_id" not in at.authority.token_requests[-1]
+
+
+async def test_a_large_token_is_stored(tmp_path: Path) -> None:
+    async with scene(tmp_path, token_answer={"access_token": "x" * 6000}) as at:
+        await at.log_in()
+        at.authority.valid["x" * 6000] = ""
+        assert await at.call() == 200
+
+
+def ports(at: Scene) -> list[str]:
+    return [asked["redirect_uri"] for asked in at.authority.authorizations]
+
+
+async def test_the_port_of_the_callback_stays_and_so_does_the_registration(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        await at.log_in()
+        assert len(set(ports(at))) == 1
+        assert len(at.authority.registrations) == 1
