@@ -24,11 +24,12 @@ DOORS: dict[str, tuple[set[str], str]] = {
     "errors": (set(), "everybody raises them, so they know nobody"),
     "nearest": (set(), "a function of words"),
     "printable": (set(), "a function of text"),
+    "json_schema": (set(), "a function of schemas"),
     "slices": (set(), "a function of bytes"),
     "faces": (set(), "a table that settings, help and the composition root read; names modules, imports none"),
     "run": (set(), "chooses the event loop; what runs on it is the caller's"),
     "economy": (
-        {"errors", "nearest", "slices"},
+        {"errors", "nearest", "slices", "json_schema"},
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
     ),
     "config": (
@@ -41,8 +42,9 @@ DOORS: dict[str, tuple[set[str], str]] = {
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
     ),
     "transport": (
-        {"errors", "jsonrpc", "printable", "protocol"},
-        "how messages travel, not what they mean; of `protocol` the names and what the HTTP binding of a revision has",
+        {"errors", "jsonrpc", "printable", "protocol", "json_schema"},
+        "how messages travel, not what they mean; of `protocol` the names and what the HTTP binding of a revision has, "
+        "and schemas for the parameters in them that travel as headers",
     ),
     "protocol": ({"errors", "jsonrpc"}, "the two eras of MCP, whoever is behind and however it is reached"),
     "catalog": (
@@ -91,6 +93,7 @@ DOORS: dict[str, tuple[set[str], str]] = {
             "catalog",
             *("downstream", "face", "router", "session", "economy", "run", "gateway", "serving", "demo"),
             "signin",
+            "json_schema",
         },
         "commands for people: at the very front, nobody imports it",
     ),
@@ -98,7 +101,7 @@ DOORS: dict[str, tuple[set[str], str]] = {
 }
 
 # Rooms that decide, or that hold what was said, and leave doing to others.
-WITHOUT_IO = ("config", "catalog", "economy", "face", "faces", "errors", "nearest", "printable", "slices")
+WITHOUT_IO = ("config", "catalog", "economy", "face", "faces", "errors", "nearest", "printable", "slices", "json_schema")
 IO_MODULES = {"asyncio", "httptools", "multiprocessing", "select", "selectors", "socket", "ssl", "subprocess", "uvloop"}
 
 # Names that say nothing about what a module owns.

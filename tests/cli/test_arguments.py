@@ -117,7 +117,7 @@ def test_json_that_is_none_is_refused() -> None:
 def test_missing_arguments_are_named_with_their_types() -> None:
     with pytest.raises(UsageError) as raised:
         read("text=x", required=["text", "count", "level"])
-    assert str(raised.value) == 'missing: `count` (integer), `level` ("low" | "high" | 3 | null)'
+    assert str(raised.value) == 'missing: `count` (integer), `level` ("low"|"high"|3|null)'
 
 
 def test_an_unknown_argument_is_refused_where_the_schema_forbids_it_and_pointed_out_where_not() -> None:

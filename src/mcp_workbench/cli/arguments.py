@@ -14,7 +14,9 @@ from msgspec import MsgspecError, Raw
 from msgspec.json import decode
 
 from mcp_workbench.cli.flags import UsageError
-from mcp_workbench.cli.tool_schema import Schema, choices, described, items, kind_of, kinds, properties, required
+from mcp_workbench.cli.tool_schema import choices, items, kind_of, kinds
+from mcp_workbench.economy.signature import written_type
+from mcp_workbench.json_schema import Schema, properties, required
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.nearest import nearest
 
@@ -51,7 +53,7 @@ def read_arguments(words: Sequence[str], schema: Schema) -> bytes:
             raise UsageError(_unknown(key, known))
     missing = [name for name in required(schema) if name not in given]
     if missing:
-        listed = ", ".join(f"`{name}` ({described(known.get(name), schema)})" for name in missing)
+        listed = ", ".join(f"`{name}` ({written_type(known.get(name), schema)})" for name in missing)
         raise UsageError(f"missing: {listed}", hint=_FORMS)
     return encode({key: _value(key, ones, known.get(key), schema) for key, ones in given.items()})
 
@@ -113,7 +115,7 @@ def _typed(one: Given, schema: object, root: Schema) -> Raw:
             return Raw(found)
     if not allowed or "string" in allowed:
         return Raw(encode(one.text))
-    raise UsageError(f"`{one.key}` takes {described(schema, root)}, found `{one.text}`", hint=_FORMS)
+    raise UsageError(f"`{one.key}` takes {written_type(schema, root)}, found `{one.text}`", hint=_FORMS)
 
 
 def _chosen(one: Given, values: Sequence[object]) -> Raw:

@@ -19,8 +19,9 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.results import Binary, Reading, asks_the_user
 from mcp_workbench.cli.screen import stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, NO_CACHE, configuration, log_for
-from mcp_workbench.cli.tool_schema import arguments_schema, signature
+from mcp_workbench.cli.tool_schema import arguments_schema
 from mcp_workbench.config.redact import Redactor
+from mcp_workbench.economy.signature import signature
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject
 from mcp_workbench.jsonrpc.pending import RemoteError
@@ -72,7 +73,7 @@ def run(parsed: Parsed) -> int:
 
     async def work() -> Raw:
         schema = arguments_schema(decode(await engine.tool(toolbox, server, tool)))
-        usage.append(signature(tool, schema))
+        usage.append(signature(tool, schema).text)
         arguments = given
         if arguments is None:
             try:

@@ -13,8 +13,9 @@ from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configuration, log_for
-from mcp_workbench.cli.tool_schema import arguments_schema, signature
+from mcp_workbench.cli.tool_schema import arguments_schema
 from mcp_workbench.config.redact import Redactor
+from mcp_workbench.economy.signature import signature
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.opening import BYTES_PER_TOKEN, NO_RETRY_ADVICE
 from mcp_workbench.face.request import LEAST_BUDGET, OpenRequest
@@ -119,7 +120,7 @@ def _show(screen: Screen, content: dict[str, Any], size: int, redactor: Redactor
         if instructions:
             screen.line((instructions.strip(), "dim"), indent=2)
         for tool in tools:
-            screen.line((signature(tool["name"], arguments_schema(tool)), "code"), indent=2)
+            screen.line((signature(tool["name"], arguments_schema(tool)).text, "code"), indent=2)
             description = tool.get("description")
             if isinstance(description, str) and description.strip():
                 screen.line(description.strip(), indent=6)

@@ -17,12 +17,11 @@ from typing import NamedTuple, TypeGuard
 import msgspec
 
 from mcp_workbench.economy.prose import clip
-from mcp_workbench.economy.references import point
-from mcp_workbench.economy.signature import signature
+from mcp_workbench.economy.signature import written_type
+from mcp_workbench.json_schema import DEEPEST, point, properties, required
 from mcp_workbench.nearest import nearest
 
 _MOST_STEPS = 20_000
-_DEEPEST = 48
 _MOST_PROBLEMS = 8
 # What is gone through as a whole for each value, and how much of it takes as long as a step.
 _LISTS = ("enum", "required", "dependentRequired", "dependencies")
@@ -30,6 +29,7 @@ _AT_ONCE = 32
 # Names that are looked at for what was meant by a wrong one.
 _MOST_CANDIDATES = 500
 _LONGEST_SHOWN = 60
+_LONGEST_FORM = 200
 _MOST_CHOICES_SHOWN = 12
 
 _DIALECTS = frozenset(
@@ -102,7 +102,7 @@ def check(arguments: object, schema: object) -> Checked:
     checker = _Checker(schema, refs_stand_alone="draft-0" in str(dialect))
     found: dict[tuple[str, str], _Found] = {}
     try:
-        for each in checker.problems(arguments, schema, "$", _DEEPEST):
+        for each in checker.problems(arguments, schema, "$", DEEPEST):
             found.setdefault((each.where, each.what), each)
             if len(found) == _MOST_PROBLEMS:
                 break
@@ -178,8 +178,7 @@ class _Checker:
     def _object(
         self, value: dict[str, object], schema: Mapping[str, object], where: str, depth: int
     ) -> Iterator[_Found]:
-        properties = schema.get("properties")
-        known: Mapping[str, object] = properties if isinstance(properties, dict) else {}
+        known = properties(schema)
         self._steps -= len(value)
         unknown = [name for name in value if name not in known]
         yield from _missing(value, schema, unknown, where)
@@ -228,8 +227,7 @@ class _Checker:
         if len(meant) == 1 or len(failed) == 1:
             yield from (meant or failed)[0]
             return
-        written = signature("", {"properties": {"_": {"anyOf": alternatives}}, "$defs": self._root.get("$defs", {})})
-        form = written.text.removeprefix("(_?: ").removesuffix(")")[:200]
+        form = written_type({"anyOf": alternatives}, self._root)[:_LONGEST_FORM]
         yield _Found(where, f"expected {form}, got {_shown(value)}")
 
 
@@ -244,9 +242,8 @@ def _is_kind(value: object, kind: str) -> bool:
 def _missing(
     value: Mapping[str, object], schema: Mapping[str, object], unknown: list[str], where: str
 ) -> Iterator[_Found]:
-    required = schema.get("required")
-    for name in required if isinstance(required, list) else ():
-        if isinstance(name, str) and name not in value:
+    for name in required(schema):
+        if name not in value:
             yield _Found(where, f"`{name}` is missing", name, unknown, is_missing=True)
     for keyword in ("dependentRequired", "dependencies"):  # The second is what it was called before 2019.
         together = schema.get(keyword)

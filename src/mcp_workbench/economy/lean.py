@@ -12,24 +12,13 @@ import json
 import re
 from collections.abc import Mapping
 
-_DEEPEST = 60  # Beyond it a schema is left as it is: no real one comes near, and recursion has an end.
+from mcp_workbench.json_schema import DEEPEST, with_schemas
+
 _LONGEST_EXAMPLES = 80
 _GREATEST_EXACT = 2**53 - 1  # What generators write as the bounds of "any integer".
 
-_ONE_SCHEMA = frozenset(
-    (
-        "items",
-        "additionalProperties",
-        "additionalItems",
-        "unevaluatedProperties",
-        "unevaluatedItems",
-        "contains",
-        "propertyNames",
-        "contentSchema",
-    )
-)
-_ALTERNATIVES = frozenset(("anyOf", "oneOf", "not", "if", "then", "else"))
-_SCHEMAS_BY_NAME = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+# Where a schema stands beside others, or is only asked whether it fits.
+_ALTERNATIVES = frozenset(("anyOf", "oneOf", "allOf", "not", "if", "then", "else"))
 _NOISE = frozenset(("$schema", "$comment", "xml", "externalDocs", "markdownDescription", "errorMessage"))
 _SAID_BY_DEFAULT: dict[str, object] = {
     "required": [],
@@ -58,7 +47,7 @@ def lean(schema: object) -> object:
     """The lean form of a decoded schema. The original is not changed."""
     if not isinstance(schema, dict):
         return schema
-    short = _lean(schema, "", _DEEPEST, alternative=False)
+    short = _lean(schema, "", DEEPEST, alternative=False)
     short.pop("title", None)  # At the top it is the tool's name again, or its title, which stands beside the schema.
     _drop_unused_definitions(short)
     return short
@@ -66,7 +55,7 @@ def lean(schema: object) -> object:
 
 def _lean(schema: Mapping[str, object], name: str, depth: int, *, alternative: bool) -> dict[str, object]:
     if depth == 0:
-        return dict(schema)
+        return dict(schema)  # Left as it is, so that recursion has an end.
     short: dict[str, object] = {}
     for key, value in _without_null_alternative(schema).items():
         if key in _NOISE or key.startswith("x-") or _is_said_anyway(key, value, name):
@@ -83,21 +72,9 @@ def _lean(schema: Mapping[str, object], name: str, depth: int, *, alternative: b
     return {key: value for key, value in short.items() if not (key == "examples" and value == [])}
 
 
-def _below(key: str, value: object, depth: int, *, alternative: bool) -> object:
-    if isinstance(value, dict):
-        if key in _SCHEMAS_BY_NAME:
-            return {
-                name: _lean(part, name, depth, alternative=alternative) if isinstance(part, dict) else part
-                for name, part in value.items()
-            }
-        if key in _ONE_SCHEMA:
-            return _lean(value, "", depth, alternative=alternative)
-        if key in _ALTERNATIVES:
-            return _lean(value, "", depth, alternative=True)
-    if isinstance(value, list) and key in ("anyOf", "oneOf", "allOf", "prefixItems", "items"):
-        inner = alternative or key in _ALTERNATIVES or key == "allOf"
-        return [_lean(part, "", depth, alternative=inner) if isinstance(part, dict) else part for part in value]
-    return value
+def _below(keyword: str, value: object, depth: int, *, alternative: bool) -> object:
+    inner = alternative or keyword in _ALTERNATIVES
+    return with_schemas(keyword, value, lambda name, part: _lean(part, name, depth, alternative=inner))
 
 
 def _is_said_anyway(key: str, value: object, name: str) -> bool:

@@ -1,8 +1,8 @@
 """The common case of checking arguments, at the speed of decoding them.
 
 Most schemas are objects of plainly typed properties. For those a typed decoder is made once; arguments that it accepts
-are right, and cost about a microsecond to find so. Everything else, wrong arguments included, goes to the thorough
-check in `arguments`. Owns nothing but that shortcut: in doubt there is none.
+are right. For five arguments that takes 0.3 µs, the thorough check in `arguments` 50 to 100 µs, as much as the rest of
+a call; everything else, wrong arguments included, goes there. Owns nothing but that shortcut: in doubt there is none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OF_A_TYPE: Final = frozenset(
 )
 # Numbers are decoded as floats, which hold whole numbers exactly up to here.
 _GREATEST_EXACT: Final = 2**53 - 1
-_DEEPEST: Final = 6
+# Also what ends references in a circle.
 _MOST_PARTS: Final = 300
 
 Accepts = Callable[[bytes | msgspec.Raw], bool]
@@ -60,7 +60,7 @@ def compiled(schema: object) -> Accepts | None:
         return None
     try:
         top = {key: value for key, value in schema.items() if key not in _HARMLESS_AT_TOP}
-        decode = msgspec.json.Decoder(_Reader(schema).members({**top, "type": "object"}, _DEEPEST)).decode
+        decode = msgspec.json.Decoder(_Reader(schema).members({**top, "type": "object"})).decode
     except (_NotPlain, TypeError, ValueError, RecursionError):
         return None
 
@@ -81,7 +81,7 @@ class _Reader:
         self._root = root
         self._parts_left = _MOST_PARTS
 
-    def members(self, schema: Mapping[str, Any], depth: int) -> Any:
+    def members(self, schema: Mapping[str, Any]) -> Any:
         """An object with named properties."""
         _only(schema, "type", "properties", "required", "additionalProperties")
         properties, required = schema.get("properties", {}), schema.get("required", [])
@@ -95,31 +95,31 @@ class _Reader:
         for number, (name, each) in enumerate(properties.items()):
             field = f"f{number}"
             names[field] = name
-            kind = self._kind(each, depth - 1)
+            kind = self._kind(each)
             fields.append((field, kind) if name in required else (field, kind | msgspec.UnsetType, msgspec.UNSET))
         fields.sort(key=len)
         return msgspec.defstruct("Arguments", fields, rename=names, forbid_unknown_fields=not others)
 
-    def _kind(self, schema: object, depth: int) -> Any:
+    def _kind(self, schema: object) -> Any:
         """The type of a value that fits."""
         self._parts_left -= 1
-        if not isinstance(schema, dict) or depth < 0 or self._parts_left < 0:
+        if not isinstance(schema, dict) or self._parts_left < 0:
             raise _NotPlain
         if "$ref" in schema:
-            return self._referred(schema, depth)
+            return self._referred(schema)
         if "anyOf" in schema:
             _only(schema, "anyOf")
-            return self._one_of([self._kind(each, depth) for each in _listed(schema["anyOf"])])
+            return self._one_of([self._kind(each) for each in _listed(schema["anyOf"])])
         if isinstance(schema.get("type"), list):
-            return self._one_of([self._kind({**schema, "type": each}, depth) for each in schema["type"]])
+            return self._one_of([self._kind({**schema, "type": each}) for each in schema["type"]])
         word = schema.get("type")
         if not isinstance(word, str) or word not in _TYPES:
             raise _NotPlain
         if word == "object" and "properties" in schema:
-            return self.members(schema, depth)
-        return self._plain(word, schema, depth)
+            return self.members(schema)
+        return self._plain(word, schema)
 
-    def _plain(self, word: str, schema: Mapping[str, Any], depth: int) -> Any:
+    def _plain(self, word: str, schema: Mapping[str, Any]) -> Any:
         _only(schema, "type", *_OF_A_TYPE, *(("enum",) if word == "string" else ()))
         bounds, inside = _BOUNDS.get(word, {}), _INSIDE.get(word, "")
         if word == "object" and "required" in schema:
@@ -132,7 +132,7 @@ class _Reader:
             kind = Literal[tuple(choices)]
         elif inside in schema:
             part = schema[inside]
-            each = Any if part == {} or part is True else self._kind(part, depth - 1)
+            each = Any if part == {} or part is True else self._kind(part)
             kind = list.__class_getitem__(each) if word == "array" else dict.__class_getitem__((str, each))
         limits = {bounds[key]: schema[key] for key in bounds if key in schema}
         # Draft 4 wrote `exclusiveMinimum: true`, and others write what means nothing.
@@ -140,14 +140,14 @@ class _Reader:
             raise _NotPlain
         return Annotated[kind, Meta(**limits)] if limits else kind
 
-    def _referred(self, schema: Mapping[str, Any], depth: int) -> Any:
-        from mcp_workbench.economy.references import point
+    def _referred(self, schema: Mapping[str, Any]) -> Any:
+        from mcp_workbench.json_schema import point
 
         _only(schema, "$ref")
         target = point(self._root, schema["$ref"])
         if target is self._root:
             raise _NotPlain
-        return self._kind(target, depth - 1)
+        return self._kind(target)
 
     def _one_of(self, kinds: list[Any]) -> Any:
         if not kinds:

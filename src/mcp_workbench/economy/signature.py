@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mcp_workbench.economy.prose import ELLIPSIS, clip
-from mcp_workbench.economy.references import resolve
 from mcp_workbench.economy.shared_arguments import shortened
+from mcp_workbench.json_schema import properties as properties_of
+from mcp_workbench.json_schema import required as required_of
+from mcp_workbench.json_schema import resolve
 
 DEPTH = 3
 _MOST_TYPES = 250
@@ -83,6 +85,11 @@ def arguments(schema: object, *, depth: int = DEPTH, all_typed: bool = True) -> 
     """The arguments of a schema; without `all_typed` optional ones have no type."""
     writer = _Writer(schema if isinstance(schema, dict) else {})
     return Arguments(tuple(writer.arguments(depth, optional_typed=all_typed)), writer.complete)
+
+
+def written_type(schema: object, root: Mapping[str, object]) -> str:
+    """The type of one argument, as it stands in a signature. `root` is the schema that references are looked up in."""
+    return _Writer(root).type(schema, DEPTH)
 
 
 def bare_arguments(schema: object) -> tuple[str, ...]:
@@ -154,13 +161,13 @@ class _Writer:
         return written
 
     def _typed(self, argument: object, depth: int) -> str:
-        text = f": {self._type(argument, depth)}"
+        text = f": {self.type(argument, depth)}"
         default = argument.get("default") if isinstance(argument, dict) else None
         if isinstance(default, str | int | float) and len(written := _literal(default)) <= _LONGEST_DEFAULT:
             text += f" = {written}"
         return text
 
-    def _type(self, schema: object, depth: int) -> str:
+    def type(self, schema: object, depth: int) -> str:
         self._types_left -= 1
         if self._types_left < 0:
             return self._left_out()
@@ -220,7 +227,7 @@ class _Writer:
     def _alternatives(self, alternatives: list[object], depth: int) -> str:
         written: list[str] = []
         for alternative in alternatives[:_MOST_ALTERNATIVES]:
-            text = self._type(alternative, depth)
+            text = self.type(alternative, depth)
             if text not in written:
                 written.append(text)
         if len(alternatives) > _MOST_ALTERNATIVES:
@@ -233,14 +240,14 @@ class _Writer:
             return f"[{self._left_out()}]"
         if not isinstance(items, dict) or not items:
             return "any[]"
-        text = self._type(items, depth)
+        text = self.type(items, depth)
         return f"({text})[]" if _is_union(text) else f"{text}[]"
 
     def _object(self, schema: Mapping[str, object], depth: int) -> str:
         extra = schema.get("additionalProperties")
         if not schema.get("properties") and not schema.get("allOf"):
             if isinstance(extra, dict) and extra and depth > 1:
-                return "{[key]: " + self._type(extra, depth - 1) + "}"
+                return "{[key]: " + self.type(extra, depth - 1) + "}"
             return "object"
         if depth <= 1:
             return "{" + self._left_out() + "}"
@@ -252,7 +259,7 @@ def _gathered(
 ) -> tuple[dict[str, object], frozenset[str], bool]:
     """The properties of a schema and of what its `allOf` adds, what of them is required, and whether that is all."""
     properties: dict[str, object] = {}
-    required: list[object] = []
+    required: list[str] = []
     whole = True
     parts = schema.get("allOf")
     for part in (schema, *(parts[:_MOST_ALTERNATIVES] if isinstance(parts, list) else ())):
@@ -263,13 +270,9 @@ def _gathered(
         ):
             whole = False
             continue
-        found = part.get("properties")
-        if isinstance(found, dict):
-            properties.update(found)
-        names = part.get("required")
-        if isinstance(names, list):
-            required.extend(names)
-    return properties, frozenset(name for name in required if isinstance(name, str)), whole
+        properties.update(properties_of(part))
+        required.extend(required_of(part))
+    return properties, frozenset(required), whole
 
 
 _BRACKETS_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|$)|[\[{(|)}\]]')

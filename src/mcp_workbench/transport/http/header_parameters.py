@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
+from mcp_workbench.json_schema import schemas_in
 from mcp_workbench.jsonrpc.messages import decode_object
 from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http.vocabulary import PARAMETER_PREFIX
@@ -26,15 +27,6 @@ HeaderParameters = Mapping[Path, str]
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TYPES: Final = ("string", "integer", "boolean")
 _DECIMAL: Final = re.compile(r"(-?[0-9]+)(?:\.0+)?")
-
-# Keywords of JSON Schema that hold further schemas: one, a list of them, or an object of them. Only `properties` keeps
-# a parameter statically reachable. `default`, `examples`, `const` and `enum` hold data, whatever it looks like.
-_ONE: Final = frozenset(
-    "items additionalItems contains unevaluatedItems additionalProperties unevaluatedProperties propertyNames "
-    "not if then else contentSchema".split()
-)
-_MANY: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems", "items"))
-_NAMED: Final = frozenset(("patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"))
 
 _decode_any: Final = Decoder(Any).decode
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
@@ -114,15 +106,10 @@ def _schemas(root: object) -> Iterator[tuple[Path | None, dict[str, Any]]]:
         if not isinstance(schema, dict):
             continue
         yield path, schema
-        for key, value in schema.items():
-            if key == "properties" and isinstance(value, dict):
-                waiting += ((None if path is None else (*path, name), each) for name, each in value.items())
-            elif key in _MANY and isinstance(value, list):
-                waiting += ((None, each) for each in value)
-            elif key in _ONE:
-                waiting.append((None, value))
-            elif key in _NAMED and isinstance(value, dict):
-                waiting += ((None, each) for each in value.values())
+        for keyword, value in schema.items():
+            # Only a chain of `properties` keeps a parameter statically reachable.
+            chain = path if keyword == "properties" else None
+            waiting += ((None if chain is None else (*chain, name), part) for name, part in schemas_in(keyword, value))
 
 
 def _value_at(arguments: Raw | bytes | None, path: Path) -> object:

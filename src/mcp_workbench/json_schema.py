@@ -1,0 +1,116 @@
+"""How a JSON Schema hangs together: its properties, the schemas inside it, and where `$ref` leads.
+
+Owns everything that goes from one schema to another, so that it is done in one way, with one limit. Refuses to fetch:
+a reference that leaves the document is not resolved. What a schema means to somebody (a signature, a check, a header, a
+type to decode with) is theirs. Drafts 4 to 2020-12; whatever a server wrote as its schema is read without failing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+Schema = Mapping[str, Any]
+
+# Levels that are gone into where the depth of a schema is that of the recursion; no real one comes near.
+DEEPEST: Final = 48
+_MOST_HOPS: Final = 16
+
+# Keywords that hold further schemas: one, a list of them (`items` may be either), or an object of them by name.
+# `default`, `examples`, `const` and `enum` hold data, whatever it looks like.
+_ONE: Final = frozenset(
+    "items additionalItems contains unevaluatedItems additionalProperties unevaluatedProperties propertyNames "
+    "not if then else contentSchema".split()
+)
+_MANY: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems", "items"))
+_NAMED: Final = frozenset(
+    ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
+)
+
+
+def properties(schema: Schema) -> dict[str, Any]:
+    """The named properties, in the order of the schema."""
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def required(schema: Schema) -> list[str]:
+    """The names of the properties that must be there."""
+    found = schema.get("required")
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def schemas_in(keyword: str, value: object) -> Iterator[tuple[str, Schema]]:
+    """The schemas that the value of a keyword holds, each with its name where it has one."""
+    if isinstance(value, dict):
+        if keyword in _NAMED:
+            yield from ((name, part) for name, part in value.items() if isinstance(part, dict))
+        elif keyword in _ONE:
+            yield "", value
+    elif isinstance(value, list) and keyword in _MANY:
+        yield from (("", part) for part in value if isinstance(part, dict))
+
+
+def with_schemas(keyword: str, value: object, change: Callable[[str, Schema], object]) -> object:
+    """The value of a keyword with every schema in it changed; `change` gets its name, and the schema."""
+    if isinstance(value, dict):
+        if keyword in _NAMED:
+            return {name: change(name, part) if isinstance(part, dict) else part for name, part in value.items()}
+        if keyword in _ONE:
+            return change("", value)
+    elif isinstance(value, list) and keyword in _MANY:
+        return [change("", part) if isinstance(part, dict) else part for part in value]
+    return value
+
+
+def alternatives(schema: object, root: Schema) -> list[Schema]:
+    """The schemas without alternatives that a schema stands for, references followed, each of them once."""
+    found: list[Schema] = []
+    waiting, followed = [schema], set[str]()
+    while waiting:
+        each = waiting.pop()
+        if not isinstance(each, dict):
+            continue
+        if isinstance(reference := each.get("$ref"), str):
+            if reference not in followed:
+                followed.add(reference)
+                waiting.append(point(root, reference))
+            continue
+        unions = ("anyOf", "oneOf") if "type" in each else ("anyOf", "oneOf", "allOf")
+        members = next((each[union] for union in unions if isinstance(each.get(union), list)), None)
+        if members is None:
+            found.append(each)
+        else:
+            waiting.extend(reversed(members))
+    return found
+
+
+def resolve(root: Schema, reference: object) -> Schema | None:
+    """The schema a local reference ends at, through further references; None where there is none or no end."""
+    for _ in range(_MOST_HOPS):
+        target = point(root, reference)
+        if not isinstance(target, dict):
+            return None
+        if "$ref" not in target:
+            return target
+        reference = target["$ref"]
+    return None
+
+
+def point(root: object, reference: object) -> object:
+    """What `#` or `#/a/b` points at in `root`, or None. Anchors and other documents are not looked for."""
+    if reference == "#":
+        return root
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return None
+    found = root
+    for step in reference[2:].split("/"):
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and key in found:
+            found = found[key]
+        elif isinstance(found, list) and key.isdecimal() and key.isascii() and int(key[:9]) < len(found):
+            found = found[int(key[:9])]
+        else:
+            return None
+    return found
