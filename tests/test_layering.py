@@ -101,7 +101,18 @@ DOORS: dict[str, tuple[set[str], str]] = {
 }
 
 # Rooms that decide, or that hold what was said, and leave doing to others.
-WITHOUT_IO = ("config", "catalog", "economy", "face", "faces", "errors", "nearest", "printable", "slices", "json_schema")
+WITHOUT_IO = (
+    "config",
+    "catalog",
+    "economy",
+    "face",
+    "faces",
+    "errors",
+    "nearest",
+    "printable",
+    "slices",
+    "json_schema",
+)
 IO_MODULES = {"asyncio", "httptools", "multiprocessing", "select", "selectors", "socket", "ssl", "subprocess", "uvloop"}
 
 # Names that say nothing about what a module owns.

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 import mcp_workbench
 from mcp_workbench.catalog import filters, uris
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.economy import prose, results, select, terms
+from mcp_workbench.economy import prose, result_pieces, select, terms
 from mcp_workbench.economy.answer import answer
 from mcp_workbench.economy.fields import Entry, fields
 from mcp_workbench.economy.forms import Form, show
@@ -207,11 +207,11 @@ READERS: dict[str, Callable[[str], object]] = {
     "id": lambda text: messages.find_id(text.encode()),
     "kind": lambda text: messages.looks_like_answer(text.encode()),
     "why unreadable": lambda text: messages.why_unreadable(text.encode(), ValueError()),
-    "by line": results.by_line,
-    "page": lambda text: results.page(text, 0, 500),
-    "lines": lambda text: results.lines(text, 1, 50, 500),
-    "grep": lambda text: results.grep(text, "a*b*a|c", room=500),
-    "overview": lambda text: results.overview(results.reading(_result(text)), 500),
+    "by line": result_pieces.by_line,
+    "page": lambda text: result_pieces.page(text, 0, 500),
+    "lines": lambda text: result_pieces.lines(text, 1, 50, 500),
+    "grep": lambda text: result_pieces.grep(text, "a*b*a|c", room=500),
+    "overview": lambda text: result_pieces.overview(result_pieces.reading(_result(text)), 500),
     "shape": lambda text: shape({text: [text, {text: 1}]}, 500),
     "select": lambda text: _selected(text),
 }

@@ -16,7 +16,7 @@ import msgspec
 
 from bench.context.tokenizer import Tokenizer
 from mcp_workbench.economy.index import Entry
-from mcp_workbench.economy.ladder import tokens
+from mcp_workbench.economy.tokens import tokens
 from mcp_workbench.economy.tool import Tool
 
 Count = Callable[[str], int]

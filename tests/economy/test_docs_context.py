@@ -13,8 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from mcp_workbench.economy.answer import LIMIT
+from mcp_workbench.economy.tokens import LEAST_BUDGET
 from mcp_workbench.face import kept_results
-from mcp_workbench.face.request import DETAILS, LEAST_BUDGET, MOST_FOUND, MOST_NAMED, OpenRequest
+from mcp_workbench.face.request import DETAILS, MOST_FOUND, MOST_NAMED, OpenRequest
 from mcp_workbench.router.lists import STARTS_AT_ONCE
 from mcp_workbench.router.toolboxes import LISTED_STAYS, SEARCH_PATIENCE
 from tests.cli.shell import run
@@ -133,7 +134,7 @@ def test_the_numbers_of_the_page_are_those_of_the_source() -> None:
         128 * 1024 * 1024,
         1800.0,
     )
-    assert (kept_results.LEAST_BUDGET, kept_results.DEFAULT_PIECE) == (200, 2000)
+    assert (kept_results.LEAST_PIECE, kept_results.DEFAULT_PIECE) == (200, 2000)
 
 
 def test_the_table_of_the_command_is_what_the_command_says(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcp_workbench.config.model import DEFAULT_BUDGET
 from mcp_workbench.economy.forms import Form
-from mcp_workbench.economy.ladder import LEAST_BUDGET, Listing, listing, render, tokens
+from mcp_workbench.economy.ladder import Listing, listing, render
+from mcp_workbench.economy.tokens import LEAST_BUDGET, tokens
 from mcp_workbench.economy.tool import Tool
 from tests.economy.tools import schema, tool
 
@@ -22,7 +24,7 @@ def many(count: int, *, words: int = 10, arguments: int = 3, about: str = "") ->
 
 
 def test_full_definitions_are_given_while_they_fit() -> None:
-    made = listing(many(10))
+    made = listing(many(10), budget=DEFAULT_BUDGET)
     assert made.form is Form.FULL
     assert made.note == "10 tools, full definitions."
     first = json.loads(made.shown[0].text)
@@ -32,8 +34,8 @@ def test_full_definitions_are_given_while_they_fit() -> None:
 
 def test_output_schemas_come_only_when_asked_for() -> None:
     tools = [tool("one", outputSchema={"type": "object"}, annotations={"readOnlyHint": True})]
-    assert "outputSchema" not in render(listing(tools))
-    asked = json.loads(listing(tools, extras=True).shown[0].text)
+    assert "outputSchema" not in render(listing(tools, budget=DEFAULT_BUDGET))
+    asked = json.loads(listing(tools, extras=True, budget=DEFAULT_BUDGET).shown[0].text)
     assert asked["outputSchema"] == {"type": "object"}
     assert asked["annotations"] == {"readOnlyHint": True}
 
@@ -63,7 +65,7 @@ def test_output_schemas_come_only_when_asked_for() -> None:
     ],
 )
 def test_the_longest_form_that_may_be_used_is_used(tools: list[Tool], form: Form) -> None:
-    made = listing(tools)
+    made = listing(tools, budget=DEFAULT_BUDGET)
     assert made.form is form
     assert made.cursor is None
     assert len(made.shown) == len(tools)
@@ -71,7 +73,7 @@ def test_the_longest_form_that_may_be_used_is_used(tools: list[Tool], form: Form
 
 
 def test_forms_without_schemas_get_a_quarter_of_the_budget() -> None:
-    made = listing(many(18, words=200, arguments=8, about="x" * 400))
+    made = listing(many(18, words=200, arguments=8, about="x" * 400), budget=DEFAULT_BUDGET)
     assert made.form is Form.SENTENCE
     assert made.tokens <= 1_500
 
@@ -83,7 +85,7 @@ def test_no_budget_means_everything() -> None:
 
 
 def test_a_shorter_form_says_what_is_missing_and_how_to_get_it() -> None:
-    note = listing(many(60, words=100, arguments=5, about="x" * 150)).note
+    note = listing(many(60, words=100, arguments=5, about="x" * 150), budget=DEFAULT_BUDGET).note
     assert note.startswith("60 tools, names with arguments, types left out.")
     assert "`tools`" in note
     assert "`query`" in note
@@ -91,7 +93,13 @@ def test_a_shorter_form_says_what_is_missing_and_how_to_get_it() -> None:
 
 def test_text_forms_are_grouped_by_server() -> None:
     tools = [tool("b", server="two"), tool("a", server="one"), tool("c", server="one")]
-    assert render(listing(tools, form=Form.NAMES)).split("\n")[1:] == ["dev/one/", "a", "c", "dev/two/", "b"]
+    assert render(listing(tools, form=Form.NAMES, budget=DEFAULT_BUDGET)).split("\n")[1:] == [
+        "dev/one/",
+        "a",
+        "c",
+        "dev/two/",
+        "b",
+    ]
 
 
 def pages(tools: list[Tool], budget: int, form: Form | None = None) -> list[Listing]:
@@ -128,7 +136,7 @@ def test_a_page_continues_where_it_ended_though_tools_were_added_and_removed() -
 
 @pytest.mark.parametrize("cursor", ["", "nonsense", "full:", "names#9999999999999", "full#²", ":::"])
 def test_a_cursor_that_is_none_of_ours_is_harmless(cursor: str) -> None:
-    assert listing(many(3), cursor=cursor).total == 3
+    assert listing(many(3), cursor=cursor, budget=DEFAULT_BUDGET).total == 3
 
 
 def test_one_tool_that_is_over_the_budget_alone_is_shown_shorter() -> None:
@@ -177,7 +185,7 @@ def test_arguments_that_most_tools_share_are_said_once() -> None:
         ),
         (Form.ARGUMENTS, "+ = subscription?, tenant?, retries?", "t0(own0?, +)"),
     ):
-        text = render(listing([*tools, part], form=form))
+        text = render(listing([*tools, part], form=form, budget=DEFAULT_BUDGET))
         assert f"dev/files/ {head}\n{line}\n" in text
         assert text.count("subscription") == 1
         # A tool that has only a part of them is written out.
@@ -189,6 +197,6 @@ def test_arguments_that_most_tools_share_are_said_once() -> None:
 def test_the_same_is_said_on_every_page(form: Form) -> None:
     names = ("subscription_of_the_caller", "tenant_of_the_caller")
     tools = [tool(f"t{number:03}", "Does it.", inputSchema=schema(*names)) for number in range(40)]
-    first = listing(tools, form=form, limit=20)
-    second = listing(tools, form=form, cursor=first.cursor)
+    first = listing(tools, form=form, limit=20, budget=DEFAULT_BUDGET)
+    second = listing(tools, form=form, cursor=first.cursor, budget=DEFAULT_BUDGET)
     assert render(first).count("subscription") == render(second).count("subscription") == 1

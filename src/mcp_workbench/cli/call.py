@@ -16,7 +16,7 @@ from mcp_workbench.cli.arguments import read_arguments, read_json, unexpected
 from mcp_workbench.cli.complain import FAILED, complain, remark
 from mcp_workbench.cli.engine import Engine, LogMessage, Progress
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
-from mcp_workbench.cli.results import Binary, Reading, asks_the_user
+from mcp_workbench.cli.result_content import Binary, ResultContent, asks_the_user
 from mcp_workbench.cli.screen import stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, NO_CACHE, configuration, log_for
 from mcp_workbench.cli.tool_schema import arguments_schema
@@ -90,7 +90,7 @@ def run(parsed: Parsed) -> int:
 
     redactor = Redactor(config.secrets)
     try:
-        reading = Reading(engine.run(work))
+        reading = ResultContent(engine.run(work))
     except RemoteError as error:
         return _say_error(where, error.error, redactor)
     except WorkbenchError as error:
@@ -129,7 +129,7 @@ def _named(positionals: list[str], engine: Engine) -> tuple[str, str, str, list[
     return toolbox, server, tool, words
 
 
-def _not_called(reading: Reading, where: str) -> str | None:
+def _not_called(reading: ResultContent, where: str) -> str | None:
     """What is wrong with the arguments, where the workbench found that out before the call; None where it did not."""
     text = "\n".join(reading.texts)
     if not text.startswith(f"[{where}] {_NOT_CALLED}"):
@@ -155,7 +155,7 @@ def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:
     return read_json(text)
 
 
-def _show(parsed: Parsed, reading: Reading, where: str, redactor: Redactor) -> int:
+def _show(parsed: Parsed, reading: ResultContent, where: str, redactor: Redactor) -> int:
     if parsed.has("raw"):
         _print_raw(reading.raw)
         return FAILED if reading.is_error or reading.questions else 0
@@ -206,7 +206,7 @@ def _say_error(where: str, error: ErrorObject, redactor: Redactor) -> int:
     return complain(text, hint, status=FAILED)
 
 
-def _save(target: Path, reading: Reading) -> None:
+def _save(target: Path, reading: ResultContent) -> None:
     if not reading.binaries:
         _write(target, "\n".join(reading.texts).encode(errors="backslashreplace"), "text")
     for number, binary in enumerate(reading.binaries, 1):

@@ -16,9 +16,10 @@ from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configurat
 from mcp_workbench.cli.tool_schema import arguments_schema
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy.signature import signature
+from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.face.opening import BYTES_PER_TOKEN, NO_RETRY_ADVICE
-from mcp_workbench.face.request import LEAST_BUDGET, OpenRequest
+from mcp_workbench.face.opening import NO_RETRY_ADVICE
+from mcp_workbench.face.request import OpenRequest
 
 BUDGET = Flag("budget", "TOKENS", "the token limit of the answer, instead of the configured budget; null for none")
 # Digits of a number that is not worth reading any more.

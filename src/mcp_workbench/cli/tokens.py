@@ -20,7 +20,7 @@ from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy.costs import Cost, cost, flat_cost
 from mcp_workbench.economy.forms import Form
-from mcp_workbench.economy.ladder import tokens
+from mcp_workbench.economy.tokens import tokens
 from mcp_workbench.face.opening import opened
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.request import OpenRequest

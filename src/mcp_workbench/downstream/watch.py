@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from msgspec import DecodeError, Raw, ValidationError
-from msgspec.json import Decoder, decode
+from msgspec.json import decode
 
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
-from mcp_workbench.jsonrpc.messages import decode_object, encode
+from mcp_workbench.jsonrpc.messages import decode_object, decode_string, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol.logging_levels import is_at_least
 
@@ -31,8 +31,6 @@ LISTEN_AGAIN_AFTER: Final = 1.0
 # Twice as long each time, up to this, where a stream does not last.
 MOST_PAUSE: Final = 60.0
 MOST_RESOURCES: Final = 1000
-
-_decode_string: Final = Decoder(str).decode
 
 
 class Subscriber(Protocol):
@@ -139,7 +137,7 @@ class Watch:
     def on_updated(self, params: Raw) -> None:
         """The server says that a resource has changed."""
         try:
-            uri = _decode_string(decode_object(params)["uri"])
+            uri = decode_string(decode_object(params)["uri"])
         except (DecodeError, ValidationError, KeyError):
             return
         # A server may report a part of what was subscribed to; whoever watches something above it is told too.

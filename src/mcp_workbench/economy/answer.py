@@ -34,7 +34,7 @@ _MOST_TWINS = 3
 _WEAK = "\nWeak matches: no tool speaks to more than a part of this. Try other words."
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SearchAnswer(msgspec.Struct, frozen=True):
     """`tools` are shown so that they can be called, except for those in `incomplete`; `near` are named only."""
 
     tools: tuple[Tool, ...]
@@ -53,7 +53,7 @@ def answer(
     form: Form | None = None,
     most: int | None = None,
     weak: Container[str] = (),
-) -> Answer:
+) -> SearchAnswer:
     """Show the first `limit` of `ranked`, which should hold `NEXT_IN_RANK` more, and name what is near.
 
     `weak` has the paths of tools that speak to hardly anything of the need: they are named, and shown only where there
@@ -94,7 +94,7 @@ def _answer(
     *,
     next_in_rank: int,
     note: str = "",
-) -> Answer:
+) -> SearchAnswer:
     tools = tuple(group[0] for group in groups[:limit])
     following = [group[0] for group in groups[limit : limit + next_in_rank]]
     near = tuple(_near(tools, following, siblings))
@@ -112,7 +112,9 @@ def _answer(
     if incomplete or near:
         more = " More: `limit`." if matched > len(tools) else ""
         lines.append(f"Whole definitions, also of what has `…`: `open_toolbox` with `tools`.{more}")
-    return Answer(tools, tuple(incomplete), near, matched, "\n".join([_head(len(tools), matched, form) + note, *lines]))
+    return SearchAnswer(
+        tools, tuple(incomplete), near, matched, "\n".join([_head(len(tools), matched, form) + note, *lines])
+    )
 
 
 def _head(shown: int, matched: int, form: Form | None) -> str:

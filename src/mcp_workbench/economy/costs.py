@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mcp_workbench.economy.forms import Form, show
-from mcp_workbench.economy.ladder import tokens
+from mcp_workbench.economy.tokens import tokens
 from mcp_workbench.economy.tool import Tool
 
 

@@ -20,10 +20,9 @@ import msgspec
 from mcp_workbench.economy.forms import DESCRIBED, Form, Shown, common_arguments, show
 from mcp_workbench.economy.prose import ELLIPSIS, cut
 from mcp_workbench.economy.shared_arguments import legend
+from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET, tokens
 from mcp_workbench.economy.tool import Tool
 
-DEFAULT_BUDGET = 6_000
-BYTES_PER_TOKEN = 4
 _OVERVIEW_SHARE = 4
 _LAST_RESORT_SHARE = 2
 _FULL_SAVES_AT_MOST = 4  # What is not shown of a definition (output schema, annotations) can be most of it.
@@ -31,7 +30,6 @@ _LEAN_SAVES_AT_MOST = 6
 # Kept free for the note when a page is filled: about 250 bytes, and the cursor.
 _LONGEST_PLACE = 200
 _NOTE_BYTES = 280 + _LONGEST_PLACE
-LEAST_BUDGET = 300
 _SIGNATURES = (Form.TEXT, Form.CLIPPED, Form.SENTENCE)
 
 
@@ -51,15 +49,10 @@ class Listing(msgspec.Struct, frozen=True):
         return tokens(render(self))
 
 
-def tokens(text: str) -> int:
-    """What `text` costs, by the rule of thumb that every budget here is counted in."""
-    return -(-len(text.encode()) // BYTES_PER_TOKEN)
-
-
 def listing(
     tools: Sequence[Tool],
     *,
-    budget: int | None = DEFAULT_BUDGET,
+    budget: int | None,
     beside: tuple[int, int] = (0, 0),
     form: Form | None = None,
     limit: int | None = None,

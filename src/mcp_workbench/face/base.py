@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
-from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
@@ -25,7 +24,7 @@ from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such, rivals_for_address, shared_text, takes_all_text
-from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, encode
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, decode_string, encode
 from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ log = logging.getLogger(__name__)
 
 # Answered only to ourselves: whoever gets it has the manifests read (`needed`) and asks again.
 UNREAD: Final = "what is remembered of the servers has not been read yet"
-_decode_string: Final = Decoder(str).decode
 
 Params = dict[str, Raw]
 
@@ -313,7 +311,7 @@ class Face:
         """What to do with a `completion/complete`: its `ref` names a prompt or a resource template."""
         try:
             ref = decode_object(params["ref"])
-            kind = _decode_string(ref["type"])
+            kind = decode_string(ref["type"])
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`ref` must be an object with a `type`")
         rest = _without(params, "ref")
@@ -366,7 +364,7 @@ def open_body(params: Params) -> bytes:
 
 def _string(params: Params, key: str) -> str | None:
     try:
-        return _decode_string(params[key])
+        return decode_string(params[key])
     except (KeyError, DecodeError, ValidationError):
         return None
 

@@ -23,9 +23,7 @@ from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
-from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, encode
-
-_decode_string: Final = Decoder(str).decode
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_string, encode
 
 
 class DynamicFace(Face):
@@ -94,7 +92,7 @@ class DynamicFace(Face):
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """By table."""
         try:
-            name = _decode_string(params["name"])
+            name = decode_string(params["name"])
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`name` must be a string")
         if name == "open_toolbox":

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
-from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
@@ -25,10 +24,9 @@ from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such
-from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, decode_string
 
 MOST_EXAMPLES: Final = 3
-_decode_string: Final = Decoder(str).decode
 
 
 class FlatFace(Face):
@@ -163,7 +161,7 @@ class FlatFace(Face):
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """By table. A name that cannot be one of ours is told how ours look."""
         try:
-            name = _decode_string(params["name"])
+            name = decode_string(params["name"])
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`name` must be a string")
         table = self.tool_table()

@@ -1,7 +1,7 @@
 """Results that are too large for an agent: kept whole for a while, shown by their head, read on piece by piece.
 
 Bounded in count, in bytes and in time, and private to the principal whose call it was. Text is shortened; images and
-other binary are linked, never cut. Owns what is kept; how a text is cut into pieces is `economy.results`.
+other binary are linked, never cut. Owns what is kept; how a text is cut into pieces is `economy.result_pieces`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
+from mcp_workbench.economy.tokens import BYTES_PER_TOKEN
 from mcp_workbench.face.decisions import Answer, Work
 from mcp_workbench.face.identifier import UseTool
 from mcp_workbench.face.view import View
@@ -24,14 +25,13 @@ from mcp_workbench.jsonrpc.messages import decode_object, encode
 from mcp_workbench.slices import sliced
 
 SCHEME: Final = "workbench://results/"
-BYTES_PER_TOKEN: Final = 4
 # Long enough to finish a train of thought; what an agent has not come back to by then it has forgotten.
 KEPT_SECONDS: Final = 1800.0
 MOST_RESULTS: Final = 200
 MOST_BYTES: Final = 128 * 1024 * 1024
 DEFAULT_PIECE: Final = 2_000
 # Less could not even say how to read on.
-LEAST_BUDGET: Final = 200
+LEAST_PIECE: Final = 200
 # Of a larger value no shape is told: reading it would hold up other calls.
 LARGEST_SHAPED: Final = 4 * 1024 * 1024
 # Links to images and the like; what is beyond stands in the whole result.
@@ -99,7 +99,7 @@ class KeptResults:
 
     def shortening(self, view: View, result: Raw | bytes, budget: int) -> Shortening | None:
         """The same in steps, for a result that takes a while; None where it fits."""
-        room = max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN
+        room = max(budget, LEAST_PIECE) * BYTES_PER_TOKEN
         if not budget or memoryview(result).nbytes <= room:
             return None
         import secrets
@@ -170,7 +170,7 @@ class Shortening:
 
     def work(self) -> None:
         """Make the head."""
-        from mcp_workbench.economy.results import facts, overview, reading
+        from mcp_workbench.economy.result_pieces import facts, overview, reading
 
         data, room = bytes(self._result), self._room
         members, content = _opened(data)
@@ -235,7 +235,7 @@ def _block(raw: Raw) -> Any:
 
 def _links(uri: str, content: Raw, room: int) -> list[object]:
     """A link to the whole, and to each block that is not text. Links that the server sent stay what they are."""
-    from mcp_workbench.economy.results import MOST_BLOCKS
+    from mcp_workbench.economy.result_pieces import MOST_BLOCKS
 
     links: list[object] = [_link(uri, "whole result", "application/json")]
     for number, raw in enumerate(islice(_blocks(content), MOST_BLOCKS)):
@@ -299,9 +299,9 @@ def _read_piece(result: bytes, wanted: ReadOn, tokens: int) -> bytes:
 
 def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
     """Raises ValueError with what to do."""
-    from mcp_workbench.economy.results import Part, by_line, grep, lines, page, reading
+    from mcp_workbench.economy.result_pieces import Part, by_line, grep, lines, page, reading
 
-    room = max(LEAST_BUDGET, tokens) * BYTES_PER_TOKEN - _AROUND_A_PIECE
+    room = max(LEAST_PIECE, tokens) * BYTES_PER_TOKEN - _AROUND_A_PIECE
     read = reading(result)
 
     def said(part: Part, following: str) -> str:

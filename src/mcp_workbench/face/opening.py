@@ -18,15 +18,15 @@ from mcp_workbench.catalog.offer import about_oversized
 from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import Box, told_within
 from mcp_workbench.economy.prose import clip, cut, one_line
+from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET
 from mcp_workbench.errors import DownstreamError, StillStarting, WorkbenchError
-from mcp_workbench.face.request import LEAST_BUDGET, OpenRequest
+from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.jsonrpc.messages import encode
 
 if TYPE_CHECKING:
     from mcp_workbench.economy.ladder import Listing
 
 Failures = dict[tuple[str, str], WorkbenchError]
-BYTES_PER_TOKEN: Final = 4
 # What one server may say of itself in the answer for a whole toolbox.
 LONGEST_INSTRUCTIONS: Final = 600
 NO_RETRY_ADVICE: Final = "call open_toolbox again to try once more"

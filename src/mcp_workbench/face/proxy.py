@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
-from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
@@ -28,13 +27,12 @@ from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
-from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, encode
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_string, encode
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
 
 CALL: Final = b'"tools/call"'
-_decode_string: Final = Decoder(str).decode
 
 
 class _Unread(Struct, frozen=True):
@@ -123,7 +121,7 @@ class ProxyFace(Face):
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """One of the two tools, or none."""
         try:
-            name = _decode_string(params["name"])
+            name = decode_string(params["name"])
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`name` must be a string")
         if name == "use_tool":

@@ -14,13 +14,13 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError,
 from msgspec.json import Decoder, decode
 from msgspec.structs import replace
 
+from mcp_workbench.economy.tokens import LEAST_BUDGET
 from mcp_workbench.nearest import nearest
 
 DETAILS: Final = ("full", "lean", "text", "clipped", "sentence", "arguments", "names")
 EXAMPLE: Final = 'expected {"toolbox_name": "…"}, {"query": "…"}, both, or {"tools": ["toolbox/server/tool"]}'
 MOST_NAMED: Final = 50
 MOST_FOUND: Final = 50
-LEAST_BUDGET: Final = 300
 _ALSO_CALLED: Final = {"toolbox": "toolbox_name", "max_tokens": "budget"}
 
 

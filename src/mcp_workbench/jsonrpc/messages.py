@@ -70,6 +70,7 @@ _decode_envelope: Final = Decoder(Envelope).decode
 _decode_error: Final = Decoder(ErrorObject).decode
 _decode_id: Final = Decoder(int | str).decode
 decode_object: Final = Decoder(dict[str, Raw]).decode
+decode_string: Final = Decoder(str).decode
 _NULL: Final = b"null"
 
 # Python's own bound on nesting is about 1,000 levels; msgspec turns deeper input into RecursionError.

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.jsonrpc.messages import decode_object, encode
+from mcp_workbench.jsonrpc.messages import decode_object, decode_string, encode
 from mcp_workbench.protocol.results import may_mention
 from mcp_workbench.session.questions import BadQuestion, unreadable
 
@@ -22,7 +22,6 @@ from mcp_workbench.session.questions import BadQuestion, unreadable
 SERVER_META: Final = "mcp-workbench/server"
 # A terminal obeys them: with one it goes back to where the name of the server stands, and writes another.
 _WRITTEN_OUT: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-_decode_string: Final = Decoder(str).decode
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
 
@@ -141,6 +140,6 @@ def check_page(url: str) -> None:
 
 def _text(raw: Raw | None) -> str:
     try:
-        return "" if raw is None else _decode_string(raw)
+        return "" if raw is None else decode_string(raw)
     except _UNREADABLE:
         return ""

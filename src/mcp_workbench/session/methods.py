@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, ValidationError
-from msgspec.json import Decoder
 
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, decode_string
 from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.session.call import ClientCall
 from mcp_workbench.session.news import MOST_STREAMS, ListenStream, read_filter
@@ -22,7 +21,6 @@ Method = Callable[["Session", ClientCall, Params], None]
 
 
 OWN_SCHEME: Final = b'"workbench://'
-_decode_string: Final = Decoder(str).decode
 
 
 def _call_tool(session: Session, call: ClientCall, params: Params) -> None:
@@ -69,7 +67,7 @@ def _get_prompt(session: Session, call: ClientCall, params: Params) -> None:
 def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
     if OWN_SCHEME in bytes(params.get("uri", b"")):
         try:
-            uri = _decode_string(params["uri"])
+            uri = decode_string(params["uri"])
         except (DecodeError, ValidationError):
             call.finish_error(INVALID_PARAMS, "`uri` must be a string")
             return
@@ -90,7 +88,7 @@ def _task(session: Session, call: ClientCall, params: Params) -> None:
 
 def _set_level(session: Session, call: ClientCall, params: Params) -> None:
     try:
-        level = _decode_string(params["level"])
+        level = decode_string(params["level"])
     except (KeyError, DecodeError, ValidationError):
         level = ""
     if level not in LEVELS:
@@ -113,7 +111,7 @@ def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
 
 def _string(raw: Raw | None) -> str:
     try:
-        return "" if raw is None else _decode_string(raw)
+        return "" if raw is None else decode_string(raw)
     except (DecodeError, ValidationError):
         return ""
 

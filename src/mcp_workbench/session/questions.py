@@ -12,13 +12,12 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
-from msgspec.json import Decoder
 
 from mcp_workbench.downstream.asking import QUESTION_TIMEOUT
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, decode_object
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, decode_object, decode_string
 from mcp_workbench.jsonrpc.pending import Exchange, PendingRequests
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 
@@ -30,7 +29,6 @@ NEEDED_CAPABILITY: Final = {
 }
 # Questions of one call that may be open at once. People answer them one by one.
 MOST_QUESTIONS: Final = 20
-_decode_string: Final = Decoder(str).decode
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 TOO_LATE: Final = "the client did not answer in time"
 
@@ -176,7 +174,7 @@ def why_not(capabilities: dict[str, Raw], method: str, params: Raw | None) -> st
 def mode_of(elicitation: dict[str, Raw]) -> str:
     """Whether a form is to be filled in or a page to be visited."""
     try:
-        return "url" if _decode_string(elicitation.get("mode", b"null")) == "url" else "form"
+        return "url" if decode_string(elicitation.get("mode", b"null")) == "url" else "form"
     except _UNREADABLE:
         return "form"
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError,
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import remembered_if_short
+from mcp_workbench.jsonrpc.messages import decode_string, remembered_if_short
 from mcp_workbench.protocol.constants import PROTOCOL_VERSION
 from mcp_workbench.transport.http.vocabulary import NAMED_BY
 
@@ -32,7 +32,6 @@ class _Cancelled(Struct, gc=False):
 
 _decode_meta: Final = Decoder(_Meta).decode
 _decode_cancelled: Final = Decoder(_Cancelled).decode
-_decode_string: Final = Decoder(str).decode
 _decode_list: Final = Decoder(list[Raw]).decode
 
 
@@ -67,7 +66,7 @@ class MessageSummary:
         if raw is None:
             return None
         try:
-            return _decode_string(raw)
+            return decode_string(raw)
         except _UNREADABLE:
             return None
 
@@ -97,7 +96,7 @@ def _version_of(stamp: bytes) -> str | None:
     if version is UNSET:
         return None
     try:
-        return _decode_string(version)
+        return decode_string(version)
     except _UNREADABLE:
         return ""
 

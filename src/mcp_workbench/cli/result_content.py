@@ -25,7 +25,7 @@ class Binary(NamedTuple):
         return f"{self.kind} ({self.type}, {len(self.data):,} bytes)"
 
 
-class Reading:
+class ResultContent:
     """A result, read."""
 
     def __init__(self, raw: Raw | bytes) -> None:

@@ -3,11 +3,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mcp_workbench.cli.results import Reading, asks_the_user
+from mcp_workbench.cli.result_content import ResultContent, asks_the_user
 
 
-def read(**result: Any) -> Reading:
-    return Reading(json.dumps(result).encode())
+def read(**result: Any) -> ResultContent:
+    return ResultContent(json.dumps(result).encode())
 
 
 def text(value: str) -> dict[str, str]:
@@ -65,8 +65,8 @@ def test_questions_of_a_modern_tool_are_read() -> None:
 
 
 def test_results_that_are_hard_to_read_are_read() -> None:
-    assert Reading(b'{"content":[{"type":"text","text":"\\ud800"}]}').texts == ["\ud800"]
-    assert Reading(b"[]").texts == []
+    assert ResultContent(b'{"content":[{"type":"text","text":"\\ud800"}]}').texts == ["\ud800"]
+    assert ResultContent(b"[]").texts == []
     broken = read(content=[{"type": "image", "data": "a", "mimeType": "image/png"}])
     assert broken.binaries == []
     assert broken.remarks == ["image: its data is not base64; --raw shows it"]

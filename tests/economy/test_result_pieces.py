@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.economy import results
-from mcp_workbench.economy.results import Reading, by_line, grep, lines, overview, page, reading
+from mcp_workbench.economy import result_pieces
+from mcp_workbench.economy.result_pieces import Reading, by_line, grep, lines, overview, page, reading
 from mcp_workbench.slices import SLICE_BYTES
 
 POEM = "\n".join(f"line {number} of Many" for number in range(1, 101))
@@ -162,20 +162,20 @@ class Steps:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sizes: list[int] = []
-        decode = results._decode_blocks
+        decode = result_pieces._decode_blocks
 
         def counted(data: bytes) -> Any:
             self.sizes.append(len(data))
             return decode(data)
 
-        monkeypatch.setattr(results, "_decode_blocks", counted)
+        monkeypatch.setattr(result_pieces, "_decode_blocks", counted)
 
 
 def test_a_result_of_very_many_blocks_is_decoded_in_pieces_and_not_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Steps(monkeypatch)
     stored = b'{"content":[' + b'{"type":"text","text":""},' * 1_000_000 + b'{"type":"text","text":"end"}]}'
     read = reading(stored)
-    assert read.text == "\n" * (results.MOST_BLOCKS - 1)
+    assert read.text == "\n" * (result_pieces.MOST_BLOCKS - 1)
     assert read.others == ("what follows the first 100,000 blocks",)
     assert max(steps.sizes) <= 2 * SLICE_BYTES
     assert sum(steps.sizes) < len(stored) / 4
@@ -184,12 +184,12 @@ def test_a_result_of_very_many_blocks_is_decoded_in_pieces_and_not_to_its_end(mo
 def test_very_many_blocks_without_text_are_counted() -> None:
     read = reading(b'{"content":[' + b'{"type":"audio"},' * 50_000 + b'{"type":"text","text":"end"}]}')
     assert read.text == "end"
-    assert read.others == (*["audio"] * results.MOST_OTHERS, "49,980 more")
+    assert read.others == (*["audio"] * result_pieces.MOST_OTHERS, "49,980 more")
 
 
 @pytest.mark.parametrize("where", ["structured", "text"])
 def test_a_value_of_very_many_values_is_never_decoded(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "_decoded", lambda raw: pytest.fail("decoded"))
+    monkeypatch.setattr(result_pieces, "_decoded", lambda raw: pytest.fail("decoded"))
     value = "[" + "[]," * 500_000 + "1]"
     stored = (
         b'{"content":[],"structuredContent":' + value.encode() + b"}"
@@ -201,6 +201,6 @@ def test_a_value_of_very_many_values_is_never_decoded(where: str, monkeypatch: p
 
 
 def test_a_line_that_is_too_long_to_be_laid_out_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "LARGEST_LAID_OUT", 1_000)
+    monkeypatch.setattr(result_pieces, "LARGEST_LAID_OUT", 1_000)
     short, long = json.dumps(["x" * 5] * 90), json.dumps(["x" * 5] * 200)
     assert by_line(f"{short}\n{long}").endswith(f"]\n{long}")
