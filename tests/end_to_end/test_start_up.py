@@ -33,7 +33,7 @@ HEAVY = {
 UNNEEDED = {
     *("http", "demo", "commands", "signin", "oauth_keys", "child", "flat", "dynamic", "screen", "finding"),
     *("index", "postings", "fields", "terms", "synonyms", "words", "answer", "named", "ladder", "forms", "lean"),
-    *("signature", "arguments", "select", "shape"),
+    *("signature", "arguments", "quick", "select", "shape"),
 }
 # A new module costs about a third of a millisecond. More than this is a decision, not an accident.
 MOST_MODULES = 95

@@ -7,14 +7,16 @@ without another request. In doubt the call is made; an error from the server is 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import decode
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.economy.quick import Accepts, compiled
 from mcp_workbench.jsonrpc.messages import encode
+
+if TYPE_CHECKING:
+    from mcp_workbench.economy.quick import Accepts
 
 # Tools whose test is kept ready. An agent uses a handful.
 MOST_KEPT: Final = 1000
@@ -53,6 +55,7 @@ class ArgumentChecker:
         return _thorough(entry, tool, ready.schema, arguments)
 
     def _made_ready(self, entry: ServerEntry, tool: str, definition: Raw) -> _Ready:
+        from mcp_workbench.economy.quick import compiled
         from mcp_workbench.economy.tool import parts
 
         schema = parts(bytes(definition)).schema()
