@@ -18,6 +18,9 @@ import pytest
 from tests.support import processes, workbench
 
 # `make quick` looks at fewer examples; the whole suite is thorough.
+# A deadline is a stopwatch: on a busy machine it says nothing of the code.
+hypothesis.settings.register_profile("thorough", deadline=None)
+hypothesis.settings.load_profile("thorough")
 hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
 
 # A test that takes longer hangs; tests that are meant to be long have a runner of their own.
