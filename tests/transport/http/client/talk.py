@@ -13,8 +13,9 @@ from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Envelope
 from mcp_workbench.transport.http.client.headers import FixedHeaders, HeaderSource
-from mcp_workbench.transport.http.client.link import HttpLink, HttpTransport, ParametersOf
+from mcp_workbench.transport.http.client.link import HttpLink, ParametersOf
 from mcp_workbench.transport.http.client.pool import HttpClient
+from mcp_workbench.transport.http.client.post import HttpTransport
 from tests.transport.http.listening import PATIENCE
 
 Json = dict[str, Any]

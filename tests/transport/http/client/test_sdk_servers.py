@@ -33,7 +33,7 @@ async def test_a_legacy_server_answers_calls(json_response: bool, stateless: boo
     app = make_server().streamable_http_app(json_response=json_response, stateless_http=stateless)
     async with served(app) as origin, talking(f"{origin}/mcp") as talk:
         await legacy(talk)
-        assert (talk.link.session_id is None) == stateless
+        assert (talk.link._session.id is None) == stateless
         answers = await asyncio.gather(
             *(talk.ask("tools/call", {"name": "echo", "arguments": {"text": f"t{n}"}}) for n in range(20))
         )

@@ -1,30 +1,29 @@
-"""Heads of calls to one server, as they are written: the same for each call of a tool, but for their end.
+"""Request heads of calls to one server, as they were written: the same for each call of a tool, but for their end.
 
-Owns how long they hold. Refuses to know what a request must carry: the link says so.
+Owns how long they are valid. Refuses to know what a request must carry: the link says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
+from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.response import RequestFailed
-from mcp_workbench.transport.http.message_summary import summarise
-
-if TYPE_CHECKING:
-    from mcp_workbench.transport.http.client.link import HttpLink
+from mcp_workbench.transport.http.message_summary import MessageSummary, summarise
 
 # For each server: one for each tool that is called.
 MOST_HEADS: Final = 256
 
 
 class CallHeadCache:
-    """The heads of one link."""
+    """The heads of one link's calls."""
 
-    __slots__ = ("_address", "_heads", "_link", "_session_id", "_version", "own")
+    __slots__ = ("_address", "_heads", "_request_headers", "_session", "_session_id", "_version", "own")
 
-    def __init__(self, link: HttpLink) -> None:
-        self._link = link
+    def __init__(self, session: HttpSession, request_headers: Callable[[MessageSummary], dict[str, str]]) -> None:
+        self._session = session
+        self._request_headers = request_headers
         # By tool, and the revision that its call is stamped with.
         self._heads: dict[tuple[str, str | None], bytes] = {}
         # What else went into them, the server's own headers first.
@@ -35,8 +34,8 @@ class CallHeadCache:
 
     def find(self, body: bytes, tool: str, version: str | None) -> bytes | None:
         """The head of this call. None where it cannot be written; whoever sends it the long way says why."""
-        link = self._link
-        target = link.target
+        session = self._session
+        target = session.target
         own = target.source.headers()
         if own is None:
             # They have to be waited for.
@@ -44,17 +43,17 @@ class CallHeadCache:
         if (
             own is not self.own
             or target.address is not self._address
-            or link.session_id is not self._session_id
-            or link.version is not self._version
+            or session.id is not self._session_id
+            or session.version is not self._version
         ):
             self._heads.clear()
             self.own, self._address = own, target.address
-            self._session_id, self._version = link.session_id, link.version
+            self._session_id, self._version = session.id, session.version
         head = self._heads.get((tool, version))
         if head is None:
             try:
-                headers = {**own, **link.request_headers(summarise(body))}
-                head = link.client.open_head("POST", target.address, target.proxy, headers)
+                headers = {**own, **self._request_headers(summarise(body))}
+                head = session.client.open_head("POST", target.address, target.proxy, headers)
             except RequestFailed:
                 return None
             if len(self._heads) >= MOST_HEADS:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
@@ -24,9 +24,10 @@ from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.client.call_head_cache import CallHeadCache
 from mcp_workbench.transport.http.client.failures import explain, too_large
 from mcp_workbench.transport.http.client.headers import HeaderSource
+from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.one_way import JSON_HEADERS, OneWaySender
 from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
-from mcp_workbench.transport.http.client.post import Post
+from mcp_workbench.transport.http.client.post import HttpTransport, Post
 from mcp_workbench.transport.http.client.sse_transport import SseTransport
 from mcp_workbench.transport.http.client.standalone_stream import StandaloneStream
 from mcp_workbench.transport.http.header_parameters import HeaderParameters, headers_for
@@ -42,7 +43,6 @@ from mcp_workbench.transport.link import SESSION_FORGOTTEN, AnswerReceiver
 
 log = logging.getLogger(__name__)
 
-HttpTransport = Literal["http", "sse", "auto"]
 # Which parameters of a tool are mirrored into headers; None for a tool that is not known.
 ParametersOf = Callable[[str], HeaderParameters | None]
 
@@ -85,24 +85,19 @@ class HttpLink:
         transport: HttpTransport = "auto",
         parameters_of: ParametersOf | None = None,
     ) -> None:
-        self.client = client
-        self.target = HttpTarget.of(url, source)
-        self.limit = limit
+        self._session = session = HttpSession(client, HttpTarget.of(url, source), limit)
         self.transport: HttpTransport = transport
-        self.session_id: str | None = None
         self.unsent_bytes = 0
         self._receiver = receiver
         self._parameters_of = parameters_of
-        # The revision that a legacy server agreed to.
-        self.version: str | None = None
         self._is_modern = False
         self._posts: dict[bytes, Post] = {}
         self._waiting: deque[Post] = deque()
         self._running = 0
         # While this is not None, messages wait: the server must have seen an earlier one first.
         self._held: list[tuple[MessageSummary, bytes]] | None = None
-        self._heads = CallHeadCache(self)
-        self._one_way = OneWaySender(self)
+        self._heads = CallHeadCache(session, self.request_headers)
+        self._one_way = OneWaySender(session, self._start, self.session_lost)
         self._tasks: set[asyncio.Task[None]] = set()
         self._sse: SseTransport | None = None
         self._standalone: StandaloneStream | None = None
@@ -111,8 +106,8 @@ class HttpLink:
         self._loop = asyncio.get_running_loop()
 
     def __repr__(self) -> str:
-        era = "no era yet" if self.version is None else f"MCP {self.version}"
-        return f"<HttpLink {self.target.address.origin}, {era}, {len(self._posts)} under way>"
+        era = "no era yet" if self._session.version is None else f"MCP {self._session.version}"
+        return f"<HttpLink {self._session.origin}, {era}, {len(self._posts)} under way>"
 
     # ── for those who use it (`ServerLink`) ──
 
@@ -129,7 +124,7 @@ class HttpLink:
             self.send(message)
             return
         self._is_modern = version is not None
-        post = Post(self, b"%d" % id, "tools/call", message, is_modern=self._is_modern)
+        post = Post(self._session, self, b"%d" % id, "tools/call", message, is_modern=self._is_modern)
         is_mirrored = version is not None and self._parameters_of is not None and self._parameters_of(tool)
         head = None if is_mirrored else self._heads.find(message, tool, version)
         post.own_headers = self._heads.own
@@ -157,19 +152,10 @@ class HttpLink:
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
         if self._sse is not None:
             await self._sse.stop()
-        if self.session_id is not None and not self._is_forgotten:
+        if self._session.id is not None and not self._is_forgotten:
             await self._say_goodbye()
 
     # ── for what runs on it ──
-
-    def headers(self) -> dict[str, str]:
-        """What every message to a legacy server carries beside the server's own headers."""
-        headers = {}
-        if self.version is not None:
-            headers[words.PROTOCOL_VERSION] = self.version
-        if self.session_id is not None:
-            headers[words.SESSION_ID] = self.session_id
-        return headers
 
     def deliver(self, message: bytes, about: Post | None = None) -> bytes | None:
         """Something arrived, on the stream of the request `about` where it is one's. Returns the id that it answers, if
@@ -203,8 +189,8 @@ class HttpLink:
         """
         is_done = False
         try:
-            if len(body) > self.limit:
-                raise too_large(self.limit)
+            if len(body) > self._session.limit:
+                raise too_large(self._session.limit)
             line = single_line(body) if b"\n" in body or b"\r" in body else body
             try:
                 message = read(line)
@@ -236,7 +222,7 @@ class HttpLink:
         else:
             post.task = self.run_to_end(post, post.answered_something_else())
 
-    def forgotten(self) -> None:
+    def session_lost(self) -> None:
         """The server does not know our session any more. What was refused for that stays without an answer."""
         if self._is_forgotten or self._is_closed:
             return
@@ -257,20 +243,22 @@ class HttpLink:
 
     async def use_sse_transport(self) -> HttpTarget:
         """Open the event stream of 2024-11-05. From now on messages are POSTed where it says."""
-        old = SseTransport(self.client, self.target, self.limit, self._deliver_quietly, self.close)
+        sse = SseTransport(
+            self._session.client, self._session.target, self._session.limit, self._deliver_quietly, self.close
+        )
         try:
-            target = await old.open()
+            target = await sse.open()
         except BaseException:
-            await old.stop()
+            await sse.stop()
             raise
-        self._sse = old
-        self.target = target
+        self._sse = sse
+        self._session.target, self._session.is_sse = target, True
         return target
 
     @property
     def is_sse(self) -> bool:
-        """Whether this is a server of 2024-11-05."""
-        return self._sse is not None
+        """Whether this is a server of 2024-11-05 (`UrlLink`)."""
+        return self._session.is_sse
 
     # ── what is sent ──
 
@@ -283,9 +271,9 @@ class HttpLink:
             self._cancel(summary.cancels, summary, body)
         elif summary.method == "notifications/initialized":
             self._held = []
-            self.start(self._tell_initialized(summary, body))
+            self._start(self._tell_initialized(summary, body))
         elif self._is_modern and summary.kind == "notification":
-            log.debug("%s: the modern era has no `%s` over HTTP", self.target.address.origin, summary.method)
+            log.debug("%s: the modern era has no `%s` over HTTP", self._session.origin, summary.method)
         else:
             self._one_way.put(summary, body)
 
@@ -315,10 +303,10 @@ class HttpLink:
                 return
             self._held = [(summary, body)]
             self.unsent_bytes += len(body)
-            self.start(self._open_sse())
+            self._start(self._open_sse())
             return
         self._is_modern = summary.version is not None
-        self._enter(Post(self, summary.id, summary.method, body, is_modern=self._is_modern), None)
+        self._enter(Post(self._session, self, summary.id, summary.method, body, is_modern=self._is_modern), None)
 
     def _enter(self, post: Post, head: bytes | None) -> None:
         self._posts[post.id] = post
@@ -336,7 +324,9 @@ class HttpLink:
         if post.method != _ENDLESS:
             self._running += 1
         if head is not None:
-            post.connection = self.client.begin(self.target, head, post.body, post, soon=self._running > 1)
+            post.connection = self._session.client.begin(
+                self._session.target, head, post.body, post, soon=self._running > 1
+            )
         if post.connection is None:
             post.task = self.run_to_end(post, post.run())
 
@@ -358,11 +348,11 @@ class HttpLink:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._fail(post, explain(error, self.target.address, self.target.shown_proxy))
+            self._fail(post, explain(error, self._session.target.address, self._session.target.shown_proxy))
 
     def broken(self, post: Post, error: Exception) -> None:
         """A request without a task has failed."""
-        self._fail(post, explain(error, self.target.address, self.target.shown_proxy))
+        self._fail(post, explain(error, self._session.target.address, self._session.target.shown_proxy))
         self.over(post)
 
     def over(self, post: Post) -> None:
@@ -381,7 +371,7 @@ class HttpLink:
         """What a request carries beside the server's own headers."""
         version = summary.version
         if version is None:
-            headers = {**JSON_HEADERS, **self.headers()}
+            headers = {**JSON_HEADERS, **self._session.headers()}
             if summary.method == "initialize":
                 # It negotiates the revision, so it names none; and it begins a session, so it has none.
                 headers.pop(words.PROTOCOL_VERSION, None)
@@ -415,7 +405,7 @@ class HttpLink:
         try:
             await self._one_way.send(summary, body)
             if not self.is_sse and not self._is_forgotten:
-                self._standalone = StandaloneStream(self)
+                self._standalone = StandaloneStream(self._session, self.deliver)
                 self._standalone.task = self._task(self._standalone.run())
                 # What a server asks on that stream is lost while nobody listens there, and the call it is for hangs.
                 await self._standalone.wait_open(LISTEN_FIRST_SECONDS)
@@ -428,7 +418,7 @@ class HttpLink:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            why = explain(error, self.target.address, self.target.shown_proxy)
+            why = explain(error, self._session.target.address, self._session.target.shown_proxy)
             for summary, _ in self._take_held():
                 if summary.kind == "request" and summary.id is not None:
                     self._receiver.on_request_failed(summary.id, why)
@@ -462,9 +452,9 @@ class HttpLink:
 
     def _learn_version(self, message: bytes) -> None:
         try:
-            self.version = _decode_initialized(message).result.protocolVersion
+            self._session.version = _decode_initialized(message).result.protocolVersion
         except (DecodeError, ValidationError):
-            self.version = None
+            self._session.version = None
 
     def _deliver_quietly(self, message: bytes) -> None:
         answered = self.deliver(message)
@@ -474,14 +464,14 @@ class HttpLink:
     async def _say_goodbye(self) -> None:
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
-                response = await self.client.request("DELETE", self.target, self.headers())
+                response = await self._session.request("DELETE", self._session.headers())
                 response.release()
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log.debug("%s: the session was not ended: %s", self.target.address.origin, error)
+            log.debug("%s: the session was not ended: %s", self._session.origin, error)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Work of this link, which ends with it."""
         # The set keeps it alive until it is done.
         _ = self._task(work)

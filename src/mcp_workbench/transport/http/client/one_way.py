@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.client.failures import explain
+from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.response_body import read_error_text
 from mcp_workbench.transport.http.message_summary import MessageSummary
-
-if TYPE_CHECKING:
-    from mcp_workbench.transport.http.client.link import HttpLink
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +32,18 @@ JSON_HEADERS: Final = {"content-type": words.JSON, "accept": words.ACCEPT_BOTH}
 class OneWaySender:
     """The messages of one link that nothing comes back for."""
 
-    __slots__ = ("_bytes", "_link", "_under_way", "_waiting", "dropped")
+    __slots__ = ("_bytes", "_session", "_session_lost", "_start", "_under_way", "_waiting", "dropped")
 
-    def __init__(self, link: HttpLink) -> None:
-        self._link = link
+    def __init__(
+        self,
+        session: HttpSession,
+        start: Callable[[Coroutine[Any, Any, None]], None],
+        session_lost: Callable[[], None],
+    ) -> None:
+        self._session = session
+        # Runs something as a task of the link.
+        self._start = start
+        self._session_lost = session_lost
         self._waiting: deque[tuple[MessageSummary, bytes]] = deque()
         self._bytes = 0
         self._under_way = 0
@@ -47,15 +54,13 @@ class OneWaySender:
         if len(self._waiting) >= MOST_ONE_WAY_WAITING or self._bytes + len(body) > MOST_ONE_WAY_BYTES:
             self.dropped += 1
             if self.dropped == 1:
-                log.warning(
-                    "%s takes notifications too slowly; further ones are dropped", self._link.target.address.origin
-                )
+                log.warning("%s takes notifications too slowly; further ones are dropped", self._session.origin)
             return
         self._waiting.append((summary, body))
         self._bytes += len(body)
         if self._under_way < MOST_ONE_WAY:
             self._under_way += 1
-            self._link.start(self._send_all())
+            self._start(self._send_all())
 
     async def _send_all(self) -> None:
         try:
@@ -68,21 +73,21 @@ class OneWaySender:
 
     async def send(self, summary: MessageSummary, body: bytes) -> None:
         """Send it now. Bounded."""
-        link = self._link
-        origin = link.target.address.origin
+        session = self._session
+        target, origin = session.target, session.origin
         try:
             async with asyncio.timeout(ONE_WAY_SECONDS):
-                response = await link.client.request("POST", link.target, {**JSON_HEADERS, **link.headers()}, body)
+                response = await session.request("POST", {**JSON_HEADERS, **session.headers()}, body)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            why = explain(error, link.target.address, link.target.shown_proxy)
+            why = explain(error, target.address, target.shown_proxy)
             log.info("%s did not receive `%s`: %s", origin, summary.method or "an answer", why.message)
             return
         try:
             await read_error_text(response)
-            if response.status == 404 and link.session_id is not None:
-                link.forgotten()
+            if response.status == 404 and session.id is not None:
+                self._session_lost()
             elif response.status >= 300:
                 log.info("%s rejected `%s`: status %d", origin, summary.method, response.status)
         finally:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Literal, Protocol
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response, read_error
@@ -18,16 +18,16 @@ from mcp_workbench.protocol.constants import STATELESS_CODES
 from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.client.connection import OutboundConnection
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
+from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.pool import HttpTarget
 from mcp_workbench.transport.http.client.response import NotSent, RequestFailed, Response
 from mcp_workbench.transport.http.client.response_body import error_in, read_error_text, read_events, read_whole
-from mcp_workbench.transport.http.message_summary import summarise
+from mcp_workbench.transport.http.message_summary import MessageSummary, summarise
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
 
-if TYPE_CHECKING:
-    from mcp_workbench.transport.http.client.link import HttpLink
-
 log = logging.getLogger(__name__)
+
+HttpTransport = Literal["http", "sse", "auto"]
 
 # Where a server does not say how long to wait before resuming, and where it asks for more than anybody waits.
 RESUME_SECONDS: Final = 1.0
@@ -56,6 +56,34 @@ _NONE: Final[Mapping[str, str]] = {}
 _FROM_MCP: Final = STATELESS_CODES | {METHOD_NOT_FOUND}
 
 
+class PostOwner(Protocol):
+    """The link that a request belongs to: keeps count of requests, runs their tasks, takes what arrives."""
+
+    # Which transports may be tried; HTTP+SSE is looked for only with `auto`.
+    transport: HttpTransport
+    # Of all requests that have not left yet.
+    unsent_bytes: int
+
+    def request_headers(self, summary: MessageSummary) -> dict[str, str]: ...
+
+    def deliver(self, message: bytes, about: Post | None = None) -> bytes | None: ...
+
+    def deliver_answer(self, post: Post, body: bytes, done_with: Callable[[bool], None]) -> None: ...
+
+    def run_to_end(self, post: Post, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
+
+    def broken(self, post: Post, error: Exception) -> None:
+        """A request without a task has failed."""
+
+    def over(self, post: Post) -> None:
+        """Nothing is left to do for a request."""
+
+    def session_lost(self) -> None:
+        """The server does not know our session any more."""
+
+    async def use_sse_transport(self) -> HttpTarget: ...
+
+
 class Post:
     """A request that is under way."""
 
@@ -63,7 +91,8 @@ class Post:
         "_delivered",
         "_headers",
         "_is_unsent",
-        "_link",
+        "_owner",
+        "_session",
         "_unsettled",
         "body",
         "connection",
@@ -76,13 +105,15 @@ class Post:
         "task",
     )
 
-    def __init__(self, link: HttpLink, id: bytes, method: str, body: bytes, *, is_modern: bool) -> None:
+    def __init__(
+        self, session: HttpSession, owner: PostOwner, id: bytes, method: str, body: bytes, *, is_modern: bool
+    ) -> None:
         self.id = id
         self.method = method
         self.body = body
         self.is_modern = is_modern
         # It was sent in a session, which the server may have forgotten.
-        self.has_session = link.session_id is not None and not is_modern and method != "initialize"
+        self.has_session = session.id is not None and not is_modern and method != "initialize"
         # An answer has been delivered, or the request has been failed; nothing more is to be said about it.
         self.is_answered = False
         self.task: asyncio.Task[None] | None = None
@@ -91,7 +122,8 @@ class Post:
         self._headers: dict[str, str] | None = None
         # The server's own headers that it was sent with, while it has no task.
         self.own_headers: Mapping[str, str] = _NONE
-        self._link = link
+        self._session = session
+        self._owner = owner
         # The connection that it was sent on, while it has no task.
         self.connection: OutboundConnection | None = None
         # A response that waits for a task to look at it.
@@ -102,7 +134,7 @@ class Post:
     def headers(self) -> dict[str, str]:
         """What it carries beside the server's own headers, as things stood when it was first asked for."""
         if self._headers is None:
-            self._headers = self._link.request_headers(summarise(self.body))
+            self._headers = self._owner.request_headers(summarise(self.body))
         return self._headers
 
     def cancel(self) -> bool:
@@ -113,7 +145,7 @@ class Post:
         elif self.connection is not None:
             if self.connection.withdraw():
                 self.connection = None
-                self._link.over(self)
+                self._owner.over(self)
                 return True
             self.connection.close()
         return False
@@ -122,7 +154,7 @@ class Post:
         """The server has all of it, or will never have it."""
         if self._is_unsent:
             self._is_unsent = False
-            self._link.unsent_bytes -= len(self.body)
+            self._owner.unsent_bytes -= len(self.body)
 
     def release(self) -> None:
         """It is over, perhaps before anybody looked at its response."""
@@ -138,47 +170,47 @@ class Post:
     def on_response(self, response: Response) -> None:
         """Deliver an answer that is there as a whole; anything else goes the long way."""
         self.connection = None
-        link = self._link
+        owner = self._owner
         is_answer = response.status == 200 and response.content_type == words.JSON and response.is_there
-        if not is_answer or response.buffered_bytes > link.limit:
+        if not is_answer or response.buffered_bytes > self._session.limit:
             self._unsettled = response
-            self.task = link.run_to_end(self, self._settle(response))
+            self.task = owner.run_to_end(self, self._settle(response))
             return
         self.sent()
-        link.deliver_answer(self, response.take(), response.done_with)
+        owner.deliver_answer(self, response.take(), response.done_with)
 
     def on_broken(self, error: RequestFailed) -> None:
         """The connection broke before there was a response."""
         self.connection = None
         if isinstance(error, NotSent) and not self.is_answered:
             # The server has nothing of it: on another connection, then.
-            self.task = self._link.run_to_end(self, self.run())
+            self.task = self._owner.run_to_end(self, self.run())
         else:
-            self._link.broken(self, error)
+            self._owner.broken(self, error)
 
     async def _settle(self, response: Response) -> None:
-        link, headers = self._link, self.headers
+        session, headers = self._session, self.headers
         self._unsettled = None
-        settled = await link.client.settle(response, "POST", link.target, self.own_headers, headers, self.body)
-        await self._on_response(settled, link.target)
+        settled = await session.client.settle(response, "POST", session.target, self.own_headers, headers, self.body)
+        await self._on_response(settled, session.target)
 
     # ── the long way ──
 
     async def run(self) -> None:
         """Send it and see it answered."""
-        await self._send(self._link.target)
+        await self._send(self._session.target)
 
     async def _send(self, target: HttpTarget) -> None:
-        await self._on_response(await self._link.client.request("POST", target, self.headers, self.body), target)
+        await self._on_response(await self._session.client.request("POST", target, self.headers, self.body), target)
 
     async def _on_response(self, response: Response, target: HttpTarget) -> None:
         self.sent()
         try:
             if self.method == "initialize" and response.status < 300:
-                self._link.session_id = response.headers.get(words.SESSION_ID)
+                self._session.id = response.headers.get(words.SESSION_ID)
             if response.status >= 300:
                 await self._on_refused(response, target)
-            elif self._link.is_sse:
+            elif self._session.is_sse:
                 # The answer comes on the event stream.
                 await read_error_text(response)
             elif response.status in (202, 204):
@@ -187,13 +219,13 @@ class Post:
                 await self._on_body(response)
         finally:
             # Keeps a connection that has been read to its end; closes any other.
-            response.done_with(self.is_answered or self._link.is_sse)
+            response.done_with(self.is_answered or self._session.is_sse)
 
     async def _on_body(self, response: Response) -> None:
         if response.content_type == words.EVENT_STREAM:
             await self._on_stream(response)
         elif response.content_type == words.JSON:
-            self._link.deliver(await read_whole(response, self._link.limit))
+            self._owner.deliver(await read_whole(response, self._session.limit))
             if not self.is_answered:
                 await self._fail_unanswered(NOT_AN_ANSWER)
         else:
@@ -204,9 +236,9 @@ class Post:
     # Streams
 
     async def _on_stream(self, response: Response) -> None:
-        parser = SseParser(self._link.limit)
+        parser = SseParser(self._session.limit)
         try:
-            if await read_events(response, parser, self._link.limit, self._on_event):
+            if await read_events(response, parser, self._session.limit, self._on_event):
                 return
         except DownstreamError:
             raise
@@ -215,7 +247,7 @@ class Post:
                 raise
         if self.is_modern or not parser.last_id:
             raise DownstreamError(
-                f"{self._link.target.address.origin} ended the event stream before the response; it may or may "
+                f"{self._session.origin} ended the event stream before the response; it may or may "
                 "not have acted on the request",
                 hint="the call was not repeated; call again if that is safe",
             )
@@ -224,7 +256,7 @@ class Post:
     def _on_event(self, event: ServerSentEvent) -> bool:
         if event.type == "message" and event.data:
             self._delivered += 1
-            self._link.deliver(event.data, self)
+            self._owner.deliver(event.data, self)
         return self.is_answered
 
     async def _resume(self, parser: SseParser) -> None:
@@ -235,13 +267,13 @@ class Post:
             await asyncio.sleep(max(pause(parser.retry), min(LEAST_RESUME_SECONDS * 2**empty, RESUME_SECONDS)))
             delivered = self._delivered
             seen, fruitless = parser.last_id, fruitless + 1
-            headers = {"accept": words.EVENT_STREAM, **self._link.headers(), words.LAST_EVENT_ID: header_safe(seen)}
+            headers = {"accept": words.EVENT_STREAM, **self._session.headers(), words.LAST_EVENT_ID: header_safe(seen)}
             try:
-                response = await self._link.client.request("GET", self._link.target, headers)
+                response = await self._session.request("GET", headers)
             except DownstreamError:
                 raise
             except Exception as error:
-                log.debug("%s: not resumed: %s", self._link.target.address.origin, error)
+                log.debug("%s: not resumed: %s", self._session.origin, error)
                 continue
             try:
                 if 400 <= response.status < 500 and response.status not in _LATER:
@@ -249,33 +281,32 @@ class Post:
                     break
                 if response.status != 200 or response.content_type != words.EVENT_STREAM:
                     continue
-                again = SseParser(self._link.limit)
+                again = SseParser(self._session.limit)
                 again.last_id, again.retry, parser = parser.last_id, parser.retry, again
-                if await read_events(response, parser, self._link.limit, self._on_event):
+                if await read_events(response, parser, self._session.limit, self._on_event):
                     return
             except DownstreamError:
                 raise
             except Exception as error:
-                log.debug("%s: the stream broke again: %s", self._link.target.address.origin, error)
+                log.debug("%s: the stream broke again: %s", self._session.origin, error)
             finally:
                 response.release()
             if parser.last_id != seen:
                 fruitless = 0
             empty = 0 if self._delivered > delivered else min(empty + 1, MOST_RESUMES)
         raise DownstreamError(
-            f"{self._link.target.address.origin} ended the event stream before the response, and it "
-            "could not be resumed",
+            f"{self._session.origin} ended the event stream before the response, and it could not be resumed",
             hint="the call was not repeated; call again if that is safe",
         )
 
     # Refusals
 
     async def _on_refused(self, response: Response, target: HttpTarget) -> None:
-        link, status, method = self._link, response.status, self.method
+        owner, status, method = self._owner, response.status, self.method
         text = await read_error_text(response)
         found = error_in(text) if status not in _SAME_FOR_ALL else None
         if self.has_session and (status == 404 or (status == 400 and found is not None and is_session_unknown(found))):
-            link.forgotten()
+            owner.session_lost()
             # Without an answer: it was certainly not accepted, and whoever meets the server anew may send it again.
             self.is_answered = True
             return
@@ -284,30 +315,30 @@ class Post:
             return
         if found is not None and not (method == "initialize" and status in _WRONG_PLACE and not is_mcp):
             # The id may be null: the server did not look that far.
-            link.deliver(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (self.id, found[1]))
+            owner.deliver(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (self.id, found[1]))
             return
         token = "authorization" in (target.source.headers() or ())
         failure = explain_status(status, response.headers, text, target.address, has_token=token)
         if method == "server/discover" and status not in _SAME_FOR_ALL:
             # Not a modern server, or not a server at all; shaking hands will tell.
-            link.deliver(error_response(self.id, METHOD_NOT_FOUND, failure.message))
+            owner.deliver(error_response(self.id, METHOD_NOT_FOUND, failure.message))
             return
         raise failure
 
     async def _falls_back_to_sse(self) -> bool:
         """Whether the server has the transport of 2024-11-05; the request is then on its way there."""
-        link = self._link
-        if link.transport != "auto" or link.is_sse:
+        origin = self._session.origin
+        if self._owner.transport != "auto" or self._session.is_sse:
             return False
         try:
-            target = await link.use_sse_transport()
+            target = await self._owner.use_sse_transport()
         except asyncio.CancelledError:
             raise
         except Exception as error:
             # What the POST said is the better explanation.
-            log.debug("%s: no HTTP+SSE either: %s", link.target.address.origin, error)
+            log.debug("%s: no HTTP+SSE either: %s", origin, error)
             return False
-        log.info("%s uses the older HTTP+SSE transport", link.target.address.origin)
+        log.info("%s uses the older HTTP+SSE transport", origin)
         await self._send(target)
         return True
 
@@ -316,9 +347,9 @@ class Post:
         await self._fail_unanswered(NOT_AN_ANSWER)
 
     async def _fail_unanswered(self, what: str) -> None:
-        message = f"{self._link.target.address.origin} {what}"
+        message = f"{self._session.origin} {what}"
         if self.method == "server/discover":
-            self._link.deliver(error_response(self.id, INTERNAL_ERROR, message))
+            self._owner.deliver(error_response(self.id, INTERNAL_ERROR, message))
             return
         raise DownstreamError(message, hint="check `url`: is it the address of an MCP server?")
 

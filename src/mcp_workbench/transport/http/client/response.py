@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from mcp_workbench.transport.http.client.decompression import inflater
-
-if TYPE_CHECKING:
-    from mcp_workbench.transport.http.client.connection import OutboundConnection
 
 # A body that nobody reads waits in the kernel, not here.
 MOST_BUFFERED: Final = 1024 * 1024
@@ -52,6 +49,20 @@ class ResponseListener(Protocol):
         """There will be none."""
 
 
+class BodySource(Protocol):
+    """The connection that the body of a response comes from."""
+
+    def pause_reading(self) -> None:
+        """More is buffered than should be: let the server wait."""
+
+    def resume_reading(self) -> None: ...
+
+    def release(self, *, is_clean: bool) -> None:
+        """Nobody reads the response any more. `is_clean`: it was read to its end."""
+
+    def close(self) -> None: ...
+
+
 # Servers send the same few. Bounded, because a server may make names up.
 @lru_cache(maxsize=256)
 def _lower(name: bytes) -> str:
@@ -72,11 +83,11 @@ class Response:
 
     __slots__ = ("_buffered", "_connection", "_ended", "_error", "_inflate", "_pieces", "_waiter", "headers", "status")
 
-    def __init__(self, connection: OutboundConnection, status: int, headers: dict[str, str]) -> None:
+    def __init__(self, connection: BodySource, status: int, headers: dict[str, str]) -> None:
         self.status = status
         # Lower-case names; of one that is repeated, the values joined.
         self.headers = headers
-        self._connection: OutboundConnection | None = connection
+        self._connection: BodySource | None = connection
         self._pieces: list[bytes] = []
         self._buffered = 0
         self._ended = False

@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.post import header_safe, pause
 from mcp_workbench.transport.http.client.response_body import read_events
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
-
-if TYPE_CHECKING:
-    from mcp_workbench.transport.http.client.link import HttpLink
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +26,10 @@ LONGEST_PAUSE: Final = 60.0
 class StandaloneStream:
     """Reads it for as long as the link lives."""
 
-    def __init__(self, link: HttpLink) -> None:
+    def __init__(self, session: HttpSession, deliver: Callable[[bytes], object]) -> None:
         self.task: asyncio.Task[None] | None = None
-        self._link = link
+        self._session = session
+        self._deliver = deliver
         self._has_received = False
         # Whether the server has been reached, or has shown that it cannot be.
         self._is_tried = asyncio.Event()
@@ -47,11 +47,11 @@ class StandaloneStream:
 
     async def run(self) -> None:
         """Until the server says that it has no such stream."""
-        parser = SseParser(self._link.limit)
+        parser = SseParser(self._session.limit)
         fruitless = 0
         while True:
             self._has_received = False
-            again = SseParser(self._link.limit)
+            again = SseParser(self._session.limit)
             again.last_id, again.retry, parser = parser.last_id, parser.retry, again
             try:
                 if not await self._read(parser):
@@ -59,18 +59,18 @@ class StandaloneStream:
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                log.debug("%s: its stream broke: %s", self._link.target.address.origin, error)
+                log.debug("%s: its stream broke: %s", self._session.origin, error)
             self._is_tried.set()
             fruitless = 0 if self._has_received else fruitless + 1
             await asyncio.sleep(max(pause(parser.retry), min(2.0**fruitless / 2, LONGEST_PAUSE)))
 
     async def _read(self, parser: SseParser) -> bool:
         """One connection. False when there is nothing to connect to."""
-        link = self._link
-        headers = {"accept": words.EVENT_STREAM, **link.headers()}
+        session = self._session
+        headers = {"accept": words.EVENT_STREAM, **session.headers()}
         if parser.last_id:
             headers[words.LAST_EVENT_ID] = header_safe(parser.last_id)
-        response = await link.client.request("GET", link.target, headers)
+        response = await session.request("GET", headers)
         self._is_tried.set()
         try:
             if 400 <= response.status < 500 and response.status != 429:
@@ -78,7 +78,7 @@ class StandaloneStream:
                 # some servers answer 404 to any GET.
                 return False
             if response.status == 200 and response.content_type == words.EVENT_STREAM:
-                await read_events(response, parser, link.limit, self._on_event)
+                await read_events(response, parser, session.limit, self._on_event)
             return True
         finally:
             response.release()
@@ -86,5 +86,5 @@ class StandaloneStream:
     def _on_event(self, event: ServerSentEvent) -> bool:
         self._has_received = True
         if event.type == "message" and event.data:
-            self._link.deliver(event.data)
+            self._deliver(event.data)
         return False
