@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Difference
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
-    from mcp_workbench.observe.beacon import Beacon
+    from mcp_workbench.observe.status_socket import StatusSocket
     from mcp_workbench.signin.sign_ins import SignIns
     from mcp_workbench.signin.source import Place
     from mcp_workbench.steps import Step
@@ -96,7 +96,7 @@ class Gateway:
         self.batch: WriteBatch | None = None
         # What SIGCHLD did before us; given back at the end.
         self._old_handler: Any = None
-        self._beacon: Beacon | None = None
+        self._status_socket: StatusSocket | None = None
         # `stdio` or the address, told by whoever serves; None where nobody is served.
         self.serving: str | None = None
         # Where a token is kept that was made for clients over HTTP. Told to our own user alone.
@@ -150,8 +150,8 @@ class Gateway:
         finally:
             if self._old_handler is not None:
                 signal.signal(signal.SIGCHLD, self._old_handler)
-            if self._beacon is not None:
-                self._beacon.put_out()
+            if self._status_socket is not None:
+                self._status_socket.close()
             if self._sign_ins is not None:
                 await self._sign_ins.close()
             if self._http is not None:
@@ -179,8 +179,8 @@ class Gateway:
 
     def end_at_once(self) -> None:
         """There is no time left for any order: nothing of ours stays all the same."""
-        if self._beacon is not None:
-            self._beacon.put_out()
+        if self._status_socket is not None:
+            self._status_socket.close()
         self.processes.kill_all()
 
     def start_task(self, work: Awaitable[None]) -> asyncio.Task[None]:
@@ -197,8 +197,8 @@ class Gateway:
     async def _open_link(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
         config = connection.config
         connection.conceal = connection.traffic.conceal = self._redactor.text
-        if self._beacon is None:
-            await self.light_beacon()
+        if self._status_socket is None:
+            await self.open_status_socket()
         if config.command is None:
             return self._open_http(connection, receiver)
         # Imported with the first server: starting up does not need it.
@@ -364,13 +364,13 @@ class Gateway:
         # The words of thousands of tools leave megabytes behind.
         trim()
 
-    async def light_beacon(self) -> None:
+    async def open_status_socket(self) -> None:
         """From now on `mcp-workbench status` finds us."""
-        if self._beacon is None:
-            from mcp_workbench.observe.beacon import Beacon
+        if self._status_socket is None:
+            from mcp_workbench.observe.status_socket import StatusSocket
 
-            self._beacon = Beacon(self._status_for_our_user)
-            await self._beacon.light()
+            self._status_socket = StatusSocket(self._status_for_our_user)
+            await self._status_socket.open()
 
     def mirrored_parameters(self) -> Callable[[str], HeaderParameters | None]:
         """Says of each tool which parameters clients mirror into HTTP headers; None of one that is not shown."""

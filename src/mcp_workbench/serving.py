@@ -28,7 +28,7 @@ DRAIN_SECONDS: Final = 5.0
 # How long the client may take to read the last answers.
 FLUSH_SECONDS: Final = 1.0
 # Being found by `mcp-workbench status` must not delay the first answer, which is there long before.
-BEACON_AFTER: Final = 1.0
+STATUS_SOCKET_AFTER: Final = 1.0
 # Over stdio there is one user: whoever started us.
 LOCAL_PRINCIPAL: Final = ""
 UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
@@ -68,7 +68,7 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
         )
         try:
             gateway.serving = server.url
-            await gateway.light_beacon()
+            await gateway.open_status_socket()
             started(server.url)
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
@@ -87,7 +87,7 @@ async def _until_the_end(gateway: Gateway) -> AsyncIterator[_Ending]:
     ending = _Ending(asyncio.get_running_loop(), gateway.end_at_once)
     async with gateway.running():
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(BEACON_AFTER, lambda: gateway.start_task(gateway.light_beacon()))
+        timer = loop.call_later(STATUS_SOCKET_AFTER, lambda: gateway.start_task(gateway.open_status_socket()))
         try:
             yield ending
         finally:

@@ -10,7 +10,7 @@ from msgspec.json import decode
 from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.settings import JSON
-from mcp_workbench.observe.beacon import ask_all
+from mcp_workbench.observe.status_socket import query_all
 from mcp_workbench.run import run as run_loop
 
 ABOUT = """
@@ -27,7 +27,7 @@ NARROW = ("toolbox/server", "state", "up", "tools", "under way", "failures")
 
 def run(parsed: Parsed) -> int:
     """Show what is running."""
-    found = [status for answer in run_loop(ask_all()).values() if (status := _read(answer)) is not None]
+    found = [status for answer in run_loop(query_all()).values() if (status := _read(answer)) is not None]
     screen = stdout()
     if parsed.has("json"):
         screen.json(found)

@@ -1,1 +1,5 @@
-"""Logs and what else tells people how we are doing. Refuses to take part in decisions."""
+"""How we are doing, for people and machines; takes no part in decisions.
+
+`log.py`: where logs go, in which form, with secrets blacked out and floods bounded.
+`status_socket.py`: the status of a running workbench for other processes of the same user.
+"""

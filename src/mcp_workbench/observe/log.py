@@ -120,7 +120,7 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 def set_up(*, debug: bool, file: str | None, format: Format, redactor: Redactor) -> None:
-    """Send the house's logs where the user wants them. Raises OSError when the file cannot be opened."""
+    """Send our logs where the user wants them. Raises OSError when the file cannot be opened."""
     stream = sys.stderr if file is None else open(file, "a", encoding="utf-8", buffering=1, opener=_for_us_alone)  # noqa: SIM115
     handler = _Handler(stream)
     handler.setFormatter(_JsonFormatter(redactor) if format == "json" else _TextFormatter(redactor))

@@ -34,7 +34,7 @@ _timers: list[asyncio.TimerHandle | None] = [None, None]
 
 
 def keep_freed_memory() -> None:
-    """Do it, once. Without glibc nothing happens."""
+    """Let freed memory stay ours, from now on. Without glibc nothing happens."""
     global _done
     if _done:
         return

@@ -47,8 +47,6 @@ _LONGEST_HEAD: Final = 300
 
 
 class ChildLink:
-    """A running child process as a link."""
-
     def __init__(
         self,
         process: subprocess.Popen[bytes],
@@ -84,7 +82,6 @@ class ChildLink:
         return f"<ChildLink pid={self.pid} {state}>"
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        """Send one message."""
         writer = self._writer
         writer.write(*parts, b"\n")
         if writer.unsent_bytes > MOST_UNSENT_BYTES:
@@ -101,7 +98,7 @@ class ChildLink:
         return self._writer.unread_bytes
 
     def last_words(self, count: int) -> list[str]:
-        """The lines of stderr that tell most."""
+        """The lines of stderr that say most about why it failed."""
         return self.stderr.telling(count)
 
     async def stop(self) -> None:

@@ -23,7 +23,6 @@ class LineFeed:
         self._receiver = receiver
 
     def feed(self, data: bytes) -> None:
-        """Take in what was read."""
         self._deliver(self._splitter.feed(data))
 
     def finish(self) -> None:

@@ -78,7 +78,6 @@ class PipeReader:
         self.resume()
 
     def resume(self) -> None:
-        """Read on."""
         if self._closed or not self.paused:
             return
         self.paused = False
@@ -209,7 +208,6 @@ class PipeWriter:
             self._was_large = True
 
     def flush(self) -> None:
-        """Write as much as the descriptor takes now."""
         self._queued = False
         while self._parts and not self._closed and not self._waiting:
             try:

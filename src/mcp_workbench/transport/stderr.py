@@ -49,7 +49,6 @@ class StderrRing:
         self.conceal: Callable[[str], str] = str
 
     def feed(self, data: bytes) -> None:
-        """Take in what was read."""
         self.total_bytes += len(data)
         lines = (self._rest + data).split(b"\n")
         # Of a line that never ends only the start is kept.

@@ -49,7 +49,6 @@ class StdioLink:
         os.dup2(2, 1)
 
     def start(self, receiver: Receiver) -> None:
-        """Begin to deliver messages."""
         self._receiver = receiver
         self._lines = LineFeed(self._limit, receiver)
         self._writer = PipeWriter(self._batch, self._write_fd, self._write_failed)
@@ -58,7 +57,6 @@ class StdioLink:
         self._writer.on_drained = self._reader.resume
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        """Send one message."""
         writer = self._writer
         writer.write(*parts, b"\n")
         if writer.unsent_bytes > PAUSE_ABOVE and not self._closed:
@@ -68,7 +66,6 @@ class StdioLink:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the client has not taken yet."""
         return self._writer.unsent_bytes
 
     def stop_reading(self) -> None:

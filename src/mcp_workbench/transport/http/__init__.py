@@ -1,5 +1,7 @@
-"""Streamable HTTP on both ends, in both eras, and the deprecated HTTP+SSE as a client.
+"""Streamable HTTP on both ends, in both eras, and HTTP+SSE of 2024-11-05 as a client. Imported when it is needed.
 
-`client/` reaches servers that have a `url`; `server/` is our own endpoint. Beside them lies what both speak: events,
-header values, and the little that a carrier has to know of a message. Nothing here is imported before it is needed.
+`client/` reaches servers that have a `url`; `server/` is our own endpoint. They share no state, only what both speak:
+`message_summary.py`, the few fields of a message that HTTP routes by; `sse.py`, server-sent events;
+`header_parameters.py`, `parameter_cache.py`, `header_values.py`: arguments of tools that headers mirror;
+`vocabulary.py`, the names of headers.
 """

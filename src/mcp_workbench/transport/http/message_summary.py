@@ -1,4 +1,4 @@
-"""What somebody who only carries a message has to know of it: its kind, its id, and what headers mirror.
+"""What a transport has to know of a message: its kind, its id, and what headers mirror.
 
 Owns the few fields that HTTP routes by. Refuses to look at anything else; whether a message makes sense is decided by
 whoever receives it.
@@ -36,7 +36,7 @@ _decode_list: Final = Decoder(list[Raw]).decode
 
 
 class MessageSummary:
-    """One message, looked at from outside."""
+    """The fields of one message that HTTP routes by."""
 
     __slots__ = ("id", "kind", "method", "params", "raw_params", "version")
 
@@ -72,12 +72,11 @@ class MessageSummary:
 
     @property
     def arguments(self) -> Raw | None:
-        """The arguments of a tool call."""
         return None if self.params is None else self.params.get("arguments")
 
     @property
     def cancels(self) -> bytes | None:
-        """The id of the request that a `notifications/cancelled` gives up."""
+        """The id of the request that a `notifications/cancelled` cancels."""
         if self.raw_params is None or self.method != "notifications/cancelled":
             return None
         try:

@@ -39,7 +39,7 @@ _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class _Awaited:
-    """The listener of somebody who awaits."""
+    """Turns what a listener is told into a future."""
 
     __slots__ = ("future",)
 
@@ -58,7 +58,7 @@ class _Awaited:
 
 
 class OutboundConnection(asyncio.Protocol):
-    """A connection."""
+    """One HTTP/1.1 connection to a server; one request at a time."""
 
     __slots__ = (
         "_batch",
@@ -181,13 +181,12 @@ class OutboundConnection(asyncio.Protocol):
             return True
 
     def close(self) -> None:
-        """Close it, whatever is under way."""
         if self.is_open:
             self.is_open = False
             self.transport.abort()
 
     def release(self, *, is_clean: bool) -> None:
-        """The response is done with."""
+        """Nobody reads the response any more: use the connection again, or close it."""
         self._response = None
         # A response that came before all of the request had left says that the server reads no further.
         if is_clean and self.is_open and self._is_kept and not self.transport.get_write_buffer_size():
@@ -199,13 +198,12 @@ class OutboundConnection(asyncio.Protocol):
             self.close()
 
     def pause_reading(self) -> None:
-        """Let the server wait."""
+        """Let the server wait: TCP pushes back once its window is full."""
         if self.is_open and not self._is_paused:
             self._is_paused = True
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on."""
         if self.is_open and self._is_paused:
             self._is_paused = False
             self.transport.resume_reading()
@@ -213,12 +211,10 @@ class OutboundConnection(asyncio.Protocol):
     # ── for asyncio ──
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
         self.transport = cast(asyncio.Transport, transport)
         self.is_open = True
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone."""
         self.is_open = False
         self._end()
         self._soon = b""
@@ -227,12 +223,10 @@ class OutboundConnection(asyncio.Protocol):
         self._parser = None
 
     def eof_received(self) -> bool:
-        """The server has said all it will."""
         self._end()
         return False
 
     def data_received(self, data: bytes) -> None:
-        """Take in what was read."""
         if self._tunnel is not None:
             self._on_tunnel(data)
             return
@@ -293,7 +287,6 @@ class OutboundConnection(asyncio.Protocol):
     # ── for the parser ──
 
     def on_message_begin(self) -> None:
-        """The first byte of a response."""
         self._fields = []
         if self._is_whole:
             # One that nobody asked for. What follows is not read, and the connection not used again.
@@ -303,14 +296,12 @@ class OutboundConnection(asyncio.Protocol):
         self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
         status = self._parser.get_status_code()
         # 100 and its like announce the response that is still to come.
         if status >= 200 and self._listener is not None and self._response is None:
             self._response = Response(self, status, join_fields(self._fields))
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         if self._response is not None and not self._is_whole:
             try:
                 self._response.feed(body)
@@ -318,7 +309,6 @@ class OutboundConnection(asyncio.Protocol):
                 self._fail(NotHttp(f"its compression is broken: {error}"))
 
     def on_message_complete(self) -> None:
-        """The response is whole."""
         if self._response is not None and not self._is_whole:
             self._is_whole = True
             # To be asked now: the parser is at the next message already.

@@ -1,8 +1,8 @@
 """A server with a `url` as a link: every message is a POST, answers come back as JSON or as events.
 
-Owns what is under way, the session of a legacy server, and the stream on which it speaks unasked. The era of a server
+Owns what is under way, the session of a legacy server, and its standalone stream. The era of a server
 is known from what is sent to it: a stamped request makes it modern, `initialize` legacy. Refuses to know what the
-messages mean, and whether a server that forgot us should be met again.
+messages mean, and whether to reconnect to a server that lost our session.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ log = logging.getLogger(__name__)
 # Which parameters of a tool are mirrored into headers; None for a tool that is not known.
 ParametersOf = Callable[[str], HeaderParameters | None]
 
-# HTTP/1.1 needs a connection for each request under way. More than this wait for their turn, as their deadlines run.
+# HTTP/1.1 needs a connection for each request under way. More than this are queued while their deadlines run.
 MOST_POSTS: Final = 128
 # `DELETE` is a courtesy; the server forgets the session by itself as well.
 GOODBYE_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 5.0
-# How long calls wait for the stream on which a legacy server speaks unasked: one round trip, unless the server sends
+# How long calls wait for the standalone stream of a legacy server: one round trip, unless the server sends
 # the head of that response only with its first event.
 LISTEN_FIRST_SECONDS: Final = 0.5
 # How long others may go on when a server has forgotten the session: their answers may be under way.
@@ -72,7 +72,7 @@ _decode_initialized: Final = Decoder(_Initialized).decode
 
 
 class HttpLink:
-    """A server at an address."""
+    """A server at a `url`, as `ServerLink`, `CallLink` and `UrlLink`."""
 
     def __init__(
         self,
@@ -112,7 +112,6 @@ class HttpLink:
     # ── for those who use it (`ServerLink`) ──
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        """Send one message."""
         if self._is_closed or self._is_forgotten:
             return
         body = b"".join(parts)
@@ -132,7 +131,7 @@ class HttpLink:
 
     @property
     def unread_bytes(self) -> int:
-        """Cannot be told."""
+        """HTTP does not tell what a server has read."""
         return 0
 
     def last_words(self, count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is said to a server without anything coming back: notifications, and answers to its questions.
+"""Messages to a server that are not answered: notifications, and responses to its requests.
 
 Owns their order, how many are on their way at once, and for how long. A server that provokes them and does not take
 them must use up neither our descriptors nor our memory.
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 # A notification is answered at once, or nobody reads it.
 ONE_WAY_SECONDS: Final = 10.0
-# On their way to one server at once, and waiting for their turn.
+# On their way to one server at once, and queued.
 MOST_ONE_WAY: Final = 8
 MOST_ONE_WAY_WAITING: Final = 1000
 MOST_ONE_WAY_BYTES: Final = 64 * 1024 * 1024
@@ -30,7 +30,7 @@ JSON_HEADERS: Final = {"content-type": words.JSON, "accept": words.ACCEPT_BOTH}
 
 
 class OneWaySender:
-    """The messages of one link that nothing comes back for."""
+    """Sends the one-way messages of one link, in order, a few at a time."""
 
     __slots__ = ("_bytes", "_session", "_session_lost", "_start", "_under_way", "_waiting", "dropped")
 
@@ -50,7 +50,7 @@ class OneWaySender:
         self.dropped = 0
 
     def put(self, summary: MessageSummary, body: bytes) -> None:
-        """Send it when it is its turn."""
+        """Queue a message; drop it where too many wait."""
         if len(self._waiting) >= MOST_ONE_WAY_WAITING or self._bytes + len(body) > MOST_ONE_WAY_BYTES:
             self.dropped += 1
             if self.dropped == 1:

@@ -113,7 +113,6 @@ class HttpClient:
         raise DownstreamError(f"{address.origin} redirects in a loop", hint="check `url`")
 
     async def close(self) -> None:
-        """Close all connections."""
         self._is_closed = True
         self._timer.stop()
         for connection in list(self._open):

@@ -157,7 +157,7 @@ class Post:
             self._owner.unsent_bytes -= len(self.body)
 
     def release(self) -> None:
-        """It is over, perhaps before anybody looked at its response."""
+        """Let go of everything it holds, perhaps before anybody looked at its response."""
         self.sent()
         # What a cancelled task remembers leads back here: with a large body in between, for long.
         self.task = None
@@ -197,7 +197,6 @@ class Post:
     # ── the long way ──
 
     async def run(self) -> None:
-        """Send it and see it answered."""
         await self._send(self._session.target)
 
     async def _send(self, target: HttpTarget) -> None:
@@ -307,7 +306,7 @@ class Post:
         found = error_in(text) if status not in _SAME_FOR_ALL else None
         if self.has_session and (status == 404 or (status == 400 and found is not None and is_session_unknown(found))):
             owner.session_lost()
-            # Without an answer: it was certainly not accepted, and whoever meets the server anew may send it again.
+            # Without an answer: it was certainly not accepted, so it may be sent again in a new session.
             self.is_answered = True
             return
         is_mcp = found is not None and found[0] in _FROM_MCP

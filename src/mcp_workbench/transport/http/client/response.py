@@ -157,7 +157,6 @@ class Response:
     # For the connection
 
     def feed(self, data: bytes) -> None:
-        """A piece of the body."""
         for piece in (data,) if self._inflate is None else self._inflate(data):
             self._pieces.append(piece)
             self._buffered += len(piece)

@@ -25,7 +25,7 @@ ENDPOINT_SECONDS: Final = 10.0
 
 
 class SseTransport:
-    """A connection to such a server."""
+    """The event stream of one server, and where it wants requests."""
 
     def __init__(
         self,
@@ -63,7 +63,6 @@ class SseTransport:
                 response.release()
 
     async def stop(self) -> None:
-        """Close the stream."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.cancel()

@@ -1,4 +1,6 @@
-"""The stream on which a legacy server speaks unasked: opened by a GET, and again whenever it ends.
+"""The standalone stream of a legacy server: requests and notifications that belong to no request of ours.
+
+Opened by a GET, and again whenever it ends.
 
 A server need not have one, and most do not. Owns when to try again; what arrives is delivered like everything else.
 """
@@ -24,7 +26,7 @@ LONGEST_PAUSE: Final = 60.0
 
 
 class StandaloneStream:
-    """Reads it for as long as the link lives."""
+    """Reads the stream for as long as the link lives."""
 
     def __init__(self, session: HttpSession, deliver: Callable[[bytes], object]) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -41,7 +43,6 @@ class StandaloneStream:
                 await self._is_tried.wait()
 
     def stop(self) -> None:
-        """Read no more."""
         if self.task is not None:
             self.task.cancel()
 

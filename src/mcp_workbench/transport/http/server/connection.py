@@ -32,7 +32,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class InboundConnection(asyncio.Protocol):
-    """A client's connection."""
+    """One HTTP/1.1 connection of a client; responses leave in the order of the requests."""
 
     __slots__ = (
         "_connections",
@@ -97,7 +97,6 @@ class InboundConnection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What the client has not taken yet."""
         try:
             return self._transport.get_write_buffer_size() + len(self._soon)
         except RuntimeError:
@@ -192,7 +191,6 @@ class InboundConnection(asyncio.Protocol):
             self._connections.stall(self)
 
     def resume_writing(self) -> None:
-        """It reads again."""
         self._stalled_since = None
         self._connections.flow(self)
         if self._queue:
@@ -201,7 +199,6 @@ class InboundConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what was read."""
         reader = self._reader
         if reader.is_over:
             self._ignored_bytes += len(data)
@@ -259,7 +256,6 @@ class InboundConnection(asyncio.Protocol):
         self._connections.application.refuse(head, head.refusal, self._begin(without_body=head.method == "HEAD"))
 
     def arrived(self, request: CompleteRequest) -> None:
-        """The request is whole."""
         if request.is_chunking and request.is_kept and request.head.refusal is None:
             self._heads.learn(self._first_read, request.head)
         self._first_read = b""
@@ -331,7 +327,7 @@ class InboundConnection(asyncio.Protocol):
     # ── after a while ──
 
     def on_timer(self, now: float) -> None:
-        """Whoever makes us wait for too long goes."""
+        """Close it if the client has made us wait for too long."""
         if self._is_lingering:
             if now - self._quiet_since > LINGER_SECONDS:
                 self.abort()

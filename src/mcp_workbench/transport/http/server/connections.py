@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Application(Protocol):
-    """What is served."""
+    """What answers requests: decides on the head, then serves the whole."""
 
     def admit(self, head: RequestHead) -> Refusal | None:
         """Whether a request comes in, decided on its head alone."""
@@ -77,7 +77,6 @@ class Connections:
         return True
 
     def recognise(self, connection: InboundConnection) -> None:
-        """It has authenticated."""
         connection.has_authenticated = True
         self.unauthenticated.discard(connection)
 
@@ -102,13 +101,12 @@ class Connections:
             surplus.abort()
 
     def stall(self, connection: InboundConnection) -> None:
-        """Somebody does not read."""
+        """A client does not read what it asked for."""
         self._stalled[connection] = None
         # Not from within: whoever is writing to it may not be done, and its connection must not end under it.
         asyncio.get_running_loop().call_soon(self.drop_beyond)
 
     def flow(self, connection: InboundConnection) -> None:
-        """Somebody reads again."""
         self._stalled.pop(connection, None)
 
     def drop_beyond(self) -> None:

@@ -40,7 +40,6 @@ class LegacyResponse:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything is answered."""
         return not self.ids
 
     @property

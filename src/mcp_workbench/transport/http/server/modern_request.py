@@ -99,13 +99,11 @@ class ModernRequest:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the client has not taken yet."""
         return self._writer.unsent_bytes
 
     # What happens to it
 
     def disconnected(self) -> None:
-        """The client is gone."""
         if self.is_over:
             return
         self._writer.abandon()
@@ -118,7 +116,7 @@ class ModernRequest:
             self._end(reason, cancel=True)
 
     def on_timer(self, now: float) -> None:
-        """Something has to be heard from time to time."""
+        """A byte for proxies, which cut connections that are silent."""
         if now - self._silent_since >= self._limits.comment_seconds:
             self._silent_since = now
             self._begin_stream()

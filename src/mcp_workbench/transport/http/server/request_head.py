@@ -32,7 +32,7 @@ _SINGLE: Final = frozenset(
 
 
 class RequestHead:
-    """A request that is arriving."""
+    """What the head of one request says, and what was decided on it."""
 
     __slots__ = (
         "_declared_bytes",
@@ -122,7 +122,6 @@ class RequestHead:
 
     @property
     def is_json(self) -> bool:
-        """Whether the body says that it is JSON."""
         content_type = self.headers.get("content-type", "")
         return content_type == words.JSON or content_type.partition(";")[0].strip().lower() == words.JSON
 

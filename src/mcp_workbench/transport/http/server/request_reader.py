@@ -134,7 +134,6 @@ class RequestReader:
         self._drop_body()
 
     def close(self) -> None:
-        """The connection is gone."""
         self.stop()
         # The one refers back to us, we to the other: nothing is left to the collector of cycles.
         self._parser = None

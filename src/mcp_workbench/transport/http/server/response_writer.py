@@ -41,7 +41,7 @@ class ConnectionWriter(Protocol):
         """Asked for the `Date` header of this second."""
 
     def write(self, data: bytes) -> None:
-        """Send."""
+        """Write now, behind what is still in a batch."""
 
     def write_soon(self, data: bytes) -> None:
         """Send, a moment later where there is more to send."""
@@ -54,12 +54,11 @@ class ConnectionWriter(Protocol):
 
 
 def header(name: bytes, value: bytes) -> Headers:
-    """One header."""
     return b"%b: %b\r\n" % (name, value)
 
 
 class ResponseWriter:
-    """The response to one request."""
+    """Writes the response to one request: whole, or in pieces."""
 
     __slots__ = ("_connection", "_extra", "_is_chunked", "_without_body", "gone", "is_over")
 
@@ -76,7 +75,6 @@ class ResponseWriter:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the client has not taken yet."""
         return self._connection.unsent_bytes
 
     def add_headers(self, headers: Headers) -> None:
@@ -111,7 +109,6 @@ class ResponseWriter:
             self._connection.write(self._head(status, headers, CHUNKED if self._is_chunked else NO_HEADERS))
 
     def write(self, data: bytes) -> None:
-        """A piece of it."""
         if not self.is_over:
             self._write_piece(data, b"")
 
@@ -124,17 +121,15 @@ class ResponseWriter:
             self._connection.responded()
 
     def abandon(self) -> None:
-        """The client is gone; nothing more is written."""
         self.is_over = True
         self.gone = None
 
     def abort(self) -> None:
-        """Give the client up: it does not read."""
+        """Close the connection of a client that does not read."""
         self.abandon()
         self._connection.abort()
 
     def disconnected(self) -> None:
-        """The client went."""
         gone, self.gone = self.gone, None
         self.is_over = True
         if gone is not None:

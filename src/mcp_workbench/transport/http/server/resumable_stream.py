@@ -35,7 +35,6 @@ class ReplayBudget:
         self._streams: dict[ResumableStream, None] = {}
 
     def charge(self, stream: ResumableStream, size: int) -> None:
-        """A stream keeps more."""
         self.total += size
         self._streams.pop(stream, None)
         self._streams[stream] = None
@@ -43,7 +42,6 @@ class ReplayBudget:
             next(iter(self._streams)).forget()
 
     def release(self, stream: ResumableStream, size: int) -> None:
-        """A stream keeps less."""
         self.total -= size
         if not stream.kept_bytes:
             self._streams.pop(stream, None)
@@ -131,7 +129,6 @@ class ResumableStream:
             self._writers.remove(writer)
 
     def put(self, message: bytes) -> None:
-        """One message."""
         self._last += 1
         event = encode_event(message, id=self._name(self._last))
         self._events.append((self._last, event))
@@ -158,12 +155,12 @@ class ResumableStream:
         self._budget.charge(self, STREAM_BYTES)
 
     def comment(self) -> None:
-        """Let its connections be heard."""
+        """A byte for proxies, which cut connections that are silent."""
         for writer in self._writers:
             writer.write(KEEP_ALIVE)
 
     def forget(self) -> None:
-        """Keep nothing."""
+        """Drop everything that was kept for resuming."""
         if self.kept_bytes > KEPT_BYTES:
             trim_soon(asyncio.get_running_loop())
         self._forget_beyond(0, 0)

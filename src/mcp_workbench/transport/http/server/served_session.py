@@ -1,4 +1,4 @@
-"""The boundary to those who understand messages: what the endpoint asks of a session, and how it gets one."""
+"""The boundary to sessions, which understand messages: what the endpoint asks of one, and how it gets one."""
 
 from __future__ import annotations
 

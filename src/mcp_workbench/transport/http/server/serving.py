@@ -33,7 +33,7 @@ GOODBYE_SECONDS: Final = 1.0
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
-    """How we are reached."""
+    """Address, authentication and limits of the endpoint."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
@@ -112,7 +112,6 @@ class HttpServer:
             session.end(error)
 
     async def stop(self) -> None:
-        """End everything. Bounded."""
         self.drain()
         self._endpoint.sessions.end_all(SHUTTING_DOWN)
         for request in self._endpoint.modern_requests.members():

@@ -125,7 +125,7 @@ class LegacySession:
         return id in self._responses
 
     def listen(self, writer: ResponseWriter) -> None:
-        """A GET."""
+        """A GET without `Last-Event-ID`: open the standalone stream."""
         self._standalone().open(writer, is_primed=self._is_primed)
 
     def resume(self, writer: ResponseWriter, last_event_id: str) -> bool:
@@ -162,7 +162,6 @@ class LegacySession:
     # ── to the client: the link ──
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        """Send one message."""
         if self.is_over:
             return
         message = b"".join(parts)
@@ -188,7 +187,6 @@ class LegacySession:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the client has not taken yet."""
         return sum(stream.unsent_bytes for stream in self._streams.values())
 
     # ── its life ──
@@ -307,17 +305,14 @@ class SessionTable:
         return session
 
     def enter(self, session: LegacySession) -> None:
-        """From now on it can be found."""
         self._sessions[session.id] = session
         self._timer.add(session)
 
     def forget(self, session: LegacySession) -> None:
-        """From now on it cannot."""
         self._sessions.pop(session.id, None)
         self._timer.discard(session)
 
     def end_all(self, reason: str) -> None:
-        """We are going down."""
         for session in self.sessions():
             session.end(reason)
         self._timer.stop()

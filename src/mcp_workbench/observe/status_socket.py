@@ -1,4 +1,4 @@
-"""Telling how we are doing to whoever of the same user asks: a socket for each running workbench.
+"""The status of every running workbench of this user, over a Unix socket for each of them.
 
 A workbench over stdio has no address, so it listens on a Unix socket in a folder that only its user can enter, from a
 moment after its start, or from that of its first server. It answers with its status and takes nothing: whatever is sent
@@ -27,7 +27,7 @@ def folder() -> str:
     return os.path.join(base, f"mcp-workbench-{os.getuid()}")
 
 
-class Beacon:
+class StatusSocket:
     """The socket of this process."""
 
     def __init__(self, status: Callable[[], bytes]) -> None:
@@ -35,19 +35,18 @@ class Beacon:
         self._path = os.path.join(folder(), f"{os.getpid()}.sock")
         self._server: asyncio.AbstractServer | None = None
 
-    async def light(self) -> None:
-        """Begin to answer. Where that cannot be, nobody is told, and nothing else suffers."""
+    async def open(self) -> None:
+        """Begin to answer. Where the socket cannot be opened, `status` does not see us, and nothing else suffers."""
         with contextlib.suppress(OSError):
             _make_private(os.path.dirname(self._path))
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
             self._server = await asyncio.start_unix_server(self._answer, self._path)
 
-    def put_out(self) -> None:
-        """Answer no more."""
+    def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        # Also when lighting it was interrupted: the socket may be there already.
+        # Also when opening it was interrupted: the socket may be there already.
         with contextlib.suppress(OSError):
             os.unlink(self._path)
 
@@ -67,7 +66,7 @@ def _make_private(path: str) -> None:
         raise PermissionError(f"{path} is not private")
 
 
-async def ask_all() -> dict[int, bytes]:
+async def query_all() -> dict[int, bytes]:
     """The status of every workbench of this user that is running, by process id."""
     answers: dict[int, bytes] = {}
     try:
@@ -78,13 +77,13 @@ async def ask_all() -> dict[int, bytes]:
     for name in names:
         pid, _, suffix = name.partition(".")
         if suffix == "sock" and pid.isdecimal():
-            answer = await _ask(os.path.join(folder(), name))
+            answer = await _query(os.path.join(folder(), name))
             if answer:
                 answers[int(pid)] = answer
     return answers
 
 
-async def _ask(path: str) -> bytes | None:
+async def _query(path: str) -> bytes | None:
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path)
