@@ -14,6 +14,7 @@ from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.transport.http.server.limits import Limits
+from mcp_workbench.transport.http.server.pages import Page
 from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer, serve_http
 from mcp_workbench.transport.http.server.validation import ParametersOf
 from mcp_workbench.transport.link import Link
@@ -114,12 +115,18 @@ class EchoRig:
 
 @contextlib.asynccontextmanager
 async def echoing(
-    limits: Limits | None = None, parameters_of: ParametersOf | None = None, **options: Any
+    limits: Limits | None = None,
+    parameters_of: ParametersOf | None = None,
+    pages: dict[str, Page] | None = None,
+    **options: Any,
 ) -> AsyncIterator[EchoRig]:
     """A rig that serves on a free port, with a client."""
     rig = EchoRig()
     rig.server = await serve_http(
-        HttpOptions(port=0, limits=limits or Limits(), **options), rig.make_session, parameters_of=parameters_of
+        HttpOptions(port=0, limits=limits or Limits(), **options),
+        rig.make_session,
+        parameters_of=parameters_of,
+        pages=pages,
     )
     try:
         async with raw_client(rig.server.port) as rig.client:

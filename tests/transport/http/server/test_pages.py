@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcp_workbench.transport.http.server.authentication import BearerToken
-from mcp_workbench.transport.http.server.pages import WATCHED_SECONDS, ReadinessPage
+from mcp_workbench.transport.http.server.pages import WATCHED_SECONDS, Audience, Page, PageResponse, ReadinessPage
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import modern, modern_headers
 
@@ -26,6 +26,22 @@ async def test_a_wrong_token_is_refused_where_a_right_one_shows_more() -> None:
         assert (await rig.client.request("GET", "/healthz", authorization="Bearer y")).status == 200
 
 
+async def test_a_page_of_another_package_is_one_entry_and_says_who_may_see_it() -> None:
+    def respond(principal: str) -> PageResponse:
+        return PageResponse(200, b"content-type: text/plain\r\n", principal.encode())
+
+    pages = {"/.well-known/x": Page(respond), "/metrics": Page(respond, Audience.CALLERS)}
+    async with echoing(authenticator=BearerToken("x"), pages=pages) as rig:
+        assert (await rig.client.request("GET", "/.well-known/x")).status == 200
+        refused = await rig.client.request("GET", "/metrics")
+        assert refused.status == 401 and "www-authenticate" in refused.headers
+        assert (await rig.client.request("GET", "/metrics", authorization="Bearer y")).status == 401
+        shown = await rig.client.request("GET", "/metrics", authorization="Bearer x")
+        assert (shown.status, shown.body) == (200, b"token")
+        assert (await rig.client.request("POST", "/metrics", authorization="Bearer x")).status == 405
+        assert (await rig.client.request("GET", "/healthz")).status == 200
+
+
 async def test_a_server_that_leaves_says_so_and_serves_on() -> None:
     async with echoing() as rig:
         assert (await rig.client.request("GET", "/readyz")).status == 200
@@ -44,8 +60,8 @@ def test_nobody_is_waited_for_who_does_not_watch() -> None:
     page.leave()
     assert not page.is_news, "never asked"
     page = ReadinessPage(lambda: (True, b'{"a":1}'), lambda: now)
-    assert page.respond(True).body == b'{"a":1}'
-    assert page.respond(False).body == b"{}"
+    assert page.respond("token").body == b'{"a":1}'
+    assert page.respond("").body == b"{}"
     assert not page.is_news, "we do not leave"
     page.leave()
     assert page.is_news

@@ -1,7 +1,7 @@
 """All connections of one server, and what they may make us hold together.
 
 Owns who is connected and who of them has authenticated, how many wait for a response, which of them do not read what
-they asked for, the heads that are known, what leaves at the end of a batch, and the `Date` that all of them send.
+they asked for, the heads that are known, what is written in one batch, and the `Date` that all of them send.
 Refuses to know how a connection speaks (`InboundConnection`) and what is served (`Application`).
 """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from mcp_workbench.jsonrpc import messages
@@ -19,7 +20,7 @@ from mcp_workbench.transport.http.message_summary import MessageSummary, is_batc
 from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
 from mcp_workbench.transport.http.server.modern_request import JSON_HEADERS, ModernRequest
-from mcp_workbench.transport.http.server.pages import Page, Readiness, ReadinessPage, operator_pages
+from mcp_workbench.transport.http.server.pages import Audience, Page, Readiness, ReadinessPage, operator_pages
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
 from mcp_workbench.transport.http.server.served_session import MakeSession
@@ -49,6 +50,7 @@ class Endpoint:
         *,
         readiness: Readiness | None = None,
         parameters_of: ParametersOf | None = None,
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
         self.is_draining = False
         self._admission = admission
@@ -59,7 +61,7 @@ class Endpoint:
         self._now = self._loop.time
         self._throttle = AuthenticationThrottle(self._now)
         self.readiness = ReadinessPage(readiness, self._now)
-        self._pages = operator_pages(self.readiness)
+        self._pages = {**operator_pages(self.readiness), **(pages or {})}
         self.sessions = SessionTable(make_session, limits, self._now)
         # Modern requests under way.
         self.modern_requests: SharedTimer[ModernRequest] = SharedTimer(limits.comment_seconds / 3)
@@ -108,11 +110,10 @@ class Endpoint:
     def _admit_to_page(self, head: RequestHead, page: Page) -> Refusal | None:
         if head.method not in ("GET", "HEAD"):
             return Refusal(405, "this page is read-only; use GET", _ALLOW_GET)
-        if not page.knows_callers:
+        if page.audience is Audience.ANYBODY:
             return None
         refusal = self._admission.check_caller(head)
-        # Who shows nothing sees what everybody may. Who guesses does not get to guess here.
-        return refusal if "authorization" in head.headers else None
+        return refusal if page.audience is Audience.CALLERS or "authorization" in head.headers else None
 
     def refuse(self, head: RequestHead, refusal: Refusal, writer: ResponseWriter) -> None:
         """Answer a request that does not come in."""
@@ -150,7 +151,7 @@ class Endpoint:
     def _serve_rest(self, head: RequestHead, writer: ResponseWriter) -> None:
         page = self._pages.get(head.path)
         if page is not None:
-            response = page.respond(bool(head.principal))
+            response = page.respond(head.principal)
             writer.answer(response.status, response.headers, response.body)
         elif head.method == "OPTIONS":
             writer.answer(204, CORS_ALLOWED)

@@ -1,12 +1,13 @@
 """Pages beside the MCP endpoint, for operators and the machines that watch over us: one table.
 
-A page is read, never written to, and answers at once from what is known. Whether it is shown to anybody or says more to
-callers stands in its entry.
+A page is read, never written to, and answers at once from what is known. Its entry says who may see it. Pages of other
+packages are handed to `serve_http`, so that this one need not know what they say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import Final
 
 from msgspec import Struct
@@ -32,13 +33,22 @@ class PageResponse(Struct, frozen=True):
     body: bytes
 
 
-class Page(Struct, frozen=True):
-    """One page."""
+class Audience(Enum):
+    """Who may see a page. A *caller* is whoever may use the MCP endpoint."""
 
-    # Told whether it is a caller who asks.
-    respond: Callable[[bool], PageResponse]
-    # Whether it says more to callers; then whoever shows a token must show the right one.
-    knows_callers: bool = False
+    # Whatever credentials are shown are not looked at.
+    ANYBODY = auto()
+    # It says more to callers. Credentials are optional, but wrong ones are refused: nobody gets to guess here.
+    ANYBODY_AND_CALLERS = auto()
+    CALLERS = auto()
+
+
+class Page(Struct, frozen=True):
+    """One page, at one path."""
+
+    # Given the principal who asks; empty for anybody else.
+    respond: Callable[[str], PageResponse]
+    audience: Audience = Audience.ANYBODY
 
 
 class ReadinessPage:
@@ -63,22 +73,22 @@ class ReadinessPage:
         is_watched = self._asked_at is not None and self._now() - self._asked_at < WATCHED_SECONDS
         return self._is_leaving and is_watched and not self._has_told
 
-    def respond(self, is_caller: bool) -> PageResponse:
+    def respond(self, principal: str) -> PageResponse:
         """Whether we are ready is everybody's to know; which servers are behind us is not."""
         self._asked_at = self._now()
         is_ready, report = (True, b"{}") if self._readiness is None else self._readiness()
         if self._is_leaving:
             is_ready, self._has_told = False, True
-        return PageResponse(200 if is_ready else 503, JSON_HEADERS, report if is_caller else b"{}")
+        return PageResponse(200 if is_ready else 503, JSON_HEADERS, report if principal else b"{}")
 
 
-def _respond_healthy(is_caller: bool) -> PageResponse:
+def _respond_healthy(principal: str) -> PageResponse:
     return PageResponse(200, _TEXT, b"ok\n")
 
 
 def operator_pages(readiness: ReadinessPage) -> dict[str, Page]:
-    """All of them, by path."""
+    """Our own pages, by path."""
     return {
         HEALTH_PATH: Page(_respond_healthy),
-        READY_PATH: Page(readiness.respond, knows_callers=True),
+        READY_PATH: Page(readiness.respond, Audience.ANYBODY_AND_CALLERS),
     }

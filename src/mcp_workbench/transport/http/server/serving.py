@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
@@ -21,7 +21,7 @@ from mcp_workbench.transport.http.server.listening import (
     check_exposure,
     most_connections,
 )
-from mcp_workbench.transport.http.server.pages import Readiness
+from mcp_workbench.transport.http.server.pages import Page, Readiness
 from mcp_workbench.transport.http.server.served_session import MakeSession, ServedSession
 from mcp_workbench.transport.http.server.validation import ParametersOf
 
@@ -147,10 +147,12 @@ async def serve_http(
     *,
     readiness: Readiness | None = None,
     parameters_of: ParametersOf | None = None,
+    pages: Mapping[str, Page] | None = None,
 ) -> HttpServer:
     """Start to serve. Raises `ConfigError` when that cannot be.
 
-    `parameters_of` says which parameters of a tool are mirrored into headers.
+    `parameters_of` says which parameters of a tool are mirrored into headers; `pages` are served beside our own, by
+    path.
     """
     check_exposure(options.host, is_authenticated=options.authenticator is not None)
     sockets = bind(options.host, options.port)
@@ -158,7 +160,7 @@ async def serve_http(
     admission = Admission(
         options.host, options.authenticator or Anonymous(), options.allow_hosts, options.allow_origins
     )
-    endpoint = Endpoint(admission, make_session, limits, readiness=readiness, parameters_of=parameters_of)
+    endpoint = Endpoint(admission, make_session, limits, readiness=readiness, parameters_of=parameters_of, pages=pages)
     from mcp_workbench.transport.http.server.connections import Connections
 
     server = HttpServer(endpoint, Connections(endpoint, limits), sockets)
