@@ -13,7 +13,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.config.keys import FACE
 from mcp_workbench.config.model import WorkbenchConfig
-from mcp_workbench.face.base import Face, FaceOptions
+from mcp_workbench.face.base import Face, FaceSettings
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES, names_of_faces
 from mcp_workbench.gateway import Options, make_face
 
@@ -24,10 +24,11 @@ COMPARES_FACES = {"cli/tokens.py", "cli/tokens_page.py", "cli/list.py", "cli/eng
 
 @pytest.mark.parametrize("name", FACES)
 def test_every_face_of_the_table_is_made_by_its_module(name: str) -> None:
-    catalog = Catalog(WorkbenchConfig(path="x", toolboxes={}), ManifestStore(lambda: None))
-    face = import_module(FACES[name].module).make(catalog, FaceOptions(":"))
+    config = WorkbenchConfig(path="x", toolboxes={})
+    catalog = Catalog(config, ManifestStore(lambda: None))
+    face = import_module(FACES[name].module).make(catalog, FaceSettings())
     assert isinstance(face, Face)
-    assert face.name == make_face(catalog, Options(face=name)).name == name
+    assert face.name == make_face(catalog, config, Options(face=name)).name == name
 
 
 def test_settings_and_help_read_the_table() -> None:

@@ -10,7 +10,7 @@ class FaceEntry(NamedTuple):
     """A face, as it is chosen."""
 
     name: str
-    # Has `make(catalog, options) -> Face`.
+    # Has `make(catalog, settings) -> Face`.
     module: str
     # What a client sees.
     shows: str

@@ -24,7 +24,7 @@ from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
-from mcp_workbench.face.base import Face, FaceOptions
+from mcp_workbench.face.base import Face, FaceSettings
 from mcp_workbench.face.view import View
 from mcp_workbench.faces import FACES
 from mcp_workbench.jsonrpc.messages import encode
@@ -79,7 +79,7 @@ class Gateway:
         self.config = config
         store = ManifestStore(default_folder if options.use_cache else lambda: None)
         self.catalog = Catalog(config, store)
-        self.face = make_face(self.catalog, options)
+        self.face = make_face(self.catalog, config, options)
         self._options = options
         self._hub = Hub(self.face)
         self.parking = Parking()
@@ -173,6 +173,7 @@ class Gateway:
                 entry.take_manifest(manifest)
             self._redactor.add(config.secrets)
             self.config = plan.config
+            self.face.settings = _face_settings(plan.config, self._options)
             difference = self.catalog.replace(plan)
             self._start_summary_timer()
             return difference
@@ -393,12 +394,17 @@ class Gateway:
         return Session(self._services, link, principal, closed)
 
 
-def make_face(catalog: Catalog, options: Options) -> Face:
+def make_face(catalog: Catalog, config: WorkbenchConfig, options: Options) -> Face:
     """What clients see, as the command line says or else the configuration."""
-    config = catalog.config
     module = import_module(FACES[options.face or config.face_in_force].module)
-    face: Face = module.make(catalog, FaceOptions(options.separator or config.separator, options.prefix))
+    face: Face = module.make(catalog, _face_settings(config, options))
     return face
+
+
+def _face_settings(config: WorkbenchConfig, options: Options) -> FaceSettings:
+    return FaceSettings(
+        options.separator or config.separator, options.prefix, config.plain, config.pin, config.check_arguments
+    )
 
 
 # What clients that are connected rely on, by the names of their fields, and what the user calls them.

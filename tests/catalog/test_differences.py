@@ -15,6 +15,7 @@ from mcp_workbench.catalog.offer import Definitions, Offer
 from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.face.base import FaceSettings
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.view import View
 from mcp_workbench.protocol.handshake import ServerProfile
@@ -105,7 +106,8 @@ def test_agents_are_told_of_differences_alone() -> None:
     box = ToolboxConfig(name="box", description="A box.", servers={"one": ServerConfig(name="one", command="x")})
     store = ManifestStore(lambda: None)
     catalog = Catalog(WorkbenchConfig(path="config", toolboxes={"box": box}), store)
-    face, view, entry = ProxyFace(catalog, ToolIndex(catalog, store)), View("somebody"), catalog.toolboxes["box"]["one"]
+    face = ProxyFace(catalog, FaceSettings(), ToolIndex(catalog, store))
+    view, entry = View("somebody"), catalog.toolboxes["box"]["one"]
     view.opened["box"] = None
     news: list[frozenset[str]] = []
     catalog.subscribe(lambda _, kinds: news.append(kinds))

@@ -11,6 +11,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.face.base import FaceSettings
 from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.flat import FlatFace
 from mcp_workbench.face.view import View
@@ -29,7 +30,7 @@ def face(*, prefix: bool, **servers: list[str]) -> FlatFace:
         definitions = {name: Raw(json.dumps({"name": name}).encode()) for name in servers[entry.name]}
         profile = ServerProfile("legacy", "2025-11-25", Raw(b'{"tools":{},"prompts":{}}'))
         catalog.learn(entry, Offer(profile, {"tools": definitions, "prompts": definitions}, 0))
-    return FlatFace(catalog, ":", prefix=prefix)
+    return FlatFace(catalog, FaceSettings(prefix=prefix, plain=True))
 
 
 def shown(face: FlatFace, kind: str) -> list[str]:

@@ -12,6 +12,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.face import tasks as tasks_module
+from mcp_workbench.face.base import FaceSettings
 from mcp_workbench.face.decisions import Forward, Reject
 from mcp_workbench.face.flat import FlatFace
 from mcp_workbench.face.tasks import DEFAULT_LIFE, LONGEST_LIFE, Tasks
@@ -31,7 +32,7 @@ def entries() -> list[ServerEntry]:
 @pytest.fixture
 def tasks(entries: list[ServerEntry]) -> Tasks:
     config = WorkbenchConfig(path="plain.json", toolboxes={}, plain=True)
-    return Tasks(FlatFace(Catalog(config, ManifestStore(lambda: None)), ":", prefix=True))
+    return Tasks(FlatFace(Catalog(config, ManifestStore(lambda: None)), FaceSettings()))
 
 
 def handle_of(tasks: Tasks, entry: ServerEntry, own: str, view: View = VIEW) -> str:

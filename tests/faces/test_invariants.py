@@ -19,7 +19,7 @@ from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.downstream.sharing import Caller
-from mcp_workbench.face.base import Face
+from mcp_workbench.face.base import Face, FaceSettings
 from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.dynamic import DynamicFace
 from mcp_workbench.face.flat import FlatFace
@@ -100,7 +100,7 @@ def check(face: Face, view: View, layout: Layout, form: Any) -> None:
 def test_registered_names_are_unique_and_lead_to_their_own_tool(layout: Layout) -> None:
     catalog = catalog_of(layout)
     check(
-        DynamicFace(catalog),
+        DynamicFace(catalog, FaceSettings()),
         everything_open(catalog),
         layout,
         lambda box, server, tool: f"{box}__{server}_{tool}",
@@ -111,7 +111,7 @@ def test_registered_names_are_unique_and_lead_to_their_own_tool(layout: Layout) 
 @given(layouts, separators)
 def test_flat_names_are_unique_and_lead_to_their_own_tool(layout: Layout, separator: str) -> None:
     catalog = catalog_of(layout)
-    check(FlatFace(catalog, separator, prefix=True), View(""), layout, lambda *place: separator.join(place))
+    check(FlatFace(catalog, FaceSettings(separator)), View(""), layout, lambda *place: separator.join(place))
 
 
 @pytest.mark.requirement("invariants.names", "invariants.delegation", "flat.no-prefix")
@@ -125,14 +125,15 @@ def test_names_without_prefix_are_unique_and_lead_to_their_own_tool(
     def form(box: str, server: str, tool: str) -> str:
         return tool if uses.count(tool) == 1 else server + separator + tool
 
-    check(FlatFace(catalog_of(layout, plain=True), separator, prefix=False), View(""), layout, form)
+    face = FlatFace(catalog_of(layout, plain=True), FaceSettings(separator, prefix=False, plain=True))
+    check(face, View(""), layout, form)
 
 
 @pytest.mark.requirement("dynamic.names")
 @given(layouts, st.data())
 def test_registered_names_do_not_depend_on_what_else_is_open(layout: Layout, data: st.DataObject) -> None:
     catalog = catalog_of(layout)
-    face = DynamicFace(catalog)
+    face = DynamicFace(catalog, FaceSettings())
     everything = delegations(face, everything_open(catalog))
     view = View("")
     for toolbox in data.draw(st.permutations(list(layout))):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_workbench.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import KINDS, Offer
-from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.model import ToolboxConfig, WorkbenchConfig
 from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import DownstreamError, WorkbenchError
@@ -34,7 +34,7 @@ class Catalog:
     """All toolboxes, by name, in the order of the configuration."""
 
     def __init__(self, config: WorkbenchConfig, store: ManifestStore) -> None:
-        self.config = config
+        self._config = config
         self.store = store
         self.toolboxes: dict[str, dict[str, ServerEntry]] = {
             toolbox.name: {name: ServerEntry(toolbox.name, server, store) for name, server in toolbox.servers.items()}
@@ -52,6 +52,30 @@ class Catalog:
         self.on_announced: list[Listener] = []
         # Told when another configuration is in force, at once and one after the other: nobody sees half of it.
         self.on_replaced: list[Callable[[Plan], None]] = []
+
+    # ── what the user says, as far as it is about what is offered ──
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return self._config.path
+
+    @property
+    def described(self) -> Mapping[str, ToolboxConfig]:
+        """Every toolbox as the user describes it."""
+        return self._config.toolboxes
+
+    def budget_of(self, toolbox: str | None) -> int | None:
+        """Tokens that an answer about this toolbox, or about all of them, may take; None: no limit."""
+        own = None if toolbox is None else self._config.toolboxes[toolbox].budget
+        return (self._config.budget if own is None else own) or None
+
+    @property
+    def max_definition_bytes(self) -> int:
+        """How large a definition may be and be shown."""
+        return self._config.max_definition_bytes
+
+    # ── what is known ──
 
     def entries(self) -> Iterator[ServerEntry]:
         """Every server of every toolbox, in the order of the configuration."""
@@ -121,7 +145,7 @@ class Catalog:
         """What has to be done for this configuration to be in force. Nothing is done yet."""
         from mcp_workbench.catalog.replacement import plan
 
-        return plan(self.config, self.toolboxes, config, self.store)
+        return plan(self._config, self.toolboxes, config, self.store)
 
     def replace(self, plan: Plan) -> Difference:
         """Put another configuration in force. Everybody is told who keeps something by server or toolbox, then those
@@ -131,7 +155,7 @@ class Catalog:
             is_removed = (entry.toolbox, entry.name) in plan.difference.servers.removed
             self._tell_all(entry)
             entry.ended = DownstreamError(REMOVED if is_removed else CHANGED, hint=None if is_removed else "call again")
-        self.config, self.toolboxes = plan.config, plan.toolboxes
+        self._config, self.toolboxes = plan.config, plan.toolboxes
         self._is_read = False
         self.revision += 1
         changed = {entry: entry.adjust(config) for entry, config in plan.adjusted.items()}

@@ -122,7 +122,7 @@ class ToolIndex:
     @cached_property
     def _index_name(self) -> str:
         # One for each configuration, which replaces the former; what it is of stands in its stamp.
-        return f"index-{crc32(self._catalog.config.path.encode()):08x}"
+        return f"index-{crc32(self._catalog.path.encode()):08x}"
 
     # ── introductions ──
 
@@ -140,7 +140,7 @@ class ToolIndex:
                 summary.words if summary is not None else (),
                 tuple(toolbox.servers),
             )
-            for toolbox in self._catalog.config.toolboxes.values()
+            for toolbox in self._catalog.described.values()
             for summary in (self._summaries.get(toolbox.name),)
         ]
 
@@ -196,7 +196,7 @@ class ToolIndex:
             from mcp_workbench.economy.words import distinctive_words
 
             groups = {name: [_indexed(tool) for tool in tools] for name, tools in known.items()}
-            described = {each.name: each.description for each in self._catalog.config.toolboxes.values()}
+            described = {each.name: each.description for each in self._catalog.described.values()}
             words = distinctive_words(groups, most=WORDS_OF_A_TOOLBOX, besides=described)
         summaries = {name: _Summary(len(tools), words.get(name, ())) for name, tools in known.items()}
         self._store.save_blob(self._summary_name, encode(_Remembered(manifests, summaries)))

@@ -154,7 +154,7 @@ def _about_offers(config: WorkbenchConfig) -> list[str]:
     # From what has just been remembered of the servers.
     catalog = Catalog(config, ManifestStore(default_folder))
     catalog.load(catalog.entries())
-    return make_face(catalog, Options()).remarks()
+    return make_face(catalog, config, Options()).remarks()
 
 
 COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, DEBUG), run, takes=1)

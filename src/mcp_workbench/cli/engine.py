@@ -92,7 +92,7 @@ class Engine:
     def shown_to_clients(self, options: Options) -> Face:
         """What clients see, as the options say or else the configuration, of what is known here."""
         self._gateway.catalog.load(self._gateway.catalog.entries())
-        return make_face(self._gateway.catalog, options)
+        return make_face(self._gateway.catalog, self._gateway.config, options)
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work while everything runs, then end every server. Errors come out as they are."""

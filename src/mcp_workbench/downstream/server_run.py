@@ -175,7 +175,7 @@ class ServerRun:
         assert traffic.profile is not None
         try:
             async with within(self._connection.config.startup_timeout):
-                largest = self._catalog.config.max_definition_bytes
+                largest = self._catalog.max_definition_bytes
                 offer = await list_offer(connection.label, traffic, traffic.profile, entry.offer, largest)
                 if self._connection.config.url is not None:
                     offer = await offered_over_http(connection.label, offer, self._link)

@@ -16,6 +16,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import Holders, NameTable, build, describe_collision
 from mcp_workbench.catalog.uris import claimants, shared_addresses, takes_all
+from mcp_workbench.config.model import DEFAULT_SEPARATOR
 from mcp_workbench.face.decisions import Decision, Forward, NotConfigured, Reject
 from mcp_workbench.face.kept_results import Shortening
 from mcp_workbench.face.links import Links
@@ -39,12 +40,18 @@ UNREAD: Final = "what is remembered of the servers has not been read yet"
 Params = dict[str, Raw]
 
 
-class FaceOptions(Struct, frozen=True):
+class FaceSettings(Struct, frozen=True):
     """What the command line, or else the configuration, says of how things are shown."""
 
-    separator: str
+    # Between the parts of a name.
+    separator: str = DEFAULT_SEPARATOR
     # Whether names that are unique are shown with their server in front all the same.
     prefix: bool = True
+    # There is one toolbox only, which the user did not name.
+    plain: bool = False
+    # `toolbox/server/tool`
+    pin: tuple[str, ...] = ()
+    check_arguments: bool = True
 
 
 class Face:
@@ -62,8 +69,10 @@ class Face:
     # Whether lists need every server to have spoken, as far as that is possible in time.
     lists_everything = False
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
         self.catalog = catalog
+        # Replaced together with the configuration.
+        self.settings = settings
         self._kept: dict[tuple[str, tuple[str, ...]], tuple[int, object]] = {}
         self._reported: set[str] = set()
         # By kind, who has which name.

@@ -15,7 +15,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
-from mcp_workbench.face.base import Face, FaceOptions, Params, available
+from mcp_workbench.face.base import Face, FaceSettings, Params, available
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
 from mcp_workbench.face.opening import Failures, left_out, unavailable
 from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
@@ -136,7 +136,7 @@ class DynamicFace(Face):
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         """What has been registered."""
         assert request.toolbox_name is not None
-        toolbox = self.catalog.config.toolboxes[request.toolbox_name]
+        toolbox = self.catalog.described[request.toolbox_name]
         view.opened[toolbox.name] = None
         table = self._table(view)
         tools = [
@@ -220,6 +220,6 @@ def _open_toolbox_tool(description: str) -> dict[str, object]:
     }
 
 
-def make(catalog: Catalog, options: FaceOptions) -> Face:
+def make(catalog: Catalog, settings: FaceSettings) -> Face:
     """As the table `faces` wants it."""
-    return DynamicFace(catalog)
+    return DynamicFace(catalog, settings)

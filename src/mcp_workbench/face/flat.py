@@ -15,7 +15,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, describe_collision, is_accepted_by_clients
-from mcp_workbench.face.base import Face, FaceOptions, Params, available
+from mcp_workbench.face.base import Face, FaceSettings, Params, available
 from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject
 from mcp_workbench.face.flat_instructions import Introduced, flat_instructions
 from mcp_workbench.face.opening import Failures
@@ -35,10 +35,11 @@ class FlatFace(Face):
     name = "flat"
     lists_everything = True
 
-    def __init__(self, catalog: Catalog, separator: str, *, prefix: bool) -> None:
-        super().__init__(catalog)
-        self._separator = separator
-        self._prefix = prefix
+    def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
+        super().__init__(catalog, settings)
+        # Neither changes while clients are connected.
+        self._separator = settings.separator
+        self._prefix = settings.prefix
         self._everyone = View("")
         # With the revision of the catalogue that it was made of.
         self._tool_table: tuple[int, NameTable | None] = (-1, None)
@@ -56,7 +57,7 @@ class FlatFace(Face):
         return self._prefix_of(entry) + name
 
     def _prefix_of(self, entry: ServerEntry) -> str:
-        parts = [entry.name] if self.catalog.config.plain else [entry.toolbox, entry.name]
+        parts = [entry.name] if self.settings.plain else [entry.toolbox, entry.name]
         return "".join(part + self._separator for part in parts)
 
     def tools(self, view: View) -> Sequence[bytes]:
@@ -193,7 +194,7 @@ class FlatFace(Face):
 
     @property
     def _form(self) -> str:
-        parts = ["{server}", "{tool}"] if self.catalog.config.plain else ["{toolbox}", "{server}", "{tool}"]
+        parts = ["{server}", "{tool}"] if self.settings.plain else ["{toolbox}", "{server}", "{tool}"]
         return self._separator.join(parts)
 
     def _is_malformed(self, name: str) -> bool:
@@ -217,13 +218,13 @@ class FlatFace(Face):
         return flat_instructions(f"Tools of several servers in one list, {named}. Servers:", servers)
 
     def _place(self, entry: ServerEntry) -> str:
-        return entry.name if self.catalog.config.plain else f"{entry.toolbox}/{entry.name}"
+        return entry.name if self.settings.plain else f"{entry.toolbox}/{entry.name}"
 
 
 def _own_name(entry: ServerEntry, name: str) -> str:
     return entry.config.rename.get(name, name)
 
 
-def make(catalog: Catalog, options: FaceOptions) -> Face:
+def make(catalog: Catalog, settings: FaceSettings) -> Face:
     """As the table `faces` wants it."""
-    return FlatFace(catalog, options.separator, prefix=options.prefix)
+    return FlatFace(catalog, settings)

@@ -117,7 +117,7 @@ def opened(
     from mcp_workbench.economy.ladder import listing, render
 
     assert request.toolbox_name is not None
-    toolbox = catalog.config.toolboxes[request.toolbox_name]
+    toolbox = catalog.described[request.toolbox_name]
     entries = catalog.toolboxes[toolbox.name]
     available = [entry for entry in entries.values() if (toolbox.name, entry.name) not in failures]
     budget = budget_of(catalog, request)
@@ -255,8 +255,7 @@ def budget_of(catalog: Catalog, request: OpenRequest) -> int | None:
     """What this answer may cost, in tokens: as the request says, else the toolbox, else the file. None: no limit."""
     if request.budget is not UNSET:
         return request.budget if isinstance(request.budget, int) else None
-    own = None if request.toolbox_name is None else catalog.config.toolboxes[request.toolbox_name].budget
-    return (catalog.config.budget if own is None else own) or None
+    return catalog.budget_of(request.toolbox_name)
 
 
 def bytes_of(budget: int | None) -> int | None:

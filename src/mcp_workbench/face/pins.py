@@ -5,7 +5,7 @@ Owns the names they are shown under, which every client accepts, and what is sai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -28,18 +28,19 @@ LONGEST_NAME: Final = 64
 class Pins:
     """What `pin` in the configuration names."""
 
-    def __init__(self, catalog: Catalog, report: Callable[[str], None]) -> None:
+    def __init__(self, catalog: Catalog, paths: Callable[[], Sequence[str]], report: Callable[[str], None]) -> None:
         self._catalog = catalog
+        self._paths = paths
         self._report = report
         self._kept: tuple[int, dict[str, Target]] = (-1, {})
 
     def __bool__(self) -> bool:
-        return bool(self._catalog.config.pin)
+        return bool(self._paths())
 
     def servers(self) -> list[ServerEntry]:
         """The servers that pinned tools are on, or can be on."""
         found: dict[tuple[str, str], ServerEntry] = {}
-        for path in self._catalog.config.pin:
+        for path in self._paths():
             meant = find(self._catalog, path)
             entries = [meant.entry] if isinstance(meant, Meant) else related(self._catalog, path)
             found.update({(entry.toolbox, entry.name): entry for entry in entries})
@@ -48,7 +49,7 @@ class Pins:
     def unheard(self) -> list[ServerEntry]:
         """The servers that have to speak before all pinned tools are known."""
         found: dict[tuple[str, str], ServerEntry] = {}
-        for path in self._catalog.config.pin:
+        for path in self._paths():
             meant = find(self._catalog, path)
             if isinstance(meant, Ambiguous) or (isinstance(meant, Meant) and meant.is_known):
                 continue
@@ -61,7 +62,7 @@ class Pins:
         """Pinned tools by the name they are shown under, as far as they are known."""
         if self._kept[0] != self._catalog.revision:
             found: dict[str, Target] = {}
-            for path in self._catalog.config.pin:
+            for path in self._paths():
                 meant = find(self._catalog, path)
                 if isinstance(meant, Meant) and meant.is_known:
                     entry, tool = meant.entry, meant.tool

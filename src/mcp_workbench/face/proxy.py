@@ -15,7 +15,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import Box, instructions, names
-from mcp_workbench.face.base import Face, FaceOptions, Params, available, not_found
+from mcp_workbench.face.base import Face, FaceSettings, Params, available, not_found
 from mcp_workbench.face.checking import ArgumentChecker
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject
 from mcp_workbench.face.identifier import NO_ARGUMENTS, BadIdentifier, ToolIdentifier, read_use_tool
@@ -49,10 +49,10 @@ class ProxyFace(Face):
     relays_announcements = False
     opens_in_thread = True
 
-    def __init__(self, catalog: Catalog, tool_index: ToolIndex) -> None:
-        super().__init__(catalog)
+    def __init__(self, catalog: Catalog, settings: FaceSettings, tool_index: ToolIndex) -> None:
+        super().__init__(catalog, settings)
         self.tool_index: ToolIndex = tool_index
-        self._pins = Pins(catalog, self.report)
+        self._pins = Pins(catalog, lambda: self.settings.pin, self.report)
         self.tools_change = bool(self._pins)
         self._checker = ArgumentChecker()
         self.results = KeptResults()
@@ -209,7 +209,7 @@ class ProxyFace(Face):
     def _call(
         self, entry: ServerEntry, tool: str, arguments: Raw | None, max_tokens: int, params: Params, fresh: bool
     ) -> Decision:
-        if self.catalog.config.check_arguments:
+        if self.settings.check_arguments:
             complaint = self._checker.complaint(entry, tool, NO_ARGUMENTS if arguments is None else arguments)
             if complaint is not None:
                 # What is remembered may be out of date; only what the server says now can stop a call.
@@ -303,7 +303,7 @@ def call_body(tool: str, arguments: Raw | None, params: Params) -> bytes:
 
 def toolbox_lines(catalog: Catalog) -> list[str]:
     """Every toolbox with its description and servers."""
-    toolboxes = catalog.config.toolboxes.values()
+    toolboxes = catalog.described.values()
     return [
         "Toolboxes:",
         *(f"- {each.name}: {each.description} (servers: {', '.join(each.servers)})" for each in toolboxes),
@@ -377,6 +377,6 @@ _USE_TOOL: Final = {
 }
 
 
-def make(catalog: Catalog, options: FaceOptions) -> Face:
+def make(catalog: Catalog, settings: FaceSettings) -> Face:
     """As the table `faces` wants it."""
-    return ProxyFace(catalog, ToolIndex(catalog, catalog.store))
+    return ProxyFace(catalog, settings, ToolIndex(catalog, catalog.store))

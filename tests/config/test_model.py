@@ -1,0 +1,23 @@
+"""Who reads the whole configuration: those who put things together. All others are handed what they need of it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import mcp_workbench
+
+PACKAGE = Path(mcp_workbench.__file__).parent
+# The file itself, the catalogue that is made of it, the composition root, and commands that speak about the file.
+READERS = {"config", "catalog", "gateway.py", "cli"}
+
+
+def test_only_those_who_put_things_together_read_the_whole_configuration() -> None:
+    readers = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and any(alias.name == "WorkbenchConfig" for alias in node.names):
+                readers.add(path.relative_to(PACKAGE).parts[0])
+            # The catalogue keeps it to itself.
+            assert not (isinstance(node, ast.Attribute) and ast.unparse(node).endswith("catalog.config")), path
+    assert readers == READERS
