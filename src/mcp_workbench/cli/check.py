@@ -285,7 +285,7 @@ def _say_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
     toolboxes = "1 toolbox" if len(config.toolboxes) == 1 else f"{len(config.toolboxes)} toolboxes"
     with_servers = "1 server" if servers == 1 else f"{servers} servers"
     stdout().line((config.path, "strong"), ": ", ("valid", "good"), f", {toolboxes} with {with_servers}")
-    from mcp_workbench.cli.tokens import in_short
+    from mcp_workbench.cli.token_report import in_short
 
     context = in_short(config)
     if context is not None:

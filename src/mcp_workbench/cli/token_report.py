@@ -1,0 +1,275 @@
+"""What tools cost an agent with one configuration: the report, whoever shows it.
+
+Owns what is measured and how it is said: the figures, the rows of the table, the sentences, the JSON. Refuses to know
+terminals and pages. Counting is `economy.costs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.json import decode
+
+from mcp_workbench.cli.engine import Engine
+from mcp_workbench.config.model import FaceName, WorkbenchConfig
+from mcp_workbench.economy.costs import Cost, cost, flat_cost
+from mcp_workbench.economy.forms import Form
+from mcp_workbench.economy.tokens import tokens
+from mcp_workbench.face.opening import opened
+from mcp_workbench.face.proxy import ProxyFace
+from mcp_workbench.face.request import OpenRequest
+from mcp_workbench.face.view import View
+from mcp_workbench.gateway import Options
+from mcp_workbench.serving import LOCAL_PRINCIPAL
+
+FORMS: Final = tuple(form.value for form in Form)
+COLUMNS: Final = ("tools", "flat list", *FORMS, "opened")
+ABOUT_FLAT: Final = (
+    "The flat list has complete definitions, including outputSchema and icons, which the form full leaves out."
+)
+
+
+class ServerCost(Struct):
+    """One server; `cost` is None while nobody knows it."""
+
+    name: str
+    cost: Cost | None
+
+
+class Opened(Struct):
+    """What opening a toolbox costs: the form that fits, and how many tools the first answer has."""
+
+    form: str
+    tokens: int
+    shown: int
+
+
+class ToolboxCost(Struct):
+    """One toolbox: its servers, all that is known of them together, and what opening it costs."""
+
+    name: str
+    servers: list[ServerCost]
+    cost: Cost
+    opened: Opened
+    budget: int | None
+
+
+class Report(Struct):
+    """Everything, with what each conversation pays from the start: the two tools, pinned ones, the instructions."""
+
+    config: str
+    # The face in force, and what its tools and its instructions cost a conversation that starts.
+    face: FaceName
+    listed: int
+    told: int
+    plain: bool
+    two_tools: int
+    pinned: int
+    instructions: int
+    toolboxes: list[ToolboxCost]
+
+    @property
+    def flat(self) -> int:
+        """What the list of all tools would cost."""
+        return sum(toolbox.cost.flat for toolbox in self.toolboxes)
+
+    @property
+    def tools(self) -> int:
+        """How many tools are known."""
+        return sum(toolbox.cost.tools for toolbox in self.toolboxes)
+
+    @property
+    def in_force(self) -> int:
+        """What every conversation pays, as clients are served now."""
+        return self.listed + self.told
+
+    @property
+    def start(self) -> int:
+        """What every conversation pays in the face `proxy`."""
+        return self.two_tools + self.pinned + self.instructions
+
+    @property
+    def saved(self) -> float:
+        """The part of the flat list that a conversation does not start with; 0 where it is the other way round."""
+        return max(0.0, 1 - self.start / self.flat) if self.flat else 0.0
+
+    @property
+    def unknown(self) -> list[str]:
+        """Servers that nobody knows yet, as `toolbox/server`."""
+        return [f"{box.name}/{server.name}" for box in self.toolboxes for server in box.servers if server.cost is None]
+
+
+def measure(config: WorkbenchConfig, engine: Engine) -> Report:
+    """Count what is known now."""
+    face = engine.face
+    face.catalog.load(face.catalog.entries())
+    toolboxes = []
+    for name, servers in face.catalog.toolboxes.items():
+        known = {server: face.tool_index.tools([entry]) for server, entry in servers.items() if entry.offer is not None}
+        together = [tool for tools in known.values() for tool in tools]
+        own = config.toolboxes[name].budget
+        budget = (config.budget if own is None else own) or None
+        costs = [ServerCost(server, cost(known[server]) if server in known else None) for server in servers]
+        toolboxes.append(ToolboxCost(name, costs, cost(together), _opened(face, name), budget))
+    if face.tool_index.is_summary_missing:
+        face.tool_index.summarise()
+    start = _start(face)
+    return Report(config.path, config.face_in_force, *_in_force(engine, config, start), config.plain, *start, toolboxes)
+
+
+def _in_force(engine: Engine, config: WorkbenchConfig, proxy: tuple[int, int, int]) -> tuple[int, int]:
+    """What every conversation pays for tools and for instructions in the face that clients are shown."""
+    if config.face_in_force == "proxy":
+        return proxy[0] + proxy[1], proxy[2]
+    shown = engine.shown_to_clients(Options())
+    view = View(LOCAL_PRINCIPAL)
+    return sum(tokens(definition.decode(errors="replace")) for definition in shown.tools(view)), tokens(
+        shown.instructions(view)
+    )
+
+
+def _start(face: ProxyFace) -> tuple[int, int, int]:
+    """What every conversation pays: for the two tools, for those that are pinned and known, for the instructions."""
+    view = View(LOCAL_PRINCIPAL)
+    listed = [tokens(definition.decode()) for definition in face.tools(view)]
+    two = len(face.two_tools)
+    return sum(listed[:two]), sum(listed[two:]), tokens(face.instructions(view))
+
+
+def _opened(face: ProxyFace, toolbox: str) -> Opened:
+    made, result = opened(face.catalog, face.tool_index, OpenRequest(toolbox), {}, [])
+    text: str = decode(result)["content"][0]["text"]
+    return Opened(made.form.value, tokens(text), len(made.shown))
+
+
+class Row(NamedTuple):
+    """A line of the table: a toolbox, or a server below it; no numbers while nobody has listed its tools."""
+
+    name: str
+    is_toolbox: bool
+    numbers: list[int] | None
+    opened: Opened | None = None
+
+
+def rows(report: Report) -> Iterator[Row]:
+    """Every toolbox with its servers, for terminals and for pages."""
+    for toolbox in report.toolboxes:
+        is_known = any(server.cost for server in toolbox.servers)
+        opened = toolbox.opened if toolbox.cost.tools else None
+        yield Row(toolbox.name, True, _numbers(toolbox.cost) if is_known else None, opened)
+        for server in toolbox.servers:
+            yield Row(server.name, False, _numbers(server.cost) if server.cost else None)
+
+
+def _numbers(cost: Cost) -> list[int]:
+    return [cost.tools, cost.flat, *(cost.forms[form] for form in FORMS)]
+
+
+def said(report: Report) -> list[str]:
+    """What it comes down to, in sentences: what the face in force costs, and what another would make of it."""
+    lines = _as_toolboxes(report) if report.face == "proxy" else _as_served(report)
+    if report.unknown:
+        count = len(report.unknown)
+        lines.append(
+            f"Not counted: {count} server{'s' * (count > 1)} not listed yet ({', '.join(report.unknown[:5])}"
+            f"{', …' if count > 5 else ''}); --connect lists them."
+        )
+    return lines
+
+
+def _as_toolboxes(report: Report) -> list[str]:
+    lines = [f"Every conversation starts with {report.start:,} tokens: {_start_in_words(report)}."]
+    if report.flat:
+        saved = f"; that is {percent(report.saved)} less to start with" if report.saved else ""
+        lines.append(f"As a flat list {report.tools:,} tools would be {report.flat:,} tokens{saved}.")
+    opening = [toolbox.opened.tokens for toolbox in report.toolboxes if toolbox.cost.tools]
+    if opening:
+        lines.append(f"Opening a toolbox costs {sum(opening) // len(opening):,} on average, {max(opening):,} at most.")
+    return lines
+
+
+def _as_served(report: Report) -> list[str]:
+    what = f"{report.tools:,} tool{'s' * (report.tools != 1)}" if report.face == "flat" else "open_toolbox"
+    lines = [
+        f"This file is served in the face {report.face}: every conversation starts with {report.in_force:,} tokens, "
+        f"{report.listed:,} for {what}, {report.told:,} for the instructions."
+    ]
+    if report.face == "dynamic":
+        lines.append("The definitions of a toolbox (flat list) are added when it is opened.")
+    if report.flat:
+        way = "Grouped into toolboxes" if report.plain else "In the face proxy"
+        less = report.in_force and 1 - report.start / report.in_force
+        saved = f"; that is {percent(less)} less" if less > 0 else ""
+        lines.append(f"{way} it would start with {report.start:,}: {_start_in_words(report)}{saved}.")
+    return lines
+
+
+def _start_in_words(report: Report) -> str:
+    pinned = f"{report.pinned:,} for pinned ones, " if report.pinned else ""
+    return f"{report.two_tools:,} for two tools, {pinned}{report.instructions:,} for the instructions"
+
+
+def percent(part: float) -> str:
+    """A part as people read it. 99.96 % is not 100 %."""
+    return f"{min(part * 100, 99.9):.1f} %" if part > 0.99 else f"{part * 100:.0f} %"
+
+
+def in_short(config: WorkbenchConfig) -> str | None:
+    """One line for `check`, from what is known; None where that is nothing."""
+    engine = Engine(config, use_cache=True)
+    face = engine.face
+    entries = list(face.catalog.entries())
+    face.catalog.load(entries)
+    unknown = sum(entry.offer is None for entry in entries)
+    flat = flat_cost(face.tool_index.tools(entries))
+    if not flat:
+        return None
+    start = _start(face)
+    in_force = sum(_in_force(engine, config, start))
+    otherwise = f"{flat:,} as a flat list"
+    if config.face_in_force != "proxy":
+        way = "grouped into toolboxes" if config.plain else "in the face proxy"
+        otherwise = f"as served in the face {config.face_in_force}, {sum(start):,} {way}"
+    uncounted = f" ({unknown} server{'s' * (unknown > 1)} not counted)" if unknown else ""
+    return f"{in_force:,} tokens to start with, {otherwise}{uncounted}; mcp-workbench tokens shows details"
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "config": report.config,
+        "unit": "bytes / 4",
+        "face": report.face,
+        "inForce": report.in_force,
+        "twoTools": report.two_tools,
+        "pinned": report.pinned,
+        "instructions": report.instructions,
+        "start": report.start,
+        "tools": report.tools,
+        "flat": report.flat,
+        "saved": round(report.saved, 4),
+        "unknown": report.unknown,
+        "toolboxes": [
+            {
+                "name": toolbox.name,
+                **_counted(toolbox.cost),
+                "opened": {
+                    "form": toolbox.opened.form,
+                    "tokens": toolbox.opened.tokens,
+                    "tools": toolbox.opened.shown,
+                    "budget": toolbox.budget,
+                },
+                "servers": [
+                    {"name": server.name, **(_counted(server.cost) if server.cost else {"tools": None})}
+                    for server in toolbox.servers
+                ],
+            }
+            for toolbox in report.toolboxes
+        ],
+    }
+
+
+def _counted(cost: Cost) -> dict[str, Any]:
+    return {"tools": cost.tools, "flat": cost.flat, "forms": cost.forms}
