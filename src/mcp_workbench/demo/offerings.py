@@ -23,7 +23,7 @@ class ToolError(Exception):
     """The tool could not do what was asked; the model reads the message and may try again."""
 
 
-class Tool:
+class DemoTool:
     def __init__(
         self,
         function: Callable[..., Outcome],

@@ -14,7 +14,7 @@ import sys
 import threading
 
 from mcp_workbench import __version__
-from mcp_workbench.demo.offerings import Prompt, Tool
+from mcp_workbench.demo.offerings import DemoTool, Prompt
 from mcp_workbench.demo.watchers import Watchers
 
 # As in `typing`, without importing it: these servers start as fast as they can.
@@ -118,7 +118,7 @@ class Server:
         self.name = name
         self.info = {"name": f"demo-{name}", "title": title, "version": __version__}
         self.instructions = instructions
-        self.tools: dict[str, Tool] = {}
+        self.tools: dict[str, DemoTool] = {}
         self.prompts: dict[str, Prompt] = {}
         self.resources: Resources | None = None
         self.legacy_version: str | None = None
@@ -158,7 +158,7 @@ class Server:
         background: bool = False,
     ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
         def register(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-            tool = Tool(function, description, properties, required, output, read_only, background)
+            tool = DemoTool(function, description, properties, required, output, read_only, background)
             self.tools[tool.name] = tool
             return function
 

@@ -52,7 +52,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-class Problem(NamedTuple):
+class ArgumentProblem(NamedTuple):
     """`where` is a path like `$.labels[0]`; `nearest` the names that may have been meant."""
 
     where: str
@@ -74,17 +74,17 @@ class _Found(NamedTuple):
     # Whether `name` is what was expected and `among` what was sent, or the other way round.
     is_missing: bool = False
 
-    def told(self) -> Problem:
+    def told(self) -> ArgumentProblem:
         near = nearest(self.name, islice(self.among, _MOST_CANDIDATES)) if self.name else []
         if self.is_missing:
-            return Problem(self.where, self.what + (f" (`{near[0]}` was sent)" if near else ""))
-        return Problem(self.where, self.what, tuple(near))
+            return ArgumentProblem(self.where, self.what + (f" (`{near[0]}` was sent)" if near else ""))
+        return ArgumentProblem(self.where, self.what, tuple(near))
 
 
 class Checked(NamedTuple):
     """The verdict: no problems means that the call may go out. `skipped` says why nothing was checked."""
 
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ArgumentProblem, ...] = ()
     skipped: str | None = None
 
 
