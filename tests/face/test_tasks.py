@@ -17,7 +17,9 @@ from mcp_workbench.face.decisions import Forward, Reject
 from mcp_workbench.face.flat import FlatFace
 from mcp_workbench.face.tasks import DEFAULT_LIFE, LONGEST_LIFE, Tasks
 from mcp_workbench.face.view import View
+from mcp_workbench.protocol.revisions import newest
 
+CLIENT = newest("modern")
 VIEW, STRANGER = View("me"), View("stranger")
 
 
@@ -36,7 +38,7 @@ def tasks(entries: list[ServerEntry]) -> Tasks:
 
 
 def handle_of(tasks: Tasks, entry: ServerEntry, own: str, view: View = VIEW) -> str:
-    _, given = tasks.remember(view, entry, json.dumps({"resultType": "task", "taskId": own, "x": 1}).encode())
+    _, given = tasks.remember(view, entry, json.dumps({"resultType": "task", "taskId": own, "x": 1}).encode(), CLIENT)
     members = json.loads(given)
     assert members == {"resultType": "task", "taskId": members["taskId"], "x": 1}, "all else is as the server said it"
     return str(members["taskId"])
@@ -44,7 +46,7 @@ def handle_of(tasks: Tasks, entry: ServerEntry, own: str, view: View = VIEW) -> 
 
 def asked(tasks: Tasks, handle: str, view: View = VIEW) -> tuple[str, object] | None:
     """Which server is asked about a handle, and what it is asked about."""
-    decision = tasks.resolve(view, "tasks/get", {"taskId": Raw(json.dumps(handle).encode())}, from_modern=True)
+    decision = tasks.resolve(view, "tasks/get", {"taskId": Raw(json.dumps(handle).encode())}, CLIENT)
     if isinstance(decision, Reject):
         return None
     assert isinstance(decision, Forward)
@@ -64,10 +66,10 @@ def test_what_a_server_tells_of_a_task_comes_under_the_handle_that_the_client_ha
 ) -> None:
     first, second = (handle_of(tasks, entry, "task-1") for entry in entries)
     told = b'{"taskId":"task-1","status":"working"}'
-    assert tasks.shown(VIEW, entries[0], told) == told, "untouched where nothing has to be changed"
-    assert json.loads(tasks.shown(VIEW, entries[1], told)) == {"taskId": second, "status": "working"}
+    assert tasks.shown(VIEW, entries[0], told, CLIENT) == told, "untouched where nothing has to be changed"
+    assert json.loads(tasks.shown(VIEW, entries[1], told, CLIENT)) == {"taskId": second, "status": "working"}
     for strange in (b'{"status":"working"}', b"[]", b'{"taskId":5}', b"{"):
-        assert tasks.shown(VIEW, entries[1], strange) == strange
+        assert tasks.shown(VIEW, entries[1], strange, CLIENT) == strange
     assert first in told.decode()
 
 
@@ -97,4 +99,4 @@ def test_a_server_stays_up_for_as_long_as_its_task_lives(
     tasks: Tasks, entries: list[ServerEntry], ttl: object, seconds: float
 ) -> None:
     result = json.dumps({"taskId": "a", "ttlMs": ttl}).encode()
-    assert tasks.remember(VIEW, entries[0], result) == (seconds, result)
+    assert tasks.remember(VIEW, entries[0], result, CLIENT) == (seconds, result)

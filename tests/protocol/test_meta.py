@@ -35,6 +35,7 @@ THEIR_STAMP = {
     CLIENT_INFO: {"name": "other", "version": "2"},
     CLIENT_CAPABILITIES: {"roots": {}},
 }
+THEIR_INFO = json.dumps(THEIR_STAMP[CLIENT_INFO]).encode()
 
 
 def sent(
@@ -131,8 +132,8 @@ def stamped(**more: object) -> Raw:
 
 def test_a_stamp_says_what_we_have_to_know_of_a_request() -> None:
     stamp = read_stamp(stamped(**{LOG_LEVEL: "info", "progressToken": "t", "a": 1}))
-    assert stamp == Stamp(MODERN, b'{"roots":{}}', "info", Raw(b'"t"'))
-    assert read_stamp(stamped()) == Stamp(MODERN, b'{"roots":{}}')
+    assert stamp == Stamp(MODERN, b'{"roots":{}}', "info", Raw(b'"t"'), THEIR_INFO)
+    assert read_stamp(stamped()) == Stamp(MODERN, b'{"roots":{}}', client_info=THEIR_INFO)
     assert read_stamp(Raw(b'{"a":1,"progressToken":5}')) == Stamp(progress_token=Raw(b"5")), "not a stamp at all"
 
 
@@ -140,7 +141,9 @@ def test_capabilities_are_compared_whatever_their_order() -> None:
     one, other = ({"roots": {}, "sampling": {"a": 1, "b": 2}}, {"sampling": {"b": 2, "a": 1}, "roots": {}})
     stamps = [read_stamp(stamped(**{CLIENT_CAPABILITIES: each})) for each in (one, other)]
     assert isinstance(stamps[0], Stamp) and stamps[0] == stamps[1]
-    assert read_stamp(stamped(**{CLIENT_CAPABILITIES: []})) == Stamp(MODERN), "what makes no sense is none"
+    assert read_stamp(stamped(**{CLIENT_CAPABILITIES: []})) == Stamp(MODERN, client_info=THEIR_INFO), (
+        "what makes no sense is none"
+    )
 
 
 @pytest.mark.parametrize(

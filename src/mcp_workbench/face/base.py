@@ -26,7 +26,7 @@ from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such, rivals_for_address, shared_text, takes_all_text
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, decode_string, encode
-from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
+from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
@@ -282,7 +282,7 @@ class Face:
         body = open_body({"name": Raw(encode(target.name)), **_without(params, "name")})
         return Forward(target.entry, target.name, b'"prompts/get"', body)
 
-    def resource_owner(self, view: View, params: Params, from_modern: bool) -> tuple[ServerEntry, str] | Reject:
+    def resource_owner(self, view: View, params: Params, client: Revision) -> tuple[ServerEntry, str] | Reject:
         """Which server a `uri` belongs to."""
         uri = _string(params, "uri")
         if uri is None:
@@ -295,7 +295,7 @@ class Face:
             # Resources need not be listed. Where only one server has any, it is the one that can be meant.
             having = [entry for entry in entries if "resources" in entry.capabilities]
             found = having if len(having) == 1 else []
-        return self._only_one(view, found, uri) or not_found(uri, from_modern)
+        return self._only_one(view, found, uri) or not_found(uri, client)
 
     def _only_one(self, view: View, found: list[ServerEntry], uri: str) -> tuple[ServerEntry, str] | Reject | None:
         """Of several servers with the same right, the one whose toolbox this client has opened; else none of them."""
@@ -308,15 +308,15 @@ class Face:
             return Reject(INVALID_PARAMS, rivals_for_address(uri, servers, remedy), {"uri": uri, "servers": servers})
         return (found[0], uri) if found else None
 
-    def resolve_resource(self, view: View, params: Params, from_modern: bool) -> Decision:
+    def resolve_resource(self, view: View, params: Params, client: Revision) -> Decision:
         """What to do with a `resources/read`."""
-        found = self.resource_owner(view, params, from_modern)
+        found = self.resource_owner(view, params, client)
         if isinstance(found, Reject):
             return found
         entry, uri = found
         return Forward(entry, uri, b'"resources/read"', open_body(params))
 
-    def resolve_completion(self, view: View, params: Params, from_modern: bool) -> Decision:
+    def resolve_completion(self, view: View, params: Params, client: Revision) -> Decision:
         """What to do with a `completion/complete`: its `ref` names a prompt or a resource template."""
         try:
             ref = decode_object(params["ref"])
@@ -335,7 +335,7 @@ class Face:
             if self.catalog.unread(self.needed(view, "resources")):
                 return Reject(INVALID_PARAMS, UNREAD)
             having = [entry for entry in self.entries(view) if uri in entry.definitions("resourceTemplates")]
-            found = self._only_one(view, having, uri) or self.resource_owner(view, ref, from_modern)
+            found = self._only_one(view, having, uri) or self.resource_owner(view, ref, client)
             return found if isinstance(found, Reject) else self._complete(found[0], found[1], params)
         return Reject(INVALID_PARAMS, f"`ref` of type `{kind[:50]}` is not known; use ref/prompt or ref/resource")
 
@@ -360,10 +360,9 @@ def available(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
     return [entry for entry in entries if entry.offer is not None and entry.failure is None]
 
 
-def not_found(uri: str, from_modern: bool) -> Reject:
+def not_found(uri: str, client: Revision) -> Reject:
     """A resource that nobody has."""
-    code = INVALID_PARAMS if from_modern else RESOURCE_NOT_FOUND
-    return Reject(code, f"resource `{uri[:500]}` was not found", {"uri": uri})
+    return Reject(client.resource_not_found, f"resource `{uri[:500]}` was not found", {"uri": uri})
 
 
 def open_body(params: Params) -> bytes:

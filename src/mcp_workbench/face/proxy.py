@@ -28,6 +28,7 @@ from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_reques
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_string, encode
+from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
@@ -261,12 +262,12 @@ class ProxyFace(Face):
         """The same in steps."""
         return self.results.shortening(view, result, decision.result_budget)
 
-    def resource_owner(self, view: View, params: Params, from_modern: bool) -> tuple[ServerEntry, str] | Reject:
+    def resource_owner(self, view: View, params: Params, client: Revision) -> tuple[ServerEntry, str] | Reject:
         """Results that are not kept any more are nobody else's either."""
-        found = super().resource_owner(view, params, from_modern)
+        found = super().resource_owner(view, params, client)
         if isinstance(found, Reject) or not found[1].startswith(RESULTS):
             return found
-        return not_found(found[1], from_modern)
+        return not_found(found[1], client)
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
         """Kept results."""

@@ -20,11 +20,9 @@ from mcp_workbench.face.base import Face, Params, open_body
 from mcp_workbench.face.decisions import Decision, Forward, Load, Reject
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_object, encode
+from mcp_workbench.protocol.revisions import Revision
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
-METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
-# Of revision 2025-11-25. Its `tasks/list` names no task, so that with several servers nobody in particular is meant.
-LEGACY_METHODS: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 RELATED: Final = "io.modelcontextprotocol/related-task"
 # Handles remembered, whoever they were given to; beyond, the oldest are forgotten.
 MOST_TASKS: Final = 10_000
@@ -38,7 +36,7 @@ class _Task(Struct):
     ttlMs: float | None = None
 
 
-class _LegacyTask(Struct):
+class _CoreTask(Struct):
     taskId: str
     ttl: float | None = None
 
@@ -46,7 +44,7 @@ class _LegacyTask(Struct):
 class _Created(Struct):
     """How a server of 2025-11-25 answers a call that is to become a task."""
 
-    task: _LegacyTask
+    task: _CoreTask
 
 
 _decode_task: Final = Decoder(_Task).decode
@@ -65,21 +63,23 @@ class Tasks:
 
     def __init__(self, face: Face) -> None:
         self._face = face
-        # By principal, whether it is modern, and handle: the tasks of the two eras are different things.
+        # By principal, whether it is one of the extension, and handle: those of 2025-11-25 are different things.
         self._given: OrderedDict[tuple[str, bool, str], _Given] = OrderedDict()
-        # By principal, era, server and what it calls a task: the handles that are not the server's own.
+        # By the same, server and what it calls a task: the handles that are not the server's own.
         self._others: dict[tuple[str, bool, str, str, str], str] = {}
 
-    def remember(self, view: View, entry: ServerEntry, result: bytes) -> tuple[float, bytes]:
+    def remember(self, view: View, entry: ServerEntry, result: bytes, client: Revision) -> tuple[float, bytes]:
         """Take note of a handle: for how many seconds its server has to stay up, and what the client gets."""
+        if not client.has_task_extension:
+            return self._remember_core(view, entry, result, client)
         try:
             task = _decode_task(result)
         except (DecodeError, ValidationError):
             return 0.0, result
         self._note(view.principal, True, entry, task.taskId)
-        return _life(task.ttlMs), self.shown(view, entry, result)
+        return _life(task.ttlMs), self.shown(view, entry, result, client)
 
-    def remember_legacy(self, view: View, entry: ServerEntry, result: bytes) -> tuple[float, bytes]:
+    def _remember_core(self, view: View, entry: ServerEntry, result: bytes, client: Revision) -> tuple[float, bytes]:
         """The same in the way of 2025-11-25, where the result is a task at all."""
         try:
             task = _decode_created(result).task
@@ -87,59 +87,59 @@ class Tasks:
             if not self._others:
                 return _life(task.ttl), result
             members = decode_object(result)
-            members["task"] = Raw(self.shown(view, entry, bytes(members["task"]), from_modern=False))
+            members["task"] = Raw(self.shown(view, entry, bytes(members["task"]), client))
         except (DecodeError, ValidationError):
             return 0.0, result
         return _life(task.ttl), encode(members)
 
-    def shown_legacy(self, view: View, entry: ServerEntry, result: bytes) -> bytes:
+    def shown_result(self, view: View, entry: ServerEntry, result: bytes, client: Revision) -> bytes:
         """What a server says about a task, where the result of its call says in `_meta` which task it is of."""
         if not self._others or RELATED.encode() not in result:
-            return self.shown(view, entry, result, from_modern=False)
+            return self.shown(view, entry, result, client)
         try:
             members = decode_object(result)
             meta = decode_object(members["_meta"])
-            meta[RELATED] = Raw(self.shown(view, entry, bytes(meta[RELATED]), from_modern=False))
+            meta[RELATED] = Raw(self.shown(view, entry, bytes(meta[RELATED]), client))
         except (DecodeError, ValidationError, KeyError):
             return result
         return encode({**members, "_meta": Raw(encode(meta))})
 
-    def _note(self, principal: str, is_modern: bool, entry: ServerEntry, own: str) -> None:
-        name = (principal, is_modern, entry.toolbox, entry.name, own)
+    def _note(self, principal: str, is_extension: bool, entry: ServerEntry, own: str) -> None:
+        name = (principal, is_extension, entry.toolbox, entry.name, own)
         handle = self._others.get(name, own)
-        taken = self._given.pop((principal, is_modern, handle), None)
+        taken = self._given.pop((principal, is_extension, handle), None)
         if taken is not None and taken.entry is not entry:
-            self._given[principal, is_modern, handle] = taken
+            self._given[principal, is_extension, handle] = taken
             # Not to be guessed, or it could be taken too.
             handle = self._others[name] = f"{own}~{urandom(8).hex()}"
-        self._given[principal, is_modern, handle] = _Given(entry, own)
+        self._given[principal, is_extension, handle] = _Given(entry, own)
         while len(self._given) > MOST_TASKS:
-            (whose, era, _), gone = self._given.popitem(last=False)
-            self._others.pop((whose, era, gone.entry.toolbox, gone.entry.name, gone.own), None)
+            (whose, kind, _), gone = self._given.popitem(last=False)
+            self._others.pop((whose, kind, gone.entry.toolbox, gone.entry.name, gone.own), None)
 
-    def shown(self, view: View, entry: ServerEntry, members: bytes, *, from_modern: bool = True) -> bytes:
+    def shown(self, view: View, entry: ServerEntry, members: bytes, client: Revision) -> bytes:
         """What a server says about a task, under the handle that the client has."""
         if not self._others:
             return members
         try:
             own = _decode_task(members).taskId
-            handle = self._others.get((view.principal, from_modern, entry.toolbox, entry.name, own))
+            handle = self._others.get((view.principal, client.has_task_extension, entry.toolbox, entry.name, own))
             return members if handle is None else encode({**decode_object(members), "taskId": handle})
         except (DecodeError, ValidationError):
             return members
 
-    def resolve(self, view: View, method: str, params: Params, from_modern: bool) -> Decision:
+    def resolve(self, view: View, method: str, params: Params, client: Revision) -> Decision:
         """What to do with a request about a task."""
         try:
             handle = Decoder(str).decode(params["taskId"])
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`taskId` must be a string")
-        given = self._given.get((view.principal, from_modern, handle))
+        given = self._given.get((view.principal, client.has_task_extension, handle))
         if given is None:
             unread = self._face.catalog.unread(self._face.needed(view, "prompts"))
             if unread:
-                return Load(tuple(unread), lambda: self.resolve(view, method, params, from_modern))
-            having = [entry for entry in self._face.entries(view) if _has_tasks(entry, from_modern)]
+                return Load(tuple(unread), lambda: self.resolve(view, method, params, client))
+            having = [entry for entry in self._face.entries(view) if _has_tasks(entry, client)]
             given = _Given(having[0], handle) if len(having) == 1 else None
         if given is None:
             return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")
@@ -152,8 +152,8 @@ def _life(milliseconds: float | None) -> float:
     return DEFAULT_LIFE if milliseconds is None else min(max(milliseconds / 1000, 0.0), LONGEST_LIFE)
 
 
-def _has_tasks(entry: ServerEntry, is_modern: bool) -> bool:
-    return EXTENSION in extensions(entry) if is_modern else "tasks" in entry.capabilities
+def _has_tasks(entry: ServerEntry, client: Revision) -> bool:
+    return EXTENSION in extensions(entry) if client.has_task_extension else "tasks" in entry.capabilities
 
 
 def extensions(entry: ServerEntry) -> dict[str, Raw]:

@@ -47,6 +47,8 @@ class Revision(Struct, frozen=True, eq=False, gc=False):
     has_mirrored_headers: bool = True
     # Tasks are the extension `io.modelcontextprotocol/tasks`. Otherwise, where they exist, they are a capability.
     has_task_extension: bool = True
+    # The requests about a task. `tasks/list` of 2025-11-25 names none, so with several servers nobody is meant by it.
+    task_methods: frozenset[str] = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
     # Several messages in one POST.
     has_batches: bool = False
     # Streams begin with an event that has an id and no data; older clients may choke on it.
@@ -94,6 +96,7 @@ def _with_handshake(name: str, *, has_batches: bool = False, has_primed_streams:
         has_log_level_per_request=False,
         has_mirrored_headers=False,
         has_task_extension=False,
+        task_methods=frozenset({"tasks/get", "tasks/result", "tasks/cancel"}),
         has_batches=has_batches,
         has_primed_streams=has_primed_streams,
         resource_not_found=RESOURCE_NOT_FOUND,

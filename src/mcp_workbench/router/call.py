@@ -35,7 +35,6 @@ class RoutedCall(ForwardedExchange):
     __slots__ = (
         "decision",
         "entry",
-        "from_modern",
         "is_retry",
         "item",
         "meta",
@@ -51,8 +50,6 @@ class RoutedCall(ForwardedExchange):
     view: View
     # The revision that its client speaks to us.
     revision: Revision
-    # Whether there is such a stamp: asked for at every turn.
-    from_modern: bool
     # Carries a `requestState` that is not ours: a modern server has given it out.
     is_retry: bool
     meta: Raw | None

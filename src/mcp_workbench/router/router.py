@@ -23,8 +23,6 @@ from mcp_workbench.downstream.sharing import SHARED
 from mcp_workbench.errors import WorkbenchError, shortage
 from mcp_workbench.face.base import Face, Params
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, NotConfigured, Open, Reject, Work
-from mcp_workbench.face.tasks import LEGACY_METHODS as LEGACY_TASK_METHODS
-from mcp_workbench.face.tasks import METHODS as TASK_METHODS
 from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View, Views
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
@@ -129,19 +127,19 @@ class Router:
 
     def read_resource(self, call: RoutedCall, params: Params) -> None:
         """A `resources/read` of something that is not ours."""
-        self._resolve(call, "resources", lambda: self._face.resolve_resource(call.view, params, call.from_modern))
+        self._resolve(call, "resources", lambda: self._face.resolve_resource(call.view, params, call.revision))
 
     def complete(self, call: RoutedCall, params: Params) -> None:
         """A `completion/complete`."""
-        self._resolve(call, "prompts", lambda: self._face.resolve_completion(call.view, params, call.from_modern))
+        self._resolve(call, "prompts", lambda: self._face.resolve_completion(call.view, params, call.revision))
 
     def ask_about_task(self, call: RoutedCall, params: Params) -> None:
-        """One of the methods of tasks; those of a sole server pass as they are in the legacy era."""
-        known = TASK_METHODS if call.from_modern else LEGACY_TASK_METHODS
-        if call.method not in known or (not call.from_modern and self.has_one_server):
+        """One of the methods of tasks; without the extension, those of a sole server pass as they are."""
+        client = call.revision
+        if call.method not in client.task_methods or (not client.has_task_extension and self.has_one_server):
             self.relay(call, params)
         else:
-            self._act(call, self._tasks.resolve(call.view, call.method, params, call.from_modern))
+            self._act(call, self._tasks.resolve(call.view, call.method, params, call.revision))
 
     def relay(self, call: RoutedCall, params: Params) -> None:
         """A method that we do not know."""
@@ -327,8 +325,7 @@ class Router:
     def remember_task(self, call: RoutedCall, result: bytes) -> bytes:
         """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""
         assert call.entry is not None
-        remember = self._tasks.remember if call.from_modern else self._tasks.remember_legacy
-        seconds, result = remember(call.view, call.entry, result)
+        seconds, result = self._tasks.remember(call.view, call.entry, result, call.revision)
         connection = self.connections.of_call(call.entry, call)
         connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
         return result
@@ -336,12 +333,12 @@ class Router:
     def show_task(self, call: RoutedCall, members: bytes) -> bytes:
         """What a server says about a task, under the handle that the client has."""
         assert call.entry is not None
-        return self._tasks.shown(call.view, call.entry, members, from_modern=call.from_modern)
+        return self._tasks.shown(call.view, call.entry, members, call.revision)
 
     def show_task_result(self, call: RoutedCall, result: bytes) -> bytes:
         """The same for the answer to a request about a task of 2025-11-25."""
         assert call.entry is not None
-        return self._tasks.shown_legacy(call.view, call.entry, result)
+        return self._tasks.shown_result(call.view, call.entry, result, call.revision)
 
     # ── lists ──
 

@@ -56,7 +56,7 @@ class Subscriptions:
 
     def owner(self, call: RoutedCall, params: Params) -> tuple[ServerEntry, str] | Reject:
         """Which server the resource belongs to."""
-        return self._face.resource_owner(call.view, params, call.from_modern)
+        return self._face.resource_owner(call.view, params, call.revision)
 
     def subscribe(
         self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]

@@ -11,8 +11,6 @@ from msgspec.structs import replace
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
-from mcp_workbench.face.tasks import LEGACY_METHODS as LEGACY_TASK_METHODS
-from mcp_workbench.face.tasks import METHODS as TASK_METHODS
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, read_error
@@ -58,8 +56,8 @@ if TYPE_CHECKING:
 CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
 # The requests that the specification lets a server answer with `input_required`.
 ANSWERS_INPUT_REQUIRED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-# Modern clients have no use for it: they are told with the result of their retry.
-LEGACY_NOTIFICATIONS: Final = frozenset({"notifications/elicitation/complete"})
+# Of no use to clients that are asked in results: they are told with the result of their retry.
+TOLD_BY_RETRY: Final = frozenset({"notifications/elicitation/complete"})
 
 
 class _LogMessage(Struct, gc=False):
@@ -113,7 +111,6 @@ class ClientCall(RoutedCall):
         self.view = session.view
         self.caller = caller
         self.revision = revision
-        self.from_modern = not revision.has_handshake
         self.meta = None
         self.wants_progress = False
         self.progress_token: Raw | None = None
@@ -128,7 +125,7 @@ class ClientCall(RoutedCall):
     @property
     def client_info(self) -> bytes:
         """How the client introduced itself: with this request, or in its handshake."""
-        stamp = None if self.meta is None or not self.from_modern else read_stamp(self.meta)
+        stamp = None if self.meta is None or self.revision.has_handshake else read_stamp(self.meta)
         return stamp.client_info if isinstance(stamp, Stamp) else self.session.client_info
 
     @property
@@ -143,7 +140,7 @@ class ClientCall(RoutedCall):
 
     def on_result(self, result: Raw) -> None:
         """The server answered."""
-        if not self.from_modern and self._is_asking(result):
+        if not self.revision.asks_in_results and self._is_asking(result):
             self._ask_in_rounds(result)
             return
         self.session.router.take_result(self, result, self._pass_on)
@@ -153,7 +150,7 @@ class ClientCall(RoutedCall):
         if changed and self.decision is not None and self.decision.shows_errors and result_type(result) != ASKING:
             result = Raw(with_notice(bytes(result), list(changed)))
             changed.clear()
-        self.finish_result(result, self._server_info() if self.from_modern else None)
+        self.finish_result(result, self._server_info() if self.revision.has_result_types else None)
 
     def on_error(self, error: Raw) -> None:
         """The server answered with a JSON-RPC error.
@@ -174,7 +171,7 @@ class ClientCall(RoutedCall):
         except BadQuestion as reason:
             self.on_failure(DownstreamError(f"the server requires a page to be visited first: {reason}"))
             return
-        if self.from_modern and self._must_open_url(error):
+        if self.revision.asks_in_results and self._must_open_url(error):
             return
         self.emit("error", error_for_client(error, self.method, self.revision))
 
@@ -196,9 +193,10 @@ class ClientCall(RoutedCall):
         decision = self.decision
         if self.was_resent or decision is None or decision.entry.config.url is None or self.method != "tools/call":
             return False
-        # In the legacy era there are no such headers, and the code means whatever the server likes.
+        # Where there are no such headers, the code means whatever the server likes.
         profile = None if self.traffic is None else self.traffic.profile
-        return profile is not None and profile.era == "modern" and read_error(error).code == HEADER_MISMATCH
+        has_headers = profile is not None and profile.revision.has_mirrored_headers
+        return has_headers and read_error(error).code == HEADER_MISMATCH
 
     def on_failure(self, error: WorkbenchError) -> None:
         """No answer will come from the server."""
@@ -221,7 +219,7 @@ class ClientCall(RoutedCall):
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """A question of the server in the middle of this call."""
-        if not self.from_modern:
+        if not self.revision.asks_in_results:
             return self.session.ask(traffic, id, method, params, self.id)
         self.session.parking.question(self, traffic, id, method, params)
         return True
@@ -236,13 +234,14 @@ class ClientCall(RoutedCall):
 
     def can_be_asked(self, method: str) -> bool:
         """Whether a question of the server can belong to this call."""
-        if self.from_modern and (self.method not in ANSWERS_INPUT_REQUIRED or method not in NEEDED_CAPABILITY):
+        may_ask = self.method in ANSWERS_INPUT_REQUIRED and method in NEEDED_CAPABILITY
+        if self.revision.asks_in_results and not may_ask:
             return False
         return can_answer(messages.decode_object(self.caller.capabilities), method)
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
         """The server gave its question up."""
-        if self.from_modern:
+        if self.revision.asks_in_results:
             self.session.parking.withdraw(self, traffic, id)
             return
         self.session.questions.cancelled_by_server(traffic, id, params, self.id)
@@ -251,7 +250,7 @@ class ClientCall(RoutedCall):
         """Log messages and whatever else a server tells."""
         if self._is_away or (method == "notifications/message" and not self._wants_log(params)):
             return
-        if self.from_modern and method in LEGACY_NOTIFICATIONS:
+        if self.revision.asks_in_results and method in TOLD_BY_RETRY:
             return
         if method.startswith("notifications/tasks") and params is not None and self.entry is not None:
             params = Raw(self.session.router.show_task(self, bytes(params)))
@@ -263,19 +262,20 @@ class ClientCall(RoutedCall):
         self.session.notify(method, params, self.id)
 
     def _wants_log(self, params: Raw | None) -> bool:
-        least = self.log_level if self.from_modern else self.session.log_level
+        is_asked_for = self.revision.has_log_level_per_request
+        least = self.log_level if is_asked_for else self.session.log_level
         if least is None:
-            # Modern clients ask for log messages, legacy ones get them unless they said otherwise.
-            return not self.from_modern
+            # Those who cannot ask with each request get them all, unless they said otherwise.
+            return not is_asked_for
         return is_severe(params, least)
 
     # ── answers to the client ──
 
     def finish_result(self, result: bytes | Raw, server_info: bytes | Raw | None = None) -> None:
         """Answer with a result. `server_info` is who made it, ourselves unless somebody else is named."""
-        if self.from_modern:
+        if self.revision.has_result_types:
             kind = result_type(result)
-            if self.entry is not None and (kind in (ASKING, "task") or self.method in TASK_METHODS):
+            if self.entry is not None and (kind in (ASKING, "task") or self.method in self.revision.task_methods):
                 try:
                     result = self.session.attribution(self.entry.label).input_required(result)
                 except BadQuestion as error:
@@ -283,12 +283,12 @@ class ClientCall(RoutedCall):
                     return
             if kind == "task" and self.traffic is not None:
                 result = self.session.router.remember_task(self, bytes(result))
-            elif self.method in TASK_METHODS and self.entry is not None:
+            elif self.method in self.revision.task_methods and self.entry is not None:
                 result = self.session.router.show_task(self, bytes(result))
             self.emit("result", *modern_parts(result, kind, self.method, server_info or self.session.welcome.info))
         elif "task" in self.params and self.traffic is not None:
             self.emit("result", self.session.router.remember_task(self, bytes(result)))
-        elif self.method in LEGACY_TASK_METHODS and self.entry is not None:
+        elif self.method in self.revision.task_methods and self.entry is not None:
             self.emit("result", self.session.router.show_task_result(self, bytes(result)))
         else:
             self.emit("result", result)
@@ -419,7 +419,7 @@ class ClientCall(RoutedCall):
         return (
             traffic is not None
             and traffic.profile is not None
-            and traffic.profile.era == "modern"
+            and traffic.profile.revision.asks_in_results
             and result_type(result) == ASKING
         )
 

@@ -37,7 +37,7 @@ def _list(kind: str) -> Method:
 
         def answer(definitions: Sequence[bytes]) -> None:
             session.listed.add(listed_as)
-            call.finish_result(session.welcome.list_result(kind, definitions, call.from_modern))
+            call.finish_result(session.welcome.list_result(kind, definitions, call.revision))
 
         session.router.list(call, kind, answer)
         if call.task is None:
@@ -50,7 +50,7 @@ def _list(kind: str) -> Method:
 
 
 def _discover(session: Session, call: ClientCall, params: Params) -> None:
-    if call.from_modern:
+    if not call.revision.has_handshake:
         call.finish_result(session.welcome.discover_result(session.view))
     else:
         call.finish_error(METHOD_NOT_FOUND, "method `server/discover` is not supported after `initialize`")
@@ -117,7 +117,7 @@ def _string(raw: Raw | None) -> str:
 
 
 def _listen(session: Session, call: ClientCall, params: Params) -> None:
-    if not call.from_modern:
+    if not call.revision.has_listen:
         call.finish_error(METHOD_NOT_FOUND, "method `subscriptions/listen` is not supported after `initialize`")
         return
     wanted = read_filter(params.get("notifications"))

@@ -275,7 +275,7 @@ class Session:
         if call is None:
             return
         call.params = params
-        if call.from_modern and "requestState" in params:
+        if call.revision.asks_in_results and "requestState" in params:
             if self._comes_back(call, params):
                 return
             # Answers alone are no retry of anything that we asked: we always hand out a state. They may be meant for a

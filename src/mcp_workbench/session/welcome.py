@@ -14,7 +14,7 @@ from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.protocol.constants import SERVER_INFO
 from mcp_workbench.protocol.results import COMPLETE
-from mcp_workbench.protocol.revisions import names
+from mcp_workbench.protocol.revisions import Revision, names
 
 # What only the configuration decides holds until we are started again; an hour keeps clients from asking again within
 # a conversation. What servers decide may change any time, and is announced.
@@ -50,10 +50,10 @@ class Welcome:
             self._stamp,
         )
 
-    def list_result(self, kind: str, definitions: Sequence[bytes], modern: bool) -> bytes:
+    def list_result(self, kind: str, definitions: Sequence[bytes], client: Revision) -> bytes:
         """The answer to a list request."""
         body = b'"%b":[%b]' % (kind.encode(), b",".join(definitions))
-        if not modern:
+        if not client.has_result_types:
             return b"{" + body + b"}"
         stable = kind == "tools" and not self._face.tools_change
         return b"{%b,%b,%b,%b}" % (COMPLETE, _cache(STABLE_TTL_MS if stable else CHANGING_TTL_MS), self._stamp, body)
