@@ -216,4 +216,4 @@ async def test_what_waits_for_a_call_is_not_asked_in_a_strangers() -> None:
         request = stranger.call()
         await until(lambda: request.answer is not None)
         assert [each["method"] for each in request.result["inputRequests"].values()] == ["roots/list"]
-        assert "more than one client" in (on.server.answer_to(ids[0]) or {})["error"]["message"]
+        assert "several clients use this connection" in (on.server.answer_to(ids[0]) or {})["error"]["message"]
