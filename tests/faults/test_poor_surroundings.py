@@ -147,7 +147,7 @@ async def test_what_is_done_in_the_background_without_files_is_one_line_and_no_t
 # Memory
 
 
-@pytest.mark.parametrize("kibibytes", [6_000, 8_000, 10_000, 14_000, 18_000])
+@pytest.mark.parametrize("kibibytes", [6_000, 8_000, 10_000, 12_000])
 def test_too_little_memory_to_start_is_one_clear_line(faults: Faults, kibibytes: int) -> None:
     config = faults.write_config({"bad": bad_entry()})
     command = ["/bin/sh", "-c", f'ulimit -d {kibibytes}; exec "$@"', "sh", *workbench_command(config)]

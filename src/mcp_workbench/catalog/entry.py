@@ -188,9 +188,12 @@ class ServerEntry:
 
         What is there already stays as it is, so that what was worked out from it stays valid too."""
         offer = self.offer
-        if offer is not None and (self._remembered is None or not _is_same(self._remembered, offer)):
+        if offer is None:
+            return
+        if self._remembered is None or not _is_same(self._remembered, offer):
             self._store.save(self.key, offer)
-            self._remembered = offer
+        # Also where both say the same: the older one would be kept for nothing.
+        self._remembered = offer
 
     def _show(self, offer: Offer) -> None:
         filters = self.config.tool_filters

@@ -79,7 +79,12 @@ async def list_offer(
         if isinstance(answer, WorkbenchError) and kind != "tools":
             lists[kind] = _instead(label, kind, answer, before)
         elif isinstance(answer, BaseException):
-            raise answer
+            try:
+                raise answer
+            finally:
+                # Its traceback leads to this frame and to the pages that were read: a circle that would keep all of
+                # them until the collector comes by.
+                del answer, answers
         else:
             found, ttl = answer
             lists[kind] = found.definitions

@@ -367,8 +367,8 @@ _USE_TOOL: Final = {
     "inputSchema": {
         "type": "object",
         "properties": {
-            # An object of `toolbox`, `server` and `tool`, or a path.
-            "tool": {"anyOf": [{"type": "string"}, {"type": "object"}]},
+            # The path, or its parts by name; what is required names them in half the room that properties take.
+            "tool": {"anyOf": [{"type": "string"}, {"type": "object", "required": ["toolbox", "server", "tool"]}]},
             "arguments": {"type": "object"},
             "max_tokens": {"type": "integer"},
         },
