@@ -229,7 +229,7 @@ class Play:
                 server.crash()
                 server.is_stopped = True
             case "time passes":
-                advance(server, detail)
+                server.advance(detail)
 
     async def finish(self) -> None:
         """Everybody is well again and answers whatever is open; then time runs out for the rest."""
@@ -243,7 +243,7 @@ class Play:
                     client.answer(question, {"action": "cancel"})
             await settled()
         for server in self._servers():
-            advance(server, MUCH_LATER)
+            server.advance(MUCH_LATER)
         await until(lambda: not any(server.traffic.asking.held for server in self._servers()))
         await settled()
 
@@ -271,26 +271,6 @@ class Play:
         for client in self.clients:
             client.session.leave()
         self.stage.parking.close()
-
-
-class _Ahead:
-    """An event loop that is ahead of its time."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        self._loop = loop
-        self._seconds = seconds
-
-    def time(self) -> float:
-        return self._loop.time() + self._seconds
-
-    def call_later(self, delay: float, function: Any, *arguments: Any) -> asyncio.TimerHandle:
-        return self._loop.call_later(delay, function, *arguments)
-
-
-def advance(server: PlayedServer, seconds: float) -> None:
-    """Let time pass on this link, and deadlines with it."""
-    server.traffic.loop = _Ahead(server.traffic.loop, seconds)  # type: ignore[assignment]
-    server.traffic._sweep()
 
 
 def reply_truly(server: PlayedServer, call: Json) -> None:

@@ -30,6 +30,8 @@ async def by_command(faults: Faults) -> Json:
     )
     shown, _ = await process.communicate()
     (found,) = json.loads(shown)
+    # Where the token lies is told to the user alone, not to whoever may ask for the status over HTTP.
+    found.pop("tokenFile")
     return dict(found)
 
 

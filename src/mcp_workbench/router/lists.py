@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_workbench.catalog.catalog import Catalog, read_manifests
@@ -38,6 +39,8 @@ REFRESH_PATIENCE: Final = 3.0
 LARGE_OFFER: Final = 512 * 1024
 
 Reach = Callable[[ServerEntry], "Connection"]
+# A function rather than a coroutine: one that is never run, as its caller was cancelled first, leaves nothing behind.
+Preparation = Callable[[], Coroutine[Any, Any, None]]
 
 
 def is_rested(connection: Connection) -> bool:
@@ -76,11 +79,11 @@ class Lists:
         # Servers that a list has waited for once; it does not wait for them again.
         self._waited_for: set[tuple[str, str]] = set()
 
-    def prepare(self, view: View, kind: str, reach: Reach) -> Coroutine[Any, Any, None] | None:
-        """What to wait for before this list is given; None where it can be given at once."""
+    def prepare(self, view: View, kind: str, reach: Reach) -> Preparation | None:
+        """What to call and wait for before this list is given; None where it can be given at once."""
         unread = self._catalog.unread(self._face.needed(view, kind))
         if unread:
-            return self._load_and_prepare(unread, view, kind, reach)
+            return partial(self._load_and_prepare, unread, view, kind, reach)
         awaited = self._face.awaited()
         unheard = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
         outdated = self.outdated(self._face.listed(view, kind), reach)
@@ -88,7 +91,7 @@ class Lists:
             return None
         if unheard:
             self._face.settle_names(unheard)
-        return self._hear_all(view, kind, unheard, outdated, reach)
+        return partial(self._hear_all, view, kind, unheard, outdated, reach)
 
     def forget(self, entries: Iterable[ServerEntry]) -> None:
         """These servers are no more; one of the same name is waited for again."""
@@ -104,7 +107,7 @@ class Lists:
         await self.load(unread)
         waiting = self.prepare(view, kind, reach)
         if waiting is not None:
-            await waiting
+            await waiting()
 
     async def _hear_all(
         self, view: View, kind: str, unheard: list[ServerEntry], outdated: list[Connection], reach: Reach

@@ -29,7 +29,7 @@ from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encod
 from mcp_workbench.protocol.results import result_type
 from mcp_workbench.router.call import Requester, RoutedCall
 from mcp_workbench.router.connections import CallerConnections
-from mcp_workbench.router.lists import Lists
+from mcp_workbench.router.lists import Lists, Preparation
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
@@ -362,15 +362,15 @@ class Router:
         else:
             self.start_for(call, self._act_after(call, waiting, act))
 
-    async def _act_after(self, call: RoutedCall, waiting: Coroutine[Any, Any, None], act: Callable[[], None]) -> None:
-        await waiting
+    async def _act_after(self, call: RoutedCall, waiting: Preparation, act: Callable[[], None]) -> None:
+        await waiting()
         call.task = None
         act()
 
     async def _wait_for_list(self, call: RoutedCall, kind: str) -> None:
         waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
         if waiting is not None:
-            await waiting
+            await waiting()
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
         """The result of reading a resource of ours."""
