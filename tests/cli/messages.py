@@ -71,7 +71,7 @@ COMPOSED = (
     "… last lines of its stderr: …",
     "… from its stderr: …",
     "… on its stdout, where only protocol messages belong: …",
-    "Not all servers are known yet: open_toolbox with `query` asks them",
+    "Not all servers have been listed yet: open_toolbox with `query` lists them",
 )
 
 

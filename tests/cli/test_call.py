@@ -83,7 +83,7 @@ def test_arguments_can_be_given_as_json_also_on_stdin(config: Path) -> None:
         (["desk/clock/now", "Europe/Berlin"], "`Europe/Berlin` is not key=value"),
         (
             ["desk", "clock", "wait", "--json", '{"second": 1}'],
-            "[desk/clock/wait] the arguments do not fit, so it was not called:",
+            "[desk/clock/wait] the arguments are invalid, so it was not called:",
         ),
         (["desk", "clock", "now", "--json", "[]"], "--json takes an object, found array"),
         (["desk", "clock", "now", "zone=UTC", "--json", "{}"], "`zone=UTC` and --json were both given"),

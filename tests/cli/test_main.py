@@ -92,7 +92,7 @@ def test_a_wrong_command_line_says_what_is_wrong_and_ends_with_2(arguments: list
 def test_without_a_configuration_every_command_says_where_it_looked(command: list[str], tmp_path: Path) -> None:
     status, shown, complaints = run(*command, cwd=tmp_path)
     assert (status, shown) == (2, "")
-    assert complaints.startswith("error: there is no configuration; looked at")
+    assert complaints.startswith("error: no configuration found; looked at")
     assert str(tmp_path / "workbench-config.json") in complaints
 
 

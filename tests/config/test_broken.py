@@ -62,7 +62,7 @@ FILES = [
     ('{"maxMessageBytes": 2e3.5, "mcpServers": {}}', 1, "$.maxMessageBytes", "found `2e3.5`"),
     ('{"maxMessageBytes": 5000.5, "mcpServers": {"a": {"command": "x"}}}', 1, "$.maxMessageBytes", "`5000.5`"),
     ('{"toolboxes": {"d": {"description": "d", "mcpServers": {"a": {"command": "x"}}}},\n"mcpServers": {}}', 2,
-     "$.mcpServers", "found `mcpServers` beside `toolboxes`"),
+     "$.mcpServers", "found `mcpServers` next to `toolboxes`"),
     ('{"mcpServers": {"a": {"command": "x", "disabled": true}}}', 1, "$.mcpServers", "every server is disabled"),
 ]  # fmt: skip
 
@@ -87,8 +87,8 @@ SERVERS = [
     ('{"command": "x", "env": {"A=B": "c"}}', '.env["A=B"]', "has no `=` in it"),
     ('{"command": "x", "env": {"": "c"}}', '.env[""]', "the name of a variable"),
     ('{"command": "x", "cwd": 3}', ".cwd", "found a number `3`"),
-    ('{"command": "x", "headers": {"A": "b"}}', ".headers", "`headers` means nothing beside `command`"),
-    ('{"url": "https://a.b", "args": ["x"]}', ".args", "`args` means nothing beside `url`"),
+    ('{"command": "x", "headers": {"A": "b"}}', ".headers", "`headers` has no meaning next to `command`"),
+    ('{"url": "https://a.b", "args": ["x"]}', ".args", "`args` has no meaning next to `url`"),
     ('{"url": "ftp://a.b"}', ".url", "found an address with `ftp://`"),
     ('{"url": "a.b/mcp"}', ".url", "without `http://` or `https://`"),
     ('{"url": "https://"}', ".url", "without a host"),
@@ -96,7 +96,7 @@ SERVERS = [
     ('{"url": "https://:80/mcp"}', ".url", "without a host"),
     ('{"url": "https://a b/mcp"}', ".url", "white space"),
     ('{"url": "https://a.b:99999/mcp"}', ".url", "the port `99999`"),
-    ('{"url": "https://[::1/mcp"}', ".url", "makes no sense"),
+    ('{"url": "https://[::1/mcp"}', ".url", "an invalid host"),
     ('{"url": 5}', ".url", "found a number `5`"),
     ('{"url": "https://a.b", "headers": {"A B": "c"}}', '.headers["A B"]', "the name of a header"),
     ('{"url": "https://a.b", "headers": {"A": "b\\nc: d"}}', ".headers.A", "a line break"),
@@ -192,7 +192,7 @@ def test_values_of_env_and_headers_are_never_repeated() -> None:
 def test_variables_that_would_fill_the_memory_are_refused() -> None:
     servers = toolbox_with({"command": "x", "args": ["${BIG}"] * 1_000})
     error = problems_of(servers, {"BIG": "x" * 100_000})
-    assert "brought in by variables" in str(error)
+    assert "characters from variables" in str(error)
 
 
 def test_a_file_of_ten_megabytes_is_judged_like_any_other() -> None:

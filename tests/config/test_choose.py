@@ -114,7 +114,7 @@ def test_what_cannot_be_used_does_not_stand_in_the_way(project: Path, how: str) 
 def test_a_file_that_everybody_can_write_is_refused_however_it_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "shared.json", "x")
     path.chmod(0o646)
-    with pytest.raises(ConfigProblems, match="can be written by everybody") as caught:
+    with pytest.raises(ConfigProblems, match="can be written by every user") as caught:
         load(str(path), {})
     assert "chmod o-w" in str(caught.value)
     path.chmod(0o664)
@@ -148,7 +148,7 @@ def test_a_record_that_is_damaged_or_not_ours_vouches_for_nothing(project: Path,
 
 def test_where_nothing_can_be_remembered_it_is_said(project: Path, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("in the way")
-    with pytest.raises(ConfigError, match="trust cannot be remembered in"):
+    with pytest.raises(ConfigError, match="trust cannot be recorded in"):
         trust.trust(NAME, project.read_bytes())
 
 

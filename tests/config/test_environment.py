@@ -108,8 +108,8 @@ def test_a_plain_file_has_a_list_too_and_addresses_inherit_nothing() -> None:
         ("PATH", "a list of names and globs"),
         (["A=b"], "write it into `env`"),
         (["!A"], "expected the name of a variable"),
-        (["WORKBENCH_TOKEN"], "`WORKBENCH_TOKEN` is the workbench's own and never inherited"),
-        (["WORKBENCH_*"], "`WORKBENCH_*` is the workbench's own and never inherited"),
+        (["WORKBENCH_TOKEN"], "`WORKBENCH_TOKEN` belongs to the workbench and is never inherited"),
+        (["WORKBENCH_*"], "`WORKBENCH_*` belongs to the workbench and is never inherited"),
         ([1], "expected a string"),
     ],
 )
@@ -119,7 +119,7 @@ def test_what_cannot_be_meant_is_told(written: object, words: str) -> None:
 
 def test_beside_an_address_it_means_nothing() -> None:
     problems = problems_of(toolbox_with({"url": "https://a.b", "inheritEnv": ["A"]}))
-    assert "`inheritEnv` means nothing beside `url`" in str(problems)
+    assert "`inheritEnv` has no meaning next to `url`" in str(problems)
 
 
 # What must not be printed

@@ -61,7 +61,7 @@ def test_values_from_variables_are_known_and_defaults_are_not_among_them() -> No
         ("${NAME:?x}", "found `${NAME:?x}`"),
         ("${1}", "found `${1}`"),
         ("${input:token}", "found `${input:token}`"),
-        ("${X:-" * 20 + "}" * 20, "defaults inside each other"),
+        ("${X:-" * 20 + "}" * 20, "nested defaults"),
     ],
 )
 def test_what_cannot_be_replaced_is_told(text: str, words: str) -> None:

@@ -24,7 +24,7 @@ VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 # What a schema cannot say without becoming unreadable; the workbench finds it all the same.
 BEYOND_A_SCHEMA = (
     "every server is disabled",
-    "means nothing beside",
+    "has no meaning next to",
     " beside an address",
     " beside `command`",
     "disagree",

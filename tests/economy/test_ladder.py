@@ -143,7 +143,7 @@ def test_one_tool_that_is_over_the_budget_alone_is_shown_shorter() -> None:
     huge = tool("huge", "Does it.", inputSchema=schema("a", about="x" * 100_000))
     made = listing([huge], form=Form.FULL, budget=1_000)
     assert made.shown[0].form is Form.TEXT
-    assert "shown shorter" in made.note
+    assert "is shortened" in made.note
     assert made.tokens <= 1_000
 
 

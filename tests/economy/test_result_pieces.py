@@ -27,7 +27,7 @@ def test_a_value_that_its_text_only_mentions_is_read_with_it() -> None:
     value = {"a": list(range(20))}
     read = reading(result({"type": "text", "text": "see"}, structuredContent=value))
     assert read.text == "see\n\n" + json.dumps(value)
-    assert f"Whole result: {len(read.text)} bytes, 3 lines." in overview(read, 500)
+    assert f"Full result: {len(read.text)} bytes, 3 lines." in overview(read, 500)
 
 
 def test_a_value_is_not_read_twice_where_the_text_is_the_same_with_fewer_spaces() -> None:
@@ -75,7 +75,7 @@ def test_a_result_that_cannot_be_read_is_text(stored: bytes) -> None:
 def test_an_overview_has_size_shape_and_head() -> None:
     value = {"items": [{"id": number} for number in range(500)]}
     text = overview(reading(result({"type": "text", "text": json.dumps(value, indent=1)})), 600)
-    assert text.startswith("Whole result: ")
+    assert text.startswith("Full result: ")
     assert "Shape: {items: 500 × {id: integer}}" in text
     assert '\n\n{\n "items": [\n' in text
     assert len(text.encode()) <= 600

@@ -137,7 +137,7 @@ async def test_a_bare_name_is_answered_with_the_paths_that_it_can_mean(tmp_path:
         await seen.open(query="anything")
         result = await seen.client.call_tool("use_tool", {"tool": wanted})
         assert result["isError"] is True
-        expected = "`stat` can mean several tools: `dev/files/stat`, `dev/git/stat`; name one of them whole"
+        expected = "`stat` can mean several tools: `dev/files/stat`, `dev/git/stat`; give the full path of one"
         assert text_of(result) == expected
         assert text_of(await seen.open(tools=["stat"])) == expected
         assert not any(server.calls for box in every.values() for server in box.values())
@@ -148,13 +148,13 @@ async def test_a_bare_name_that_only_one_tool_has_is_answered_with_its_path(tmp_
         await seen.open(query="anything")
         result = await seen.use("read_file", {"path": "x"})
         assert result["isError"] is True
-        assert text_of(result) == "`read_file` is not a whole path; it can mean `dev/files/read_file`"
+        assert text_of(result) == "`read_file` is not a full path; it can mean `dev/files/read_file`"
 
 
 async def test_a_bare_name_before_any_server_is_known_says_how_to_get_to_know_them(tmp_path: Path) -> None:
     every = boxes()
     async with shelf(tmp_path, every) as seen:
-        assert "open_toolbox with `query` asks them" in text_of(await seen.use("read_file"))
+        assert "open_toolbox with `query` lists them" in text_of(await seen.use("read_file"))
         assert not any(server.starts for box in every.values() for server in box.values())
 
 
@@ -177,7 +177,7 @@ async def test_wrong_arguments_are_told_with_where_what_was_meant_and_the_schema
         result = await seen.use("dev/files/read_file", {"pth": "x", "lines": 0})
         assert result["isError"] is True
         first, *problems, schema = text_of(result).split("\n")
-        assert first == "[dev/files/read_file] the arguments do not fit, so it was not called:"
+        assert first == "[dev/files/read_file] the arguments are invalid, so it was not called:"
         assert problems == ["- $: `path` is missing (`pth` was sent).", "- $.lines: expected at least 1, got 0."]
         assert json.loads(schema.removeprefix("Its schema: ")) == READ["inputSchema"]
         assert every["dev"]["files"].calls == []
@@ -318,9 +318,7 @@ async def test_a_path_that_leads_nowhere_is_looked_for_by_its_words(tmp_path: Pa
             text_of(await seen.use("company-tools/file-service/fileReadContentsAsText")),
             await seen.said(tools=["company-tools/file-service/fileReadContentsAsText"]),
         ):
-            assert (
-                "; with its words there are `dev/filesystem/read_text_file`, `dev/filesystem/write_text_file`" in text
-            )
+            assert "; similar tools are `dev/filesystem/read_text_file`, `dev/filesystem/write_text_file`" in text
             assert "logs" not in text and "/a`" not in text
         text = text_of(await seen.use("zzzz/qqqqqqqqqqqqqqqqqqqqqqqqqq"))
         assert text.endswith('does not exist; find one with open_toolbox {"query": "…"}')

@@ -56,7 +56,7 @@ _CLIENTS_ONLY: Final = (
     "answer; use it from an MCP client that can"
 )
 # How `use_tool` begins what it says of arguments that it did not pass on.
-_NOT_CALLED: Final = "the arguments do not fit, so it was not called"
+_NOT_CALLED: Final = "the arguments are invalid, so it was not called"
 _LOUD_LEVELS: Final = ("warning", "error", "critical", "alert", "emergency")
 
 

@@ -88,7 +88,7 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str])
     folders = [os.path.abspath("."), *filter(None, [_user_folder()])]
     places = "\n".join(f"  {os.path.join(folder, FILE_NAME)}" for folder in folders)
     raise ConfigError(
-        f"there is no configuration; looked at `--config`, an argument, the variable `{VARIABLE}` and\n{places}",
+        f"no configuration found; looked at `--config`, an argument, the variable `{VARIABLE}` and\n{places}",
         hint="create one of these files, or name any client's `mcpServers` file with `--config`",
     )
 

@@ -107,7 +107,7 @@ def _variable(
             parts.append(value)
         return match.end()
     if depth == _MAX_DEPTH:
-        expansion.faults.append(Fault(f"found more than {_MAX_DEPTH} defaults inside each other"))
+        expansion.faults.append(Fault(f"found more than {_MAX_DEPTH} nested defaults"))
         return -1
     # As in a shell: an empty variable takes its default too, and what an unused default refers to need not exist.
     default: list[str] = []

@@ -86,7 +86,7 @@ SEPARATOR = Key(
     "separator",
     Separator(),
     "Separator",
-    "What stands between the parts of a name in the face `flat`. `__` is accepted by every client, `:` is not.",
+    "What separates the parts of a name in the face `flat`. `__` is accepted by every client, `:` is not.",
     DEFAULT_SEPARATOR,
 )
 MAX_MESSAGE_BYTES = Key(
@@ -107,7 +107,7 @@ MAX_DEFINITION_BYTES = Key(
 MAX_PENDING_BODY_BYTES = Key(
     "maxPendingBodyBytes",
     Whole("bytes", 1024, 64 * 1024 * 1024 * 1024),
-    "Bodies under way",
+    "Pending bodies",
     "Over HTTP: how many bytes the bodies of all requests that are arriving may hold together, and at least one "
     "message of the largest size. Large ones beyond are told to come later, small ones never.",
     DEFAULT_MAX_PENDING_BODY_BYTES,
@@ -154,7 +154,7 @@ DESCRIPTION = Key(
     "description",
     Text(),
     "Description",
-    "What the toolbox is for, told to the agent so that it knows when to open it.",
+    "What the toolbox is for. The agent reads it to know when to open the toolbox.",
 )
 
 # a server

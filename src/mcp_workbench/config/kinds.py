@@ -134,7 +134,7 @@ def _url_fault(url: str, quote: Callable[[str], str]) -> str | None:
         return "found an address without a host"
     if port and not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65_536):
         return f"found an address with the port {quote(port)}"
-    return None if makes_sense else "found an address whose host makes no sense"
+    return None if makes_sense else "found an address with an invalid host"
 
 
 class Texts(Kind[tuple[str, ...]]):

@@ -86,8 +86,8 @@ def read(path: str) -> bytes:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise _unreadable(path, "is a pipe or a device, expected a file")
             if os.name == "posix" and os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
-                hint = "it names programs that are started as you: take that away with `chmod o-w`"
-                raise _unreadable(path, "can be written by everybody on this machine", hint=hint)
+                hint = "it decides which programs run as you: fix its permissions with `chmod o-w`"
+                raise _unreadable(path, "can be written by every user of this machine", hint=hint)
             content = _read_whole(file)
     except FileNotFoundError:
         raise _unreadable(path, "does not exist", hint="name another one with `--config`") from None
@@ -96,7 +96,7 @@ def read(path: str) -> bytes:
     except PermissionError:
         if os.path.isdir(path):
             raise _unreadable(path, "is a folder, expected a file") from None
-        raise _unreadable(path, "cannot be read: permission denied", hint="check who may read it") from None
+        raise _unreadable(path, "cannot be read: permission denied", hint="check its permissions") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _unreadable(path, f"cannot be read: {reason}") from None

@@ -93,7 +93,7 @@ class VariablePatterns(Texts):
             return None
         if is_ours(text):
             hint = "for a server that is a workbench itself, set it in its `env`"
-            reader.problem(path, f"{quote(text)} is the workbench's own and never inherited", hint=hint)
+            reader.problem(path, f"{quote(text)} belongs to the workbench and is never inherited", hint=hint)
             return None
         return text
 

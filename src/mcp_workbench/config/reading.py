@@ -107,7 +107,7 @@ class Reader:
             return None
         self._spent.characters += len(expansion.text)
         if self._spent.characters > _MOST_EXPANDED:
-            found = f"found more than {_MOST_EXPANDED:,} characters brought in by variables"
+            found = f"found more than {_MOST_EXPANDED:,} characters from variables"
             self.problems.append(Problem(steps=path, found=found))
             return None
         return expansion.text

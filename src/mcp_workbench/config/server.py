@@ -149,7 +149,7 @@ class WrittenServer:
         for key in idle:
             if self._entry.get(key.name):
                 hint = f"remove it, or replace {quote(way)}"
-                found = f"{quote(key.name)} means nothing beside {quote(way)}"
+                found = f"{quote(key.name)} has no meaning next to {quote(way)}"
                 self._reader.problem(self._at(key), found, hint=hint, at_key=True)
 
     def _read_inherited(self) -> tuple[str, ...]:

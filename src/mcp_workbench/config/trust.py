@@ -50,7 +50,7 @@ def trust(path: str, content: bytes) -> None:
     """Remember it. Raises `ConfigError` where that cannot be written down."""
     place = _place_of(path)
     if place is None:
-        raise ConfigError("there is no folder to remember trust in", hint="set `HOME`")
+        raise ConfigError("there is no folder to store trust records in", hint="set `HOME`")
     record = Record(real_path(path), _hash(content))
     draft = f"{place}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
@@ -61,7 +61,7 @@ def trust(path: str, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(draft)
-        raise ConfigError(f"trust cannot be remembered in `{os.path.dirname(place)}`: {error.strerror}") from None
+        raise ConfigError(f"trust cannot be recorded in `{os.path.dirname(place)}`: {error.strerror}") from None
 
 
 def forget(path: str) -> bool:

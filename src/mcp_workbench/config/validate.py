@@ -180,7 +180,7 @@ class _File:
             if name in keys.PLAIN_ROOTS:
                 self.reader.problem(
                     (name,),
-                    f"found {quote(name)} beside `toolboxes`",
+                    f"found {quote(name)} next to `toolboxes`",
                     "only one of them",
                     hint="move these servers into a toolbox",
                     at_key=True,

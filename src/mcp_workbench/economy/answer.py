@@ -31,7 +31,7 @@ _LONGEST_SIGNATURE = 300
 # Of the first ones, which a caller most likely wants: 1 in 50 is longer.
 _LONGEST_FIRST_SIGNATURE = 600
 _MOST_TWINS = 3
-_WEAK = "\nWeak matches: no tool speaks to more than a part of this. Try other words."
+_WEAK = "\nWeak matches: no tool covers more than part of this. Try other words."
 
 
 class SearchAnswer(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ def _answer(
         lines.append("Near: " + _named(near))
     if incomplete or near:
         more = " More: `limit`." if matched > len(tools) else ""
-        lines.append(f"Whole definitions, also of what has `…`: `open_toolbox` with `tools`.{more}")
+        lines.append(f"Full definitions, also of what has `…`: `open_toolbox` with `tools`.{more}")
     return SearchAnswer(
         tools, tuple(incomplete), near, matched, "\n".join([_head(len(tools), matched, form) + note, *lines])
     )

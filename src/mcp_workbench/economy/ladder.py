@@ -192,9 +192,9 @@ def _noted(
     if form in _SIGNATURES and not all(each.complete for each in shown):
         said.append("`…` marks what is left out.")
     if any(each.form is not form for each in shown):
-        said.append("One is shown shorter: alone it is over the budget (`budget: null` lifts it).")
+        said.append("One is shortened: it alone exceeds the budget (`budget: null` lifts it).")
     if form is not Form.FULL:
-        said.append("Whole definitions: `open_toolbox` with `tools`.")
+        said.append("Full definitions: `open_toolbox` with `tools`.")
     if cursor is not None:
         said.append(f'More: `cursor: "{cursor}"`; or find one with `query`.')
     elif form in (Form.ARGUMENTS, Form.NAMES):

@@ -66,5 +66,5 @@ def _noted(asked: Form, shown: Sequence[Shown], left_out: Sequence[Tool]) -> Nam
         said.append(f"Over the budget, so shown as {' and '.join(DESCRIBED[each] for each in Form if each in forms)}.")
         said.append("`budget: null` lifts it.")
     if left_out:
-        said.append("What is left out did not fit: ask for it separately.")
+        said.append("Some did not fit: ask for them separately.")
     return Named(tuple(shown), tuple(left_out), " ".join(said))

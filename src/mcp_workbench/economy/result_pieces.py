@@ -162,7 +162,7 @@ def facts(read: Reading) -> str:
     said = [f"{len(read.text.encode()):,} bytes, {lines:,} line{'s' * (lines != 1)}"]
     if read.others:
         said.append("and " + ", ".join(read.others))
-    return "Whole result: " + " ".join(said) + "."
+    return "Full result: " + " ".join(said) + "."
 
 
 def overview(read: Reading, room: int, said: str | None = None) -> str:

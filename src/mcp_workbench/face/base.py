@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Answered only to ourselves: whoever gets it has the manifests read (`needed`) and asks again.
-UNREAD: Final = "what is remembered of the servers has not been read yet"
+UNREAD: Final = "the cached manifests have not been read yet"
 
 Params = dict[str, Raw]
 

@@ -77,7 +77,7 @@ def _thorough(entry: ServerEntry, tool: str, schema: object, arguments: Raw) -> 
         return None
     said = "\n".join(f"- {problem}" for problem in checked.problems[:MOST_PROBLEMS])
     return (
-        f"[{entry.toolbox}/{entry.name}/{tool}] the arguments do not fit, so it was not called:\n{said}\n"
+        f"[{entry.toolbox}/{entry.name}/{tool}] the arguments are invalid, so it was not called:\n{said}\n"
         f"{_described(entry, tool, schema)}"
     )
 
@@ -90,4 +90,4 @@ def _described(entry: ServerEntry, tool: str, schema: object) -> str:
     if len(written) <= LONGEST_SCHEMA:
         return f"Its schema: {written}"
     path = f"{entry.toolbox}/{entry.name}/{tool}"
-    return f"{signature(tool, schema).text}\nIts whole schema: open_toolbox with `tools`: `{path}`"
+    return f"{signature(tool, schema).text}\nIts full schema: open_toolbox with `tools`: `{path}`"

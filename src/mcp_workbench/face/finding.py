@@ -223,13 +223,13 @@ def missing(catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | No
     if not paths:
         text = _nearest_or_alike(path, [path_of(entry, tool) for entry in catalog.entries() for tool in entry.tools])
         if meant is None and any(entry.offer is None for entry in catalog.entries()):
-            text += "\nNot all servers are known yet: open_toolbox with `query` asks them"
+            text += "\nNot all servers have been listed yet: open_toolbox with `query` lists them"
         return text
     listed = ", ".join(f"`{each}`" for each in paths[:_MOST_MEANT])
     more = f" and {len(paths) - _MOST_MEANT} more" if len(paths) > _MOST_MEANT else ""
     if len(paths) == 1:
-        return f"`{path[:100]}` is not a whole path; it can mean {listed}"
-    return f"`{path[:100]}` can mean several tools: {listed}{more}; name one of them whole"
+        return f"`{path[:100]}` is not a full path; it can mean {listed}"
+    return f"`{path[:100]}` can mean several tools: {listed}{more}; give the full path of one"
 
 
 def _nearest_or_alike(path: str, known: list[str]) -> str:
@@ -239,5 +239,5 @@ def _nearest_or_alike(path: str, known: list[str]) -> str:
         return text
     alike = with_words_of(path, known, limit=_MOST_ALIKE)
     if alike:
-        return f"{text}; with its words there are {', '.join(f'`{each}`' for each in alike)}"
+        return f"{text}; similar tools are {', '.join(f'`{each}`' for each in alike)}"
     return f'{text}; find one with open_toolbox {{"query": "…"}}'

@@ -116,7 +116,7 @@ class KeptResults:
             return Answer(error_result(f"{error}; expected one of {HOW}"))
         kept = self._find(view.principal, uri.removeprefix(SCHEME))
         if kept is None:
-            return Answer(error_result(f"`{uri[:100]}` is not kept (any more); make the call again"))
+            return Answer(error_result(f"`{uri[:100]}` is no longer kept; make the call again"))
         tokens = call.max_tokens or wanted.max_tokens or DEFAULT_PIECE
         # A result may be large, and what is selected from it a matter of a second.
         return Work(lambda: _read_piece(kept.result, wanted, tokens))
@@ -186,7 +186,7 @@ class Shortening:
         can_be_kept = len(data) <= MOST_BYTES
         links = _links(uri, content, room // 4) if can_be_kept else []
         how = (
-            f'\n\nKept whole for {KEPT_SECONDS / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
+            f'\n\nKept for {KEPT_SECONDS / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
             f"{{…}}}} with {HOW}."
             if can_be_kept
             else "\n\nThe result is too large to be kept."

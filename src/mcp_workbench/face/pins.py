@@ -81,7 +81,7 @@ class Pins:
     def _say(self, path: str, meant: object) -> None:
         if isinstance(meant, Ambiguous):
             listed = ", ".join(f"`{each}`" for each in meant.paths[:5])
-            self._report(f"pinned tool `{path}` can be any of {listed}; name it whole in `pin`")
+            self._report(f"pinned tool `{path}` can be any of {listed}; write its full path in `pin`")
         elif all(entry.is_live for entry in related(self._catalog, path)):
             hidden = isinstance(meant, Meant) and meant.tool in meant.entry.hidden
             why = "is excluded by `toolFilters`" if hidden else "does not exist"
