@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mcp_workbench.downstream import lifecycle
 from mcp_workbench.downstream.lifecycle import TRANSITIONS, Event, State
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.transport.link import SESSION_FORGOTTEN
+from mcp_workbench.transport.link import SESSION_LOST
 from tests.downstream.fakes import INITIALIZED, NEVER, TOOLS, House
 
 # A handshake or a list that never comes ends after this long.
@@ -81,7 +81,7 @@ class Life:
             case "die" if house.links:
                 house.links[detail % len(house.links)].die()
             case "forget" if house.links:
-                house.links[detail % len(house.links)].die(SESSION_FORGOTTEN)
+                house.links[detail % len(house.links)].die(SESSION_LOST)
             case "stop":
                 connection.request_stop()
             case "list changed":

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.transport.stderr import GAP, LONGEST_LINE, MOST_LINES, StderrRing, telling_lines
+from mcp_workbench.transport.stderr import GAP, LONGEST_LINE, MOST_LINES, StderrRing, most_relevant_lines
 
 
 def fed(*pieces: bytes) -> StderrRing:
@@ -104,7 +104,7 @@ USAGE = [
     ],
 )
 def test_the_line_that_names_the_cause_is_quoted_though_much_follows_it(said: list[str], cause: int) -> None:
-    quoted = telling_lines(said, 8)
+    quoted = most_relevant_lines(said, 8)
     assert quoted[0] == said[cause]
     assert quoted[-4:] == said[-4:]
     assert quoted[4] == GAP and len(quoted) == 9
@@ -112,7 +112,7 @@ def test_the_line_that_names_the_cause_is_quoted_though_much_follows_it(said: li
 
 def test_causes_that_stand_together_are_quoted_together() -> None:
     said = ["starting", "Error: bad file:", "A is required", "B is required", *["and so on"] * 20]
-    assert telling_lines(said, 8)[:4] == [*said[1:4], "and so on"]
+    assert most_relevant_lines(said, 8)[:4] == [*said[1:4], "and so on"]
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,16 @@ def test_causes_that_stand_together_are_quoted_together() -> None:
     ],
 )
 def test_where_the_last_lines_name_it_or_none_does_they_are_quoted(said: list[str]) -> None:
-    assert telling_lines(said, 8) == said[-8:]
+    assert most_relevant_lines(said, 8) == said[-8:]
 
 
 def test_few_lines_are_quoted_whole() -> None:
-    assert telling_lines(["Error: x", "Usage: y"], 8) == ["Error: x", "Usage: y"]
-    assert telling_lines([], 8) == []
+    assert most_relevant_lines(["Error: x", "Usage: y"], 8) == ["Error: x", "Usage: y"]
+    assert most_relevant_lines([], 8) == []
 
 
 @given(st.lists(st.sampled_from(["Error: x", "Usage:", "  -f", "plain", "    at f"]), max_size=40), st.integers(2, 10))
 def test_no_more_is_quoted_than_asked_for_and_always_the_last_line(said: list[str], count: int) -> None:
-    quoted = telling_lines(said, count)
+    quoted = most_relevant_lines(said, count)
     assert len([line for line in quoted if line != GAP]) == min(count, len(said))
     assert quoted[-1:] == said[-1:]

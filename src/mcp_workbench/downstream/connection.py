@@ -25,7 +25,7 @@ from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import DownstreamError, ServerGone, SignInNeeded
 from mcp_workbench.protocol.meta import ClientIdentity
 from mcp_workbench.protocol.revisions import Revision
-from mcp_workbench.transport.link import SESSION_FORGOTTEN
+from mcp_workbench.transport.link import SESSION_LOST
 
 log = logging.getLogger(__name__)
 
@@ -312,7 +312,7 @@ class Connection:
         """The link is gone: a crash, unless we are ending it."""
         if traffic is not self.traffic or self.run is None:
             return
-        if reason == SESSION_FORGOTTEN and self.state is State.READY:
+        if reason == SESSION_LOST and self.state is State.READY:
             self._reconnect(traffic)
             return
         error = self.run.quoting(reason, None)
@@ -325,13 +325,13 @@ class Connection:
     def _reconnect(self, traffic: Traffic) -> None:
         """The server forgot our session: what it has not accepted is sent again in a new one.
 
-        A link that ends with this reason has answered or failed everything else before (`SESSION_FORGOTTEN`), so what
+        A link that ends with this reason has answered or failed everything else before (`SESSION_LOST`), so what
         is left was certainly not accepted.
         """
-        log.info("[%s] %s; reconnecting", self.label, SESSION_FORGOTTEN)
+        log.info("[%s] %s; reconnecting", self.label, SESSION_LOST)
         unaccepted = traffic.take_calls()
         self._move(Event.STOP)
-        self._end_waits(DownstreamError(SESSION_FORGOTTEN))
+        self._end_waits(DownstreamError(SESSION_LOST))
         self._wake()
         for exchange in unaccepted:
             exchange.send_anew()

@@ -44,7 +44,7 @@ from mcp_workbench.session.questions import (
     members_of,
     unreadable,
 )
-from mcp_workbench.transport.link import SESSION_FORGOTTEN
+from mcp_workbench.transport.link import SESSION_LOST
 
 if TYPE_CHECKING:
     from mcp_workbench.session.rounds import Round
@@ -227,7 +227,7 @@ class ClientCall(RoutedCall):
     def send_anew(self) -> None:
         """Once; a server that forgets us again in between is not worth a third try."""
         if self.was_resent or self.decision is None:
-            self.on_failure(DownstreamError(SESSION_FORGOTTEN, hint="try again"))
+            self.on_failure(DownstreamError(SESSION_LOST, hint="try again"))
             return
         self.was_resent = True
         self.session.router.send_again(self, self.decision.body)

@@ -24,7 +24,7 @@ from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, error_response, find_
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
-from mcp_workbench.transport.pipes import PipeReader, PipeWriter, why, widen
+from mcp_workbench.transport.pipes import PipeReader, PipeWriter, describe, widen
 from mcp_workbench.transport.processes import MARK, ProcessTable
 from mcp_workbench.transport.stderr import StderrRing
 from mcp_workbench.transport.write_batch import WriteBatch
@@ -99,7 +99,7 @@ class ChildLink:
 
     def last_words(self, count: int) -> list[str]:
         """The lines of stderr that say most about why it failed."""
-        return self.stderr.telling(count)
+        return self.stderr.most_relevant(count)
 
     async def stop(self) -> None:
         """End the process, its group and what it left behind. Bounded by the three graces together."""
@@ -153,11 +153,11 @@ class ChildLink:
         self.stderr.finish()
         if error is not None:
             # Nobody drains it any more, and a server that cannot write there stops sooner or later.
-            self._close(f"the server's stderr cannot be read: {why(error)}")
+            self._close(f"the server's stderr cannot be read: {describe(error)}")
 
     def _output_ended(self, error: Exception | None) -> None:
         if error is not None:
-            self._close(f"the server's output cannot be read: {why(error)}")
+            self._close(f"the server's output cannot be read: {describe(error)}")
             return
         self._ended = True
         self._output_over.set()
@@ -171,7 +171,7 @@ class ChildLink:
         if isinstance(error, BrokenPipeError):
             self._loop.call_later(EXIT_STATUS_GRACE, self._close, f"the server closed its input ({error.strerror})")
         else:
-            self._close(f"the server's input cannot be written: {why(error)}")
+            self._close(f"the server's input cannot be written: {describe(error)}")
 
     def _close(self, reason: str) -> None:
         if not self._closed:

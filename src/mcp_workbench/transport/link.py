@@ -12,7 +12,7 @@ from mcp_workbench.jsonrpc.messages import Envelope
 
 # With this reason a link ends whose server does not know our session any more. Nobody crashed; and every request that
 # has not been answered or failed by then was certainly not accepted, so it may be sent again in a new session.
-SESSION_FORGOTTEN: Final = "the server no longer knows our session"
+SESSION_LOST: Final = "the server no longer knows our session"
 
 
 class Receiver(Protocol):

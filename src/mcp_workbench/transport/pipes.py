@@ -47,7 +47,7 @@ def widen(fd: int) -> None:
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
-def why(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """What made a descriptor unusable, in the words of an error message."""
     return shortage(error) or (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
 

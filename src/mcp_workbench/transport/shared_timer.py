@@ -6,14 +6,14 @@ import asyncio
 from typing import Generic, Protocol, TypeVar
 
 
-class Waiting(Protocol):
+class TimerMember(Protocol):
     """Has something to do after a while."""
 
     def on_timer(self, now: float) -> None:
         """Called once an interval with the time of the loop."""
 
 
-W = TypeVar("W", bound=Waiting)
+W = TypeVar("W", bound=TimerMember)
 
 
 class SharedTimer(Generic[W]):

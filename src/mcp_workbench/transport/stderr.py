@@ -71,9 +71,9 @@ class StderrRing:
         # Made plain first: a secret with a colour in the middle would not be recognised.
         return [self.conceal(plain(line)) for line in lines[max(0, len(lines) - count) :]]
 
-    def telling(self, count: int) -> list[str]:
+    def most_relevant(self, count: int) -> list[str]:
         """About `count` lines, oldest first: the last ones, and those that name the cause where more follows them."""
-        return telling_lines(self.last(MOST_LINES + 1), count)
+        return most_relevant_lines(self.last(MOST_LINES + 1), count)
 
     def _add(self, line: bytes) -> None:
         text = _text(line)
@@ -83,7 +83,7 @@ class StderrRing:
                 self.on_line(text)
 
 
-def telling_lines(lines: list[str], count: int) -> list[str]:
+def most_relevant_lines(lines: list[str], count: int) -> list[str]:
     """Of all that a server said when it failed, what tells most.
 
     The last lines, as a rule. Where none of them names a cause but an earlier one does (usage text follows the error,

@@ -15,7 +15,7 @@ from msgspec import Raw
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, error_response, find_id
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
-from mcp_workbench.transport.pipes import PipeReader, PipeWriter, why, widen
+from mcp_workbench.transport.pipes import PipeReader, PipeWriter, describe, widen
 from mcp_workbench.transport.write_batch import WriteBatch
 
 # A client that does not read makes its answers pile up here. Beyond the first bound we stop reading its requests;
@@ -40,7 +40,7 @@ class StdioLink:
         self._batch = batch
         self._receiver: Receiver | None = None
         self._closed = False
-        self._judgement: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
         # The receiver knows that the client is gone.
         self._told = False
         self._read_fd = os.dup(0)
@@ -77,8 +77,8 @@ class StdioLink:
         if self._closed:
             return
         self._closed = True
-        if self._judgement is not None:
-            self._judgement.cancel()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         self._reader.close()
         # The last answers may have been written in this very pass of the loop.
         self._writer.flush()
@@ -94,26 +94,26 @@ class StdioLink:
         if id is not None:
             text = f"the client has {self._writer.unsent_bytes} bytes of responses left to read; this one does not fit"
             self._writer.write(error_response(id, INTERNAL_ERROR, text), b"\n")
-        if self._judgement is None:
-            self._judgement = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._judge)
+        if self._stall_timer is None:
+            self._stall_timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._check_stalled)
 
-    def _judge(self) -> None:
-        self._judgement = None
+    def _check_stalled(self) -> None:
+        self._stall_timer = None
         if not self._closed and self._writer.stalled_seconds() >= UNREAD_SECONDS:
             self._fail(f"the client has not read {self._writer.unsent_bytes} bytes of answers")
         elif not self._closed and self._writer.unsent_bytes > PAUSE_ABOVE:
-            self._judgement = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._judge)
+            self._stall_timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._check_stalled)
 
     def _ended(self, error: Exception | None) -> None:
         assert self._receiver is not None and self._lines is not None
         if error is not None:
-            self._fail(f"stdin cannot be read: {why(error)}")
+            self._fail(f"stdin cannot be read: {describe(error)}")
             return
         self._lines.finish()
         self._fail("stdin was closed")
 
     def _write_failed(self, error: Exception) -> None:
-        self._fail(f"stdout cannot be written: {why(error)}")
+        self._fail(f"stdout cannot be written: {describe(error)}")
 
     def _fail(self, reason: str) -> None:
         self._reader.close()

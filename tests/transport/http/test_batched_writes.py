@@ -112,7 +112,7 @@ async def test_clients_that_go_are_owed_nothing() -> None:
 
 
 @pytest.mark.parametrize("modern", [True, False])
-async def test_calls_that_are_given_up_before_they_are_written_are_never_sent(modern: bool) -> None:
+async def test_calls_that_are_cancelled_before_they_are_written_are_never_sent(modern: bool) -> None:
     seen: list[str] = []
 
     async def handler(request: Request, reply: Reply) -> None:
@@ -155,7 +155,7 @@ async def test_a_call_whose_connection_goes_before_it_was_written_takes_another(
         assert not talk.failures and talk.link.unsent_bytes == 0
 
 
-class Heard:
+class RecordingListener:
     """A listener that writes down what it is told."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Heard:
     def on_response(self, response: Response) -> None:
         self.told.append(response.take())
 
-    def on_broken(self, error: RequestFailed) -> None:
+    def on_failed(self, error: RequestFailed) -> None:
         self.told.append(type(error))
 
 
@@ -173,13 +173,13 @@ async def test_what_comes_before_the_request_has_left_does_not_answer_it() -> No
     freed: list[OutboundConnection] = []
     connection, sink = OutboundConnection(freed.append, WriteBatch()), Sink()
     connection.connection_made(cast(asyncio.Transport, sink))
-    before = Heard()
+    before = RecordingListener()
     connection.begin(b"FIRST", b"", before)
     connection.data_received(answer)
     connection.release(is_clean=True)
     assert before.told == [b"{}"]
     assert freed == [connection] and connection.is_open
-    heard = Heard()
+    heard = RecordingListener()
     connection.begin(b"LAST", b"", heard, soon=True)
     connection.data_received(answer)
     assert sink.is_over, "a server that answers what it has not been asked is not to be trusted"

@@ -3,5 +3,5 @@
 `client/` reaches servers that have a `url`; `server/` is our own endpoint. They share no state, only what both speak:
 `message_summary.py`, the few fields of a message that HTTP routes by; `sse.py`, server-sent events;
 `header_parameters.py`, `parameter_cache.py`, `header_values.py`: arguments of tools that headers mirror;
-`vocabulary.py`, the names of headers.
+`header_names.py`, which both need.
 """

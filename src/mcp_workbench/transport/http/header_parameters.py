@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from mcp_workbench.json_schema import schemas_in
 from mcp_workbench.jsonrpc.messages import decode_object
 from mcp_workbench.transport.http import header_values
-from mcp_workbench.transport.http.vocabulary import PARAMETER_PREFIX
+from mcp_workbench.transport.http.header_names import PARAMETER_PREFIX
 
 ANNOTATION: Final = "x-mcp-header"
 

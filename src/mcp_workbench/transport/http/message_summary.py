@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import decode_string, remembered_if_short
 from mcp_workbench.protocol.constants import PROTOCOL_VERSION
-from mcp_workbench.transport.http.vocabulary import NAMED_BY
+from mcp_workbench.transport.http.header_names import NAMED_BY
 
 Kind = Literal["request", "notification", "result", "error"]
 

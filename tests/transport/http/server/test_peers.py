@@ -10,7 +10,7 @@ import pytest
 from mcp_workbench.transport.http.server.authentication import BearerToken
 from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
-from mcp_workbench.transport.http.server.peers import Unauthenticated, peer_of
+from mcp_workbench.transport.http.server.peers import UnauthenticatedConnections, peer_of
 from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import modern, modern_headers
@@ -25,15 +25,15 @@ class Idle:
         self.peer, self.since = peer, since
 
 
-def waiting(limits: Limits, *peers: str, since: float = LONG_AGO) -> tuple[Unauthenticated, list[Idle]]:
-    unauthenticated = Unauthenticated(limits)
+def waiting(limits: Limits, *peers: str, since: float = LONG_AGO) -> tuple[UnauthenticatedConnections, list[Idle]]:
+    unauthenticated = UnauthenticatedConnections(limits)
     idle = [Idle(peer, since) for peer in peers]
     for each in idle:
         unauthenticated.add(cast(InboundConnection, each))
     return unauthenticated, idle
 
 
-def drop_all(unauthenticated: Unauthenticated, peer: str, *, is_full: bool = False) -> list[Any]:
+def drop_all(unauthenticated: UnauthenticatedConnections, peer: str, *, is_full: bool = False) -> list[Any]:
     """Who has to go for a newcomer."""
     dropped: list[Any] = []
     while (surplus := unauthenticated.surplus(peer, 0.0, is_full=is_full and not dropped)) is not None:

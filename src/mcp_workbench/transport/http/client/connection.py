@@ -52,7 +52,7 @@ class _Awaited:
         else:
             self.future.set_result(response)
 
-    def on_broken(self, error: RequestFailed) -> None:
+    def on_failed(self, error: RequestFailed) -> None:
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -128,7 +128,7 @@ class OutboundConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._response = None
         if not self.is_open:
-            listener.on_broken(NoAnswer())
+            listener.on_failed(NoAnswer())
             return
         self._listener = listener
         if len(body) >= JOIN_BELOW:
@@ -269,7 +269,7 @@ class OutboundConnection(asyncio.Protocol):
             self._response.end(error)
         elif self._listener is not None:
             listener, self._listener = self._listener, None
-            listener.on_broken(error)
+            listener.on_failed(error)
         self.close()
 
     def _on_tunnel(self, data: bytes) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response import Response
 
@@ -36,9 +36,9 @@ class HttpSession:
         """What every message to a legacy server carries beside the server's own headers."""
         headers = {}
         if self.version is not None:
-            headers[words.PROTOCOL_VERSION] = self.version
+            headers[names.PROTOCOL_VERSION] = self.version
         if self.id is not None:
-            headers[words.SESSION_ID] = self.id
+            headers[names.SESSION_ID] = self.id
         return headers
 
     async def request(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> Response:

@@ -19,8 +19,8 @@ from msgspec.json import Decoder
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_response, read
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
+from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http import header_values
-from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.client.call_head_cache import CallHeadCache
 from mcp_workbench.transport.http.client.failures import explain, too_large
 from mcp_workbench.transport.http.client.headers import HeaderSource
@@ -39,7 +39,7 @@ from mcp_workbench.transport.http.message_summary import (
     split_batch,
     summarise,
 )
-from mcp_workbench.transport.link import SESSION_FORGOTTEN, AnswerReceiver
+from mcp_workbench.transport.link import SESSION_LOST, AnswerReceiver
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ STOP_SECONDS: Final = 5.0
 # the head of that response only with its first event.
 LISTEN_FIRST_SECONDS: Final = 0.5
 # How long others may go on when a server has forgotten the session: their answers may be under way.
-FORGOTTEN_GRACE: Final = 1.0
+SESSION_LOST_GRACE: Final = 1.0
 # Requests that stay open for as long as they like, and so do not count as under way.
 _ENDLESS: Final = "subscriptions/listen"
 
@@ -102,7 +102,7 @@ class HttpLink:
         self._sse: SseTransport | None = None
         self._standalone: StandaloneStream | None = None
         self._is_closed = False
-        self._is_forgotten = False
+        self._is_session_lost = False
         self._loop = asyncio.get_running_loop()
 
     def __repr__(self) -> str:
@@ -112,14 +112,14 @@ class HttpLink:
     # ── for those who use it (`ServerLink`) ──
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        if self._is_closed or self._is_forgotten:
+        if self._is_closed or self._is_session_lost:
             return
         body = b"".join(parts)
-        self._take(summarise(body), body)
+        self._dispatch(summarise(body), body)
 
     def send_call(self, message: bytes, id: int, tool: str, version: str | None) -> None:
         """Send a `tools/call` (`CallLink`)."""
-        if self._held is not None or self._is_closed or self._is_forgotten or self._sse is not None:
+        if self._held is not None or self._is_closed or self._is_session_lost or self._sse is not None:
             self.send(message)
             return
         self._is_modern = version is not None
@@ -151,8 +151,8 @@ class HttpLink:
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
         if self._sse is not None:
             await self._sse.stop()
-        if self._session.id is not None and not self._is_forgotten:
-            await self._say_goodbye()
+        if self._session.id is not None and not self._is_session_lost:
+            await self._end_session()
 
     # ── for what runs on it ──
 
@@ -223,16 +223,16 @@ class HttpLink:
 
     def session_lost(self) -> None:
         """The server does not know our session any more. What was refused for that stays without an answer."""
-        if self._is_forgotten or self._is_closed:
+        if self._is_session_lost or self._is_closed:
             return
-        self._is_forgotten = True
+        self._is_session_lost = True
         for post in self._waiting:
             self._posts.pop(post.id, None)
             post.sent()
         self._waiting.clear()
         if self._standalone is not None:
             self._standalone.stop()
-        self._loop.call_later(FORGOTTEN_GRACE, self._close_forgotten)
+        self._loop.call_later(SESSION_LOST_GRACE, self._close_lost)
 
     def close(self, reason: str) -> None:
         """The server is gone as a whole."""
@@ -243,7 +243,7 @@ class HttpLink:
     async def use_sse_transport(self) -> HttpTarget:
         """Open the event stream of 2024-11-05. From now on messages are POSTed where it says."""
         sse = SseTransport(
-            self._session.client, self._session.target, self._session.limit, self._deliver_quietly, self.close
+            self._session.client, self._session.target, self._session.limit, self._deliver_from_stream, self.close
         )
         try:
             target = await sse.open()
@@ -261,7 +261,7 @@ class HttpLink:
 
     # ── what is sent ──
 
-    def _take(self, summary: MessageSummary, body: bytes) -> None:
+    def _dispatch(self, summary: MessageSummary, body: bytes) -> None:
         if self._held is not None:
             self._hold(self._held, summary, body)
         elif summary.kind == "request":
@@ -270,7 +270,7 @@ class HttpLink:
             self._cancel(summary.cancels, summary, body)
         elif summary.method == "notifications/initialized":
             self._held = []
-            self._start(self._tell_initialized(summary, body))
+            self._start(self._send_initialized(summary, body))
         elif self._is_modern and summary.kind == "notification":
             log.debug("%s: the modern era has no `%s` over HTTP", self._session.origin, summary.method)
         else:
@@ -363,8 +363,8 @@ class HttpLink:
             self._running -= 1
         while self._waiting and self._running < MOST_POSTS and not self._is_closed:
             self._run(self._waiting.popleft())
-        if self._is_forgotten and not self._running:
-            self._close_forgotten()
+        if self._is_session_lost and not self._running:
+            self._close_lost()
 
     def request_headers(self, summary: MessageSummary) -> dict[str, str]:
         """What a request carries beside the server's own headers."""
@@ -373,13 +373,13 @@ class HttpLink:
             headers = {**JSON_HEADERS, **self._session.headers()}
             if summary.method == "initialize":
                 # It negotiates the revision, so it names none; and it begins a session, so it has none.
-                headers.pop(words.PROTOCOL_VERSION, None)
-                headers.pop(words.SESSION_ID, None)
+                headers.pop(names.PROTOCOL_VERSION, None)
+                headers.pop(names.SESSION_ID, None)
             return headers
-        headers = {**JSON_HEADERS, words.PROTOCOL_VERSION: version, words.METHOD: summary.method}
+        headers = {**JSON_HEADERS, names.PROTOCOL_VERSION: version, names.METHOD: summary.method}
         name = summary.name
         if name is not None:
-            headers[words.NAME] = header_values.encode(name)
+            headers[names.NAME] = header_values.encode(name)
             if summary.method == "tools/call" and self._parameters_of is not None:
                 headers |= headers_for(self._parameters_of(name) or {}, summary.arguments)
         return headers
@@ -400,10 +400,10 @@ class HttpLink:
             if not post.cancel():
                 self._one_way.put(summary, body)
 
-    async def _tell_initialized(self, summary: MessageSummary, body: bytes) -> None:
+    async def _send_initialized(self, summary: MessageSummary, body: bytes) -> None:
         try:
             await self._one_way.send(summary, body)
-            if not self.is_sse and not self._is_forgotten:
+            if not self.is_sse and not self._is_session_lost:
                 self._standalone = StandaloneStream(self._session, self.deliver)
                 self._standalone.task = self._task(self._standalone.run())
                 # What a server asks on that stream is lost while nobody listens there, and the call it is for hangs.
@@ -427,7 +427,7 @@ class HttpLink:
     def _release(self) -> None:
         for summary, body in self._take_held():
             if not self._is_closed:
-                self._take(summary, body)
+                self._dispatch(summary, body)
 
     def _take_held(self) -> list[tuple[MessageSummary, bytes]]:
         held, self._held = self._held or [], None
@@ -441,13 +441,13 @@ class HttpLink:
             post.is_answered = True
             self._receiver.on_request_failed(post.id, error)
 
-    def _close_forgotten(self) -> None:
+    def _close_lost(self) -> None:
         if self._is_closed:
             return
         for post in list(self._posts.values()):
             self._fail(post, DownstreamError("the server lost the session while handling the request"))
             post.cancel()
-        self.close(SESSION_FORGOTTEN)
+        self.close(SESSION_LOST)
 
     def _learn_version(self, message: bytes) -> None:
         try:
@@ -455,12 +455,12 @@ class HttpLink:
         except (DecodeError, ValidationError):
             self._session.version = None
 
-    def _deliver_quietly(self, message: bytes) -> None:
+    def _deliver_from_stream(self, message: bytes) -> None:
         answered = self.deliver(message)
         if answered is not None:
             self._posts.pop(answered, None)
 
-    async def _say_goodbye(self) -> None:
+    async def _end_session(self) -> None:
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
                 response = await self._session.request("DELETE", self._session.headers())

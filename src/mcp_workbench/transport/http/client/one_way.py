@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.client.failures import explain
 from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.response_body import read_error_text
@@ -26,7 +26,7 @@ ONE_WAY_SECONDS: Final = 10.0
 MOST_ONE_WAY: Final = 8
 MOST_ONE_WAY_WAITING: Final = 1000
 MOST_ONE_WAY_BYTES: Final = 64 * 1024 * 1024
-JSON_HEADERS: Final = {"content-type": words.JSON, "accept": words.ACCEPT_BOTH}
+JSON_HEADERS: Final = {"content-type": names.JSON, "accept": names.ACCEPT_BOTH}
 
 
 class OneWaySender:

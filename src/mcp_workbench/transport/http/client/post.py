@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response, read_error
 from mcp_workbench.protocol.constants import STATELESS_CODES
-from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.client.connection import OutboundConnection
 from mcp_workbench.transport.http.client.failures import explain_status, quoted
 from mcp_workbench.transport.http.client.http_session import HttpSession
@@ -171,7 +171,7 @@ class Post:
         """Deliver an answer that is there as a whole; anything else goes the long way."""
         self.connection = None
         owner = self._owner
-        is_answer = response.status == 200 and response.content_type == words.JSON and response.is_there
+        is_answer = response.status == 200 and response.content_type == names.JSON and response.is_complete
         if not is_answer or response.buffered_bytes > self._session.limit:
             self._unsettled = response
             self.task = owner.run_to_end(self, self._settle(response))
@@ -179,7 +179,7 @@ class Post:
         self.sent()
         owner.deliver_answer(self, response.take(), response.done_with)
 
-    def on_broken(self, error: RequestFailed) -> None:
+    def on_failed(self, error: RequestFailed) -> None:
         """The connection broke before there was a response."""
         self.connection = None
         if isinstance(error, NotSent) and not self.is_answered:
@@ -206,7 +206,7 @@ class Post:
         self.sent()
         try:
             if self.method == "initialize" and response.status < 300:
-                self._session.id = response.headers.get(words.SESSION_ID)
+                self._session.id = response.headers.get(names.SESSION_ID)
             if response.status >= 300:
                 await self._on_refused(response, target)
             elif self._session.is_sse:
@@ -221,9 +221,9 @@ class Post:
             response.done_with(self.is_answered or self._session.is_sse)
 
     async def _on_body(self, response: Response) -> None:
-        if response.content_type == words.EVENT_STREAM:
+        if response.content_type == names.EVENT_STREAM:
             await self._on_stream(response)
-        elif response.content_type == words.JSON:
+        elif response.content_type == names.JSON:
             self._owner.deliver(await read_whole(response, self._session.limit))
             if not self.is_answered:
                 await self._fail_unanswered(NOT_AN_ANSWER)
@@ -266,7 +266,7 @@ class Post:
             await asyncio.sleep(max(pause(parser.retry), min(LEAST_RESUME_SECONDS * 2**empty, RESUME_SECONDS)))
             delivered = self._delivered
             seen, fruitless = parser.last_id, fruitless + 1
-            headers = {"accept": words.EVENT_STREAM, **self._session.headers(), words.LAST_EVENT_ID: header_safe(seen)}
+            headers = {"accept": names.EVENT_STREAM, **self._session.headers(), names.LAST_EVENT_ID: header_safe(seen)}
             try:
                 response = await self._session.request("GET", headers)
             except DownstreamError:
@@ -278,7 +278,7 @@ class Post:
                 if 400 <= response.status < 500 and response.status not in _LATER:
                     # It does not resume streams, or knows neither session nor event any more: it will say so for ever.
                     break
-                if response.status != 200 or response.content_type != words.EVENT_STREAM:
+                if response.status != 200 or response.content_type != names.EVENT_STREAM:
                     continue
                 again = SseParser(self._session.limit)
                 again.last_id, again.retry, parser = parser.last_id, parser.retry, again

@@ -45,7 +45,7 @@ class ResponseListener(Protocol):
     def on_response(self, response: Response) -> None:
         """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""
 
-    def on_broken(self, error: RequestFailed) -> None:
+    def on_failed(self, error: RequestFailed) -> None:
         """There will be none."""
 
 
@@ -107,7 +107,7 @@ class Response:
         return int(length) if length.isdecimal() and len(length) < 20 else None
 
     @property
-    def is_there(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all of it has come, as the server meant it."""
         return self._ended and self._error is None
 

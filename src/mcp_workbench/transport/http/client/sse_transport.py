@@ -17,8 +17,8 @@ from mcp_workbench.transport.http.client.failures import explain, explain_status
 from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response import Response
 from mcp_workbench.transport.http.client.response_body import read_error_text, read_events
+from mcp_workbench.transport.http.header_names import EVENT_STREAM
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
-from mcp_workbench.transport.http.vocabulary import EVENT_STREAM
 
 # The address is the first thing that a server says.
 ENDPOINT_SECONDS: Final = 10.0

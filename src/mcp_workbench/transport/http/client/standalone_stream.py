@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.post import header_safe, pause
 from mcp_workbench.transport.http.client.response_body import read_events
@@ -68,9 +68,9 @@ class StandaloneStream:
     async def _read(self, parser: SseParser) -> bool:
         """One connection. False when there is nothing to connect to."""
         session = self._session
-        headers = {"accept": words.EVENT_STREAM, **session.headers()}
+        headers = {"accept": names.EVENT_STREAM, **session.headers()}
         if parser.last_id:
-            headers[words.LAST_EVENT_ID] = header_safe(parser.last_id)
+            headers[names.LAST_EVENT_ID] = header_safe(parser.last_id)
         response = await session.request("GET", headers)
         self._is_tried.set()
         try:
@@ -78,7 +78,7 @@ class StandaloneStream:
                 # 405 is how a server says that it has none. Whether our session is gone is found out by the next POST:
                 # some servers answer 404 to any GET.
                 return False
-            if response.status == 200 and response.content_type == words.EVENT_STREAM:
+            if response.status == 200 and response.content_type == names.EVENT_STREAM:
                 await read_events(response, parser, session.limit, self._on_event)
             return True
         finally:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from mcp_workbench.jsonrpc.messages import INVALID_REQUEST
 from mcp_workbench.protocol.constants import HEADER_MISMATCH
-from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.server.authentication import Authenticator, Challenge
 from mcp_workbench.transport.http.server.limits import ROOM_RETRY_SECONDS
 from mcp_workbench.transport.http.server.request_head import RequestHead
@@ -27,9 +27,9 @@ ANY: Final = "*"
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?)(?::([0-9]{1,5}))?")
 _ORIGIN: Final = re.compile(r"https?://([^/?#@]+)")
 # Headers that repeat what is in the body.
-_MIRRORED: Final = (words.PROTOCOL_VERSION, words.METHOD, words.NAME)
+_MIRRORED: Final = (names.PROTOCOL_VERSION, names.METHOD, names.NAME)
 _CORS_EXPOSED: Final[Headers] = (
-    header(b"access-control-expose-headers", f"{words.SESSION_ID}, www-authenticate".encode()) + b"vary: origin\r\n"
+    header(b"access-control-expose-headers", f"{names.SESSION_ID}, www-authenticate".encode()) + b"vary: origin\r\n"
 )
 # Beside these, for the question that a browser asks beforehand.
 CORS_ALLOWED: Final[Headers] = (
@@ -158,7 +158,7 @@ def check_post(head: RequestHead) -> Refusal | None:
     """Whether a POST brings what it must."""
     if not head.is_json:
         return Refusal(415, "`Content-Type` must be application/json")
-    if not (head.accepts(words.JSON) and head.accepts(words.EVENT_STREAM)):
+    if not (head.accepts(names.JSON) and head.accepts(names.EVENT_STREAM)):
         return Refusal(406, "`Accept` must list application/json and text/event-stream")
     return None
 

@@ -161,7 +161,7 @@ class InboundConnection(asyncio.Protocol):
         self.peer = self._reader.peer = peer_of(transport)
         self._transport.set_write_buffer_limits(self._limits.pause_bytes)
         if not self._connections.enter(self):
-            self._refuse_bluntly(503)
+            self._refuse_unparsed(503)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.leave(self)
@@ -211,7 +211,7 @@ class InboundConnection(asyncio.Protocol):
             self._first_read = data
         status = reader.feed(data)
         if status is not None:
-            self._refuse_bluntly(status)
+            self._refuse_unparsed(status)
 
     def _serve_known(self, data: bytes) -> bool:
         """A whole request whose head has been here before, but for its length, is not taken apart again."""
@@ -302,7 +302,7 @@ class InboundConnection(asyncio.Protocol):
             if not self._queue and self._stalled_since is None:
                 self._transport.resume_reading()
 
-    def _refuse_bluntly(self, status: int) -> None:
+    def _refuse_unparsed(self, status: int) -> None:
         """Answer somebody whose request cannot even be read."""
         self._reader.stop()
         if self._writer is not None or self._queue:
@@ -335,7 +335,7 @@ class InboundConnection(asyncio.Protocol):
             self._on_stalled(now)
         elif self._reader.is_in_body or (self._writer is None and self._reader.is_in_the_middle):
             if self._reader.is_late(now):
-                self._refuse_bluntly(408)
+                self._refuse_unparsed(408)
         elif self._writer is None:
             # While it waits for us, whether it reads is the response's to watch.
             self._on_quiet(now)

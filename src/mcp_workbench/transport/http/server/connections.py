@@ -17,7 +17,7 @@ from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.transport.http.server.head_cache import HeadCache
 from mcp_workbench.transport.http.server.limits import CROWD, Limits
-from mcp_workbench.transport.http.server.peers import Unauthenticated
+from mcp_workbench.transport.http.server.peers import UnauthenticatedConnections
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import Headers, ResponseWriter
 from mcp_workbench.transport.shared_timer import SharedTimer
@@ -50,7 +50,7 @@ class Connections:
         self.application = application
         self.limits = limits
         self.open: set[InboundConnection] = set()
-        self.unauthenticated = Unauthenticated(limits)
+        self.unauthenticated = UnauthenticatedConnections(limits)
         # A message of the largest size must find room when it is alone.
         self.bodies = BodyBudget(max(limits.body_bytes_in_all, limits.message_bytes))
         self.heads = HeadCache()

@@ -15,7 +15,7 @@ from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, Malformed
 from mcp_workbench.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.protocol.revisions import KNOWN, has_handshake
-from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.message_summary import MessageSummary, is_batch, single_line, split_batch, summarise
 from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
@@ -100,10 +100,10 @@ class Endpoint:
     def _admit_without_body(self, head: RequestHead) -> Refusal | None:
         if head.method not in ("GET", "DELETE"):
             return Refusal(405, "the MCP endpoint accepts POST, GET and DELETE", _ALLOW_ALL)
-        version = head.get(words.PROTOCOL_VERSION)
+        version = head.get(names.PROTOCOL_VERSION)
         if version is not None and not has_handshake(version):
             return Refusal(405, f"this revision of MCP has no {head.method}", _ALLOW_POST)
-        if head.method == "GET" and not head.accepts(words.EVENT_STREAM):
+        if head.method == "GET" and not head.accepts(names.EVENT_STREAM):
             return Refusal(406, "`Accept` must list text/event-stream")
         return None
 
@@ -166,7 +166,7 @@ class Endpoint:
             session.end("the client ended it")
             writer.answer(204, NO_HEADERS)
         else:
-            last_event_id = head.get(words.LAST_EVENT_ID)
+            last_event_id = head.get(names.LAST_EVENT_ID)
             if not last_event_id:
                 session.listen(writer)
             elif not session.resume(writer, last_event_id):
@@ -250,12 +250,12 @@ class Endpoint:
             _serve_legacy(session, posted, writer)
 
     def _find_session(self, head: RequestHead) -> LegacySession | Refusal:
-        id = head.get(words.SESSION_ID)
+        id = head.get(names.SESSION_ID)
         if id is None:
             return Refusal(400, "no session: send `initialize` first, or stamp each request (MCP 2026-07-28)")
-        version = head.get(words.PROTOCOL_VERSION)
+        version = head.get(names.PROTOCOL_VERSION)
         if version is not None and not has_handshake(version):
-            return Refusal(400, f"`{words.PROTOCOL_VERSION}` does not name a revision with sessions")
+            return Refusal(400, f"`{names.PROTOCOL_VERSION}` does not name a revision with sessions")
         found = self.sessions.find(id, head.principal)
         return Refusal(404, "there is no such session; send `initialize` again") if found is None else found
 
@@ -275,7 +275,7 @@ def _serve_legacy(session: LegacySession, posted: Posted, writer: ResponseWriter
         session.request(posted, ids, writer)
         return
     for message, summary in posted:
-        session.tell(message, summary)
+        session.deliver(message, summary)
     writer.answer(202, NO_HEADERS)
 
 

@@ -42,7 +42,7 @@ def _network_of(host: str) -> str:
     return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
 
 
-class Unauthenticated:
+class UnauthenticatedConnections:
     """The connections that have not authenticated."""
 
     __slots__ = ("_by_peer", "_count", "_limits")

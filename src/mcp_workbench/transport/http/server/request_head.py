@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, UnsetType
 
+from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http import header_values
-from mcp_workbench.transport.http import vocabulary as words
 from mcp_workbench.transport.http.server.limits import SMALL_BODY
 
 if TYPE_CHECKING:
     from mcp_workbench.transport.http.server.admission import Refusal
 
-PARAMETER_PREFIX: Final = words.PARAMETER_PREFIX.encode()
+PARAMETER_PREFIX: Final = names.PARAMETER_PREFIX.encode()
 _WANTED: Final = (
     *("host", "origin", "authorization", "content-type", "content-length", "transfer-encoding", "accept", "expect"),
-    *("access-control-request-method", words.SESSION_ID, words.LAST_EVENT_ID),
-    *(words.PROTOCOL_VERSION, words.METHOD, words.NAME),
+    *("access-control-request-method", names.SESSION_ID, names.LAST_EVENT_ID),
+    *(names.PROTOCOL_VERSION, names.METHOD, names.NAME),
 )
 # In the spellings that clients use; any other is found in lower case.
 NAMES: Final = {spelling.encode(): name for name in _WANTED for spelling in (name, name.title())}
 # Two readers of a repeated header may take different copies of it, so what we decide by must be there once.
 _SINGLE: Final = frozenset(
-    ("host", "origin", "authorization", words.PROTOCOL_VERSION, words.METHOD, words.NAME, words.SESSION_ID)
+    ("host", "origin", "authorization", names.PROTOCOL_VERSION, names.METHOD, names.NAME, names.SESSION_ID)
 )
 
 
@@ -100,7 +100,7 @@ class RequestHead:
     def named(self) -> str | None:
         """What `Mcp-Name` stands for; None where it is missing or its encoding is broken."""
         if self._named is UNSET:
-            given = self.headers.get(words.NAME)
+            given = self.headers.get(names.NAME)
             self._named = None if given is None else header_values.decode(given)
         return self._named
 
@@ -123,7 +123,7 @@ class RequestHead:
     @property
     def is_json(self) -> bool:
         content_type = self.headers.get("content-type", "")
-        return content_type == words.JSON or content_type.partition(";")[0].strip().lower() == words.JSON
+        return content_type == names.JSON or content_type.partition(";")[0].strip().lower() == names.JSON
 
 
 # Clients send the same few lines each time.

@@ -14,7 +14,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.protocol.revisions import KNOWN, Revision
-from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
 from mcp_workbench.transport.http.server.legacy_response import LegacyResponse
 from mcp_workbench.transport.http.server.limits import Limits
@@ -106,7 +106,7 @@ class LegacySession:
             response.stream()
         self._feed(response, posted)
 
-    def tell(self, message: bytes, summary: MessageSummary) -> None:
+    def deliver(self, message: bytes, summary: MessageSummary) -> None:
         """A notification, or the answer to a question."""
         assert self.session is not None
         self.session.on_message(message)
@@ -241,7 +241,7 @@ class LegacySession:
             response.answer(id, message, self._table.now())
             self.end("`initialize` was refused")
             return
-        response.add_headers(header(words.SESSION_ID.encode(), self.id.encode()))
+        response.add_headers(header(names.SESSION_ID.encode(), self.id.encode()))
         self._table.enter(self)
         response.answer(id, message, self._table.now())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mcp_workbench.protocol.revisions import has_handshake
-from mcp_workbench.transport.http import vocabulary as words
+from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.header_parameters import HeaderParameters, find_mismatch
 from mcp_workbench.transport.http.message_summary import MessageSummary
 from mcp_workbench.transport.http.server.request_head import RequestHead
@@ -24,7 +24,7 @@ def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
     A revision that nobody knows has no sessions either; it is refused where its stamp is read."""
     if summary.kind == "request" and summary.version is not None:
         return True
-    version = head.get(words.PROTOCOL_VERSION)
+    version = head.get(names.PROTOCOL_VERSION)
     return version is not None and not has_handshake(version) and summary.method != "initialize"
 
 
@@ -34,18 +34,18 @@ def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: Paramete
     if version is None:
         # Nothing to compare with. The session refuses what is not stamped; but not a `ping`, which a legacy client may
         # send before anything is agreed upon, and this one names a revision without sessions.
-        return f"`_meta` lacks the revision that `{words.PROTOCOL_VERSION}` names" if method == "ping" else None
-    if headers.get(words.PROTOCOL_VERSION) != version:
-        return _differs(head, words.PROTOCOL_VERSION, "the revision in `_meta`")
-    if headers.get(words.METHOD) != method:
-        return _differs(head, words.METHOD, "`method`")
-    if method not in words.NAMED_BY:
+        return f"`_meta` lacks the revision that `{names.PROTOCOL_VERSION}` names" if method == "ping" else None
+    if headers.get(names.PROTOCOL_VERSION) != version:
+        return _differs(head, names.PROTOCOL_VERSION, "the revision in `_meta`")
+    if headers.get(names.METHOD) != method:
+        return _differs(head, names.METHOD, "`method`")
+    if method not in names.NAMED_BY:
         return None
     name = summary.name
     if name is None:
         return None
     if head.named != name:
-        return _differs(head, words.NAME, f"`{words.NAMED_BY[method]}`")
+        return _differs(head, names.NAME, f"`{names.NAMED_BY[method]}`")
     if method != "tools/call" or parameters_of is None:
         return None
     parameters = parameters_of(name)

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from mcp_workbench.transport.http.client import link as link_module
-from mcp_workbench.transport.link import SESSION_FORGOTTEN
+from mcp_workbench.transport.link import SESSION_LOST
 from tests.transport.http.client.talk import talking
 from tests.transport.http.client.test_link import LegacyServer, answer
 from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
@@ -33,7 +33,7 @@ async def test_a_forgotten_session_closes_the_link_and_leaves_the_request_unansw
         server.session = "s-2"
         talk.request("tools/call", {"name": "x"})
         await talk.until(lambda: bool(talk.closed))
-        assert talk.closed == [SESSION_FORGOTTEN]
+        assert talk.closed == [SESSION_LOST]
         assert not talk.failures
         assert server.events.count("tools/call") == 1
     assert http.requests[-1].method != "DELETE", "there is nothing to say goodbye to"
@@ -87,7 +87,7 @@ async def test_requests_under_way_when_a_session_is_forgotten_get_their_answers(
 
 
 async def test_a_request_that_does_not_end_with_a_forgotten_session_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "FORGOTTEN_GRACE", 0.02)
+    monkeypatch.setattr(link_module, "SESSION_LOST_GRACE", 0.02)
 
     class Hanging(LegacyServer):
         async def call(self, request: Request, reply: Reply) -> None:
@@ -103,5 +103,5 @@ async def test_a_request_that_does_not_end_with_a_forgotten_session_is_failed(mo
         refused = talk.request("tools/call", {"name": "y"})
         error = await talk.failure(hanging)
         assert "lost the session" in error.message
-        assert talk.closed == [SESSION_FORGOTTEN]
+        assert talk.closed == [SESSION_LOST]
         assert str(refused) not in talk.failures
