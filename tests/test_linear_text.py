@@ -49,9 +49,9 @@ PACKAGE = Path(mcp_workbench.__file__).parent
 STEPS_FOR_A_CHARACTER = 40
 # Long enough that a square stands out, short enough that all of this takes seconds.
 LENGTH = 100
-SHORT, LONG = 50, 200
+SHORT, LONG = 32, 128
 # Marks on a letter are read up to a number beyond that.
-MANY_MARKS = 5
+MANY_MARKS = 8
 # Four times the text may cost this much more: 4 for what is in proportion, 16 for a square.
 GROWTH = 6
 

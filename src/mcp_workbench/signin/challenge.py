@@ -11,7 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
-_PARAMETER: Final = re.compile(r'([A-Za-z][A-Za-z0-9_-]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
+# A name is tried where it begins and nowhere inside, and nothing is tried again shorter: the work stays linear.
+_PARAMETER: Final = re.compile(
+    r'(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*+)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s,"]++))'
+)
 _ESCAPED: Final = re.compile(r"\\(.)")
 # A header beyond this is no challenge; what is looked at stays bounded.
 MOST_OF_CHALLENGE: Final = 8 * 1024
