@@ -275,7 +275,7 @@ def _gathered(
     return properties, frozenset(required), whole
 
 
-_BRACKETS_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|$)|[\[{(|)}\]]')
+_BRACKETS_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?$)|[\[{(|)}\]]')
 
 
 def _is_union(text: str) -> bool:
