@@ -12,7 +12,7 @@ from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.names import path_of
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find, related
+from mcp_workbench.face.paths import Ambiguous, Meant, NotListed, concerned, find, related
 from mcp_workbench.protocol.handshake import ServerProfile
 
 PROFILE = ServerProfile(era="legacy", version="2025-11-25", capabilities=Raw(b"{}"), server_info=Raw(b"{}"))
@@ -70,7 +70,7 @@ def test_nothing_is_meant(path: str) -> None:
 
 def test_servers_that_have_not_spoken_may_have_it() -> None:
     found = find(KNOWN, "ops/something")
-    assert isinstance(found, Unheard)
+    assert isinstance(found, NotListed)
     assert [entry.name for entry in found.entries] == ["x"]
 
 

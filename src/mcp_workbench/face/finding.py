@@ -22,7 +22,7 @@ from mcp_workbench.face.opening import (
     text_result,
     unavailable,
 )
-from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, find
+from mcp_workbench.face.paths import Ambiguous, Meant, NotListed, find
 from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import encode
@@ -127,7 +127,7 @@ def named_entries(catalog: Catalog, request: OpenRequest) -> list[ServerEntry]:
         match _meant(catalog, request, path):
             case Meant(entry, _):
                 found[entry.toolbox, entry.name] = entry
-            case Unheard(entries):
+            case NotListed(entries):
                 found.update({(entry.toolbox, entry.name): entry for entry in entries})
     return list(found.values())
 
@@ -197,7 +197,7 @@ def _shown(made: Named, beside: dict[str, object], told: list[dict[str, str]]) -
     return text_result("\n".join([*([made.note] if made.note else []), *lines, *missing]) + said_unavailable(told))
 
 
-def _meant(catalog: Catalog, request: OpenRequest, path: str) -> Meant | Ambiguous | Unheard | None:
+def _meant(catalog: Catalog, request: OpenRequest, path: str) -> Meant | Ambiguous | NotListed | None:
     inside = request.toolbox_name
     if inside is not None:
         within = find(catalog, f"{inside}/{path}")
@@ -206,7 +206,7 @@ def _meant(catalog: Catalog, request: OpenRequest, path: str) -> Meant | Ambiguo
     return find(catalog, path)
 
 
-def _why_not(catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | None, failures: Failures) -> str:
+def _why_not(catalog: Catalog, path: str, meant: Meant | Ambiguous | NotListed | None, failures: Failures) -> str:
     match meant:
         case Meant(entry, tool) if (entry.toolbox, entry.name) in failures:
             return f"tool `{path[:100]}` cannot be shown: its server is not available"
@@ -215,7 +215,7 @@ def _why_not(catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | N
     return missing(catalog, path, meant)
 
 
-def missing(catalog: Catalog, path: str, meant: Meant | Ambiguous | Unheard | None) -> str:
+def missing(catalog: Catalog, path: str, meant: Meant | Ambiguous | NotListed | None) -> str:
     """Why a path leads to no tool: which tools a short path or a bare name can mean, else what is near."""
     paths = meant.paths if isinstance(meant, Ambiguous) else ()
     if not paths and "/" not in path:

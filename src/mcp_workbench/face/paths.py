@@ -35,13 +35,13 @@ class Ambiguous(Struct, frozen=True):
     paths: tuple[str, ...]
 
 
-class Unheard(Struct, frozen=True):
+class NotListed(Struct, frozen=True):
     """No known tool is meant, but these servers have not said yet what they offer."""
 
     entries: tuple[ServerEntry, ...]
 
 
-def find(catalog: Catalog, path: str) -> Meant | Ambiguous | Unheard | None:
+def find(catalog: Catalog, path: str) -> Meant | Ambiguous | NotListed | None:
     """What a path means, from what is known now; None when nothing can be meant.
 
     Known tools come first: by their whole path, then within a toolbox, then on a server. Then a server with a name
@@ -58,9 +58,9 @@ def find(catalog: Catalog, path: str) -> Meant | Ambiguous | Unheard | None:
     if len(named) == 1:
         return Meant(*named[0])
     every = [place for places in meanings for place in places]
-    unheard = {(entry.toolbox, entry.name): entry for entry, _ in every if not _spoke(entry)}
-    if unheard:
-        return Unheard(tuple(unheard.values()))
+    not_listed = {(entry.toolbox, entry.name): entry for entry, _ in every if not _is_listed(entry)}
+    if not_listed:
+        return NotListed(tuple(not_listed.values()))
     return next((Meant(entry, tool) for entry, tool in every if tool in entry.hidden), None)
 
 
@@ -80,7 +80,7 @@ def related(catalog: Catalog, path: str) -> list[ServerEntry]:
     return list({(entry.toolbox, entry.name): entry for entry, _ in places}.values())
 
 
-def _spoke(entry: ServerEntry) -> bool:
+def _is_listed(entry: ServerEntry) -> bool:
     return entry.offer is not None and entry.failure is None
 
 
@@ -108,6 +108,6 @@ def candidates(catalog: Catalog, path: str) -> Iterator[Place]:
     meant = find(catalog, path)
     if isinstance(meant, Meant):
         yield meant.entry, meant.tool
-    elif isinstance(meant, Unheard):
+    elif isinstance(meant, NotListed):
         for entry in meant.entries:
             yield entry, path.removeprefix(f"{entry.toolbox}/").removeprefix(f"{entry.name}/")

@@ -46,7 +46,7 @@ class Pins:
             found.update({(entry.toolbox, entry.name): entry for entry in entries})
         return list(found.values())
 
-    def unheard(self) -> list[ServerEntry]:
+    def not_listed(self) -> list[ServerEntry]:
         """The servers that have to speak before all pinned tools are known."""
         found: dict[tuple[str, str], ServerEntry] = {}
         for path in self._paths():

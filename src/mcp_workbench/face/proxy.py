@@ -22,7 +22,7 @@ from mcp_workbench.face.identifier import NO_ARGUMENTS, BadIdentifier, ToolIdent
 from mcp_workbench.face.kept_results import SCHEME as RESULTS
 from mcp_workbench.face.kept_results import KeptResults, Shortening
 from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
-from mcp_workbench.face.paths import Ambiguous, Meant, Unheard, concerned, find, related
+from mcp_workbench.face.paths import Ambiguous, Meant, NotListed, concerned, find, related
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.view import View
@@ -83,7 +83,7 @@ class ProxyFace(Face):
 
     def awaited(self) -> list[ServerEntry]:
         """The servers of pinned tools that nobody knows yet. Those that are known are not started for a list."""
-        return self._pins.unheard()
+        return self._pins.not_listed()
 
     def listed(self, view: View, kind: str) -> list[ServerEntry]:
         """Of the tools only those that are pinned are listed."""
@@ -145,9 +145,9 @@ class ProxyFace(Face):
             # A client may know the name from its last visit.
             if unread := self._unread(self._pins.servers()):
                 return unread
-            unheard = self._pins.unheard()
-            if unheard and not fresh:
-                return Learn(unheard[0], tuple(unheard[1:]), name)
+            not_listed = self._pins.not_listed()
+            if not_listed and not fresh:
+                return Learn(not_listed[0], tuple(not_listed[1:]), name)
         if name not in pinned:
             return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", "use_tool", *pinned]))
         target = pinned[name]
@@ -218,7 +218,7 @@ class ProxyFace(Face):
         budget = max_tokens or entry.config.result_budget
         return Forward(entry, tool, CALL, call_body(tool, arguments, params), True, budget)
 
-    def _find_quickly(self, path: str) -> Meant | Ambiguous | Unheard | None:
+    def _find_quickly(self, path: str) -> Meant | Ambiguous | NotListed | None:
         toolbox, _, rest = path.partition("/")
         server, _, tool = rest.partition("/")
         entry = self.catalog.toolboxes.get(toolbox, {}).get(server)
@@ -227,9 +227,9 @@ class ProxyFace(Face):
             return Meant(entry, tool)
         return None
 
-    def _may_have(self, path: str, meant: Meant | Ambiguous | Unheard | None) -> tuple[ServerEntry, ...]:
+    def _may_have(self, path: str, meant: Meant | Ambiguous | NotListed | None) -> tuple[ServerEntry, ...]:
         """The servers to be asked before it is said that a path leads nowhere: what is known may be out of date."""
-        if isinstance(meant, Unheard):
+        if isinstance(meant, NotListed):
             return meant.entries
         return tuple(related(self.catalog, path)) if meant is None else ()
 
@@ -237,11 +237,11 @@ class ProxyFace(Face):
     def _has_slashes(self) -> bool:
         return any("/" in entry.toolbox or "/" in entry.name for entry in self.catalog.entries())
 
-    def _no_such_path(self, path: str, meant: Ambiguous | Unheard | None) -> str:
+    def _no_such_path(self, path: str, meant: Ambiguous | NotListed | None) -> str:
         from mcp_workbench.face.finding import missing
 
         text = missing(self.catalog, path, meant)
-        if isinstance(meant, Unheard):
+        if isinstance(meant, NotListed):
             servers = ", ".join(f"`{entry.toolbox}/{entry.name}`" for entry in meant.entries[:5])
             text += f"\nNot available: {servers}; open_toolbox says why"
         return text
