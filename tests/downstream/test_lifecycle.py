@@ -112,17 +112,17 @@ def test_time_that_has_passed_counts_towards_the_delay() -> None:
 @pytest.mark.requirement("servers.given-up")
 def test_it_is_given_up_after_five_crashes_within_a_minute_and_not_before() -> None:
     assert (MOST_CRASHES, CRASH_WINDOW) == (5, 60.0)
-    assert not crashed(0, 1, 2, 3).gives_up(4)
-    assert crashed(0, 1, 2, 3, 4).gives_up(5)
-    assert crashed(0, 1, 2, 3, 4).gives_up(59.9)
-    assert not crashed(0, 1, 2, 3, 4).gives_up(60.0), "the first one is a minute ago"
-    assert not crashed(0, 20, 40, 60, 80).gives_up(80)
+    assert not crashed(0, 1, 2, 3).is_exhausted(4)
+    assert crashed(0, 1, 2, 3, 4).is_exhausted(5)
+    assert crashed(0, 1, 2, 3, 4).is_exhausted(59.9)
+    assert not crashed(0, 1, 2, 3, 4).is_exhausted(60.0), "the first one is a minute ago"
+    assert not crashed(0, 20, 40, 60, 80).is_exhausted(80)
 
 
 def test_whoever_asks_explicitly_starts_the_count_anew() -> None:
     policy = crashed(0, 1, 2, 3, 4)
     policy.forgive()
-    assert (policy.gives_up(5), policy.delay(5), policy.recent(5)) == (False, 0.0, 0)
+    assert (policy.is_exhausted(5), policy.delay(5), policy.recent(5)) == (False, 0.0, 0)
     assert policy.total == 5
 
 
@@ -133,6 +133,6 @@ def test_the_policy_counts_what_is_within_the_window(moments: list[float], later
     policy = crashed(*moments)
     recent = sum(1 for moment in moments[-MOST_CRASHES:] if now - moment < CRASH_WINDOW)
     assert policy.recent(now) == recent
-    assert policy.gives_up(now) == (recent >= MOST_CRASHES)
+    assert policy.is_exhausted(now) == (recent >= MOST_CRASHES)
     assert 0.0 <= policy.delay(now) <= 1.2 * LONGEST_DELAY
     assert policy.total == len(moments)

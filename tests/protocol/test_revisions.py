@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 
+import mcp_workbench
 from mcp_workbench.protocol.revisions import KNOWN, Revision, chosen, names, negotiate, newest, newest_stateless
 
 
@@ -34,3 +39,26 @@ def test_the_setting_names_an_era_or_a_revision() -> None:
     assert chosen("auto") is None
     assert chosen("modern") is newest("modern") and chosen("legacy") is newest("legacy")
     assert chosen("2024-11-05") is KNOWN["2024-11-05"]
+
+
+def compared_strings(path: Path) -> set[str]:
+    """Strings that something is compared with: by an operator, as a member of a literal, or in a `case`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare | ast.MatchValue):
+            found |= {
+                each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and type(each.value) is str
+            }
+    return found
+
+
+@pytest.mark.requirement("project.rooms")
+def test_no_other_package_compares_eras_or_dates() -> None:
+    """What differs between revisions is asked of a `Revision`. Demo servers are programs of their own."""
+    package = Path(mcp_workbench.__file__).parent
+    is_telling = re.compile(r"legacy|modern|20\d\d-\d\d-\d\d").fullmatch
+    others = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in ("protocol", "demo")]
+    assert len(others) > 100
+    comparing = {str(path): telling for path in others if (telling := set(filter(is_telling, compared_strings(path))))}
+    assert not comparing
+    assert set(filter(is_telling, compared_strings(package / "protocol" / "revisions.py")))

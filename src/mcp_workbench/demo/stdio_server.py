@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     RequestId = str | int
 
+# A list of its own: demo servers import nothing of the workbench, as foreign as anybody's.
 LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS = ("2026-07-28",)
 

@@ -204,7 +204,7 @@ class Connection:
         now = self._loop.time()
         if asked:
             self.policy.forgive()
-        elif self.policy.gives_up(now):
+        elif self.policy.is_exhausted(now):
             if await self._is_back():
                 # It gets one try, unless somebody else has begun meanwhile.
                 return self.state not in (State.BACKOFF, State.FAILED)
@@ -282,7 +282,7 @@ class Connection:
         if not isinstance(error, SignInNeeded):
             self.policy.crashed(now)
         self._move(Event.CRASH)
-        if self.policy.gives_up(now):
+        if self.policy.is_exhausted(now):
             self._move(Event.FAIL)
             self._catalog.withdraw(self.entry, error)
         log.warning("[%s] %s", self.label, error.message)

@@ -110,19 +110,19 @@ class RestartPolicy:
         self._crashes.append(now)
 
     def forgive(self) -> None:
-        """Somebody asked explicitly: start counting anew."""
+        """Somebody asked explicitly: start counting again."""
         self._crashes.clear()
 
     def recent(self, now: float) -> int:
         """Crashes within the window."""
         return sum(1 for crash in self._crashes if now - crash < CRASH_WINDOW)
 
-    def gives_up(self, now: float) -> bool:
+    def is_exhausted(self, now: float) -> bool:
         """Whether the next use must not start it."""
         return self.recent(now) >= MOST_CRASHES
 
     def rest(self, now: float) -> float:
-        """Seconds until a server that was given up may be started again by whoever uses it."""
+        """Seconds until a server that failed too often may be started again by whoever uses it."""
         return max(1.0, self._crashes[0] + CRASH_WINDOW - now) if self._crashes else 0.0
 
     def refusal(self, last: DownstreamError, toolbox: str, now: float) -> DownstreamError:

@@ -32,12 +32,12 @@ MOST_OWN: Final = 32
 # Log levels that are remembered for servers to come, of clients that differ in what they can do.
 MOST_LOG_LEVELS: Final = 256
 # Pairs of server and caller whose connection is looked up without working out its key. Modern clients may declare
-# other capabilities with each request; beyond this, all are forgotten and worked out anew.
+# other capabilities with each request; beyond this, all are forgotten and worked out again.
 MOST_FOUND: Final = 4096
 CLOSING: Final = "the workbench is shutting down"
 NO_ROOM: Final = f"clients with {MOST_VARIANTS} different sets of capabilities already use this server"
 CLIENT_GONE: Final = "the client of this connection has disconnected"
-GIVEN_UP: Final = "this connection was closed to make room for a client with other capabilities"
+EVICTED: Final = "this connection was closed to make room for a client with other capabilities"
 SURPLUS: Final = "another connection now serves these callers"
 
 
@@ -58,7 +58,7 @@ class Pool:
         self._connections: dict[ConnectionKey, Connection] = {}
         # The same by who asked: on the path of every call.
         self._found: dict[tuple[ServerEntry, Caller], Connection] = {}
-        # Given up to make room, or surplus, and maybe still on their way out.
+        # Evicted to make room, or surplus, and maybe still on their way out.
         self._retired: list[Connection] = []
         self._log_levels: dict[tuple[str, bytes], str] = {}
         self.is_closing = False
@@ -140,7 +140,7 @@ class Pool:
         if not idle or len(self._retired) >= MOST_VARIANTS:
             return False
         other, connection = min(idle, key=lambda pair: pair[1].traffic.last_used)
-        connection.retire(DownstreamError(GIVEN_UP, hint="call again"))
+        connection.retire(DownstreamError(EVICTED, hint="call again"))
         del self._connections[other]
         self._found.clear()
         self._retired.append(connection)

@@ -2,7 +2,7 @@
 
 Legacy servers take one `resources/subscribe` for each resource and `logging/setLevel`; modern ones take a single
 `subscriptions/listen` that names everything, replaced when something is added or removed. Either is done again
-whenever the server has been started anew. Owns who watches what. Refuses to know what subscribers do with it.
+whenever the server has been started again. Owns who watches what. Refuses to know what subscribers do with it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Watch:
         assert traffic.profile is not None
         if traffic.profile.revision.has_listen:
             if self._filter():
-                await self._listen_anew()
+                await self._listen_again()
             return
         if self.log_level is not None:
             self._send_log_level()
@@ -114,7 +114,7 @@ class Watch:
             self._subscribers.setdefault(uri, []).append(subscriber)
         else:
             self._subscribers[uri] = [subscriber]
-            await self._listen_anew()
+            await self._listen_again()
 
     async def unsubscribe(self, uri: str, subscriber: Subscriber) -> None:
         """Watch a resource no longer."""
@@ -132,7 +132,7 @@ class Watch:
             with contextlib.suppress(WorkbenchError):
                 await traffic.ask_within(self.timeout, "resources/unsubscribe", encode({"uri": uri}))
         else:
-            await self._listen_anew()
+            await self._listen_again()
 
     def on_updated(self, params: Raw) -> None:
         """The server says that a resource has changed."""
@@ -172,7 +172,7 @@ class Watch:
         """The server has accepted the newest filter: acknowledgements of older ones came before it was sent."""
         self._acknowledged.set()
         if self._has_missed:
-            # Nobody listened for a while: what it announced then was not heard.
+            # Nobody listened for a while: what it announced then was missed.
             self._has_missed = False
             self._relist()
 
@@ -195,7 +195,7 @@ class Watch:
             wanted["resourceSubscriptions"] = sorted(self._subscribers)
         return wanted
 
-    async def _listen_anew(self) -> None:
+    async def _listen_again(self) -> None:
         """Open a stream with the present filter, then end the one before, so that nothing is missed in between."""
         before, self._acknowledged = self._listening, asyncio.Event()
         self._listening = self._start_task(self._listen()) if self._filter() else None

@@ -49,7 +49,7 @@ class Asker(Protocol):
 
 
 class OtherEra(DownstreamError):
-    """The server does not shake hands, and has settled for nothing else: spoken to anew, it may speak modern MCP."""
+    """The server does not shake hands, and has settled for nothing else: started again, it may speak modern MCP."""
 
 
 class ServerProfile(Struct, frozen=True, dict=True):
