@@ -1,7 +1,8 @@
-"""The house has rooms, and a request walks through them in one direction: imports point the same way.
+"""A request passes through the packages in one direction, and imports point the same way.
 
-`docs/design.md` draws the house; the table below is its exact form. A new room, or a new door between two, is a
-decision about the architecture: change the table and its reason together with the design, not to silence this test.
+`docs/design.md` draws it; the table below is its exact form, in both directions: what is not in it is not imported, and
+what is in it is. A new package, or a new import between two, is a decision about the architecture: change the table and
+its reason together with the design, not to silence this test.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ MOST_LINES = 500
 # Everything in Python that is ours to maintain.
 FOLDERS = ("src", "tests", "scripts", "bench", "conformance", "soak")
 
-# room: (rooms that it may import, why these and no others)
-DOORS: dict[str, tuple[set[str], str]] = {
+# package: (packages that it may import, why these and no others)
+ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "errors": (set(), "everybody raises them, so they know nobody"),
     "nearest": (set(), "a function of words"),
     "printable": (set(), "a function of text"),
@@ -29,34 +30,34 @@ DOORS: dict[str, tuple[set[str], str]] = {
     "faces": (set(), "a table that settings, help and the composition root read; names modules, imports none"),
     "run": (set(), "chooses the event loop; what runs on it is the caller's"),
     "economy": (
-        {"errors", "nearest", "slices", "json_schema"},
+        {"nearest", "json_schema", "slices"},
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
     ),
     "config": (
-        {"errors", "nearest", "protocol", "faces"},
+        {"errors", "nearest", "faces", "protocol"},
         "what the user wrote, and nothing that runs; a revision that can be written is one that `protocol` knows",
     ),
     "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
     "observe": (
-        {"errors", "config", "jsonrpc", "printable"},
+        {"printable", "config", "jsonrpc"},
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
     ),
     "transport": (
-        {"errors", "jsonrpc", "printable", "protocol", "json_schema"},
+        {"errors", "printable", "json_schema", "jsonrpc", "protocol"},
         "how messages travel, not what they mean; of `protocol` the names and what the HTTP binding of a revision has, "
         "and schemas for the parameters in them that travel as headers",
     ),
     "protocol": ({"errors", "jsonrpc"}, "the two eras of MCP, whoever is behind and however it is reached"),
     "catalog": (
-        {"errors", "nearest", "config", "jsonrpc", "protocol", "economy"},
+        {"errors", "economy", "config", "jsonrpc", "protocol"},
         "what is offered and under which name; no connections, so what is remembered works without them",
     ),
     "downstream": (
-        {"errors", "config", "jsonrpc", "transport", "protocol", "catalog", "observe", "slices"},
+        {"errors", "slices", "config", "jsonrpc", "transport", "protocol", "catalog"},
         "one connection and its life; does not know who is calling, so neither face nor session",
     ),
     "face": (
-        {"errors", "nearest", "config", "jsonrpc", "protocol", "catalog", "economy", "slices"},
+        {"errors", "nearest", "slices", "economy", "config", "jsonrpc", "protocol", "catalog"},
         "turns a request into a decision; does no I/O, so no sockets, processes or connections",
     ),
     "steps": ({"jsonrpc"}, "values in and out: policy, audit and metrics will import it, and it none of them"),
@@ -69,38 +70,60 @@ DOORS: dict[str, tuple[set[str], str]] = {
         "signs in to servers over our own HTTP client; does not know who asks for it",
     ),
     "session": (
-        {
-            *("errors", "config", "jsonrpc", "transport", "protocol", "catalog", "downstream", "face"),
-            *("router", "observe", "steps"),
-        },
+        {"errors", "jsonrpc", "transport", "protocol", "catalog", "downstream", "face", "steps", "router"},
         "one client; sends only through the router, and hears from a connection when its server asks something",
     ),
     "gateway": (
         {
-            *("errors", "config", "faces", "jsonrpc", "observe", "transport", "protocol", "catalog"),
-            *("downstream", "face", "router", "session", "economy", "run", "steps", "signin"),
+            "errors",
+            "faces",
+            "config",
+            "jsonrpc",
+            "observe",
+            "transport",
+            "catalog",
+            "downstream",
+            "face",
+            "steps",
+            "router",
+            "signin",
+            "session",
         },
-        "the composition root: builds the rooms; is used by commands, does not know them",
+        "the composition root: builds the packages; is used by commands, does not know them",
     ),
     "serving": (
-        {"errors", "config", "gateway", "session", "transport", "observe"},
+        {"errors", "transport", "gateway"},
         "serves clients until the end: knows the links to them and the gateway, nothing behind it",
     ),
     "demo": (set(), "servers that run as processes of their own, as foreign as anybody's"),
     "cli": (
         {
-            *("errors", "nearest", "printable", "config", "faces", "jsonrpc", "observe", "transport", "protocol"),
-            "catalog",
-            *("downstream", "face", "router", "session", "economy", "run", "gateway", "serving", "demo"),
-            "signin",
+            "errors",
+            "nearest",
+            "printable",
             "json_schema",
+            "faces",
+            "run",
+            "economy",
+            "config",
+            "jsonrpc",
+            "observe",
+            "transport",
+            "protocol",
+            "catalog",
+            "downstream",
+            "face",
+            "router",
+            "signin",
+            "gateway",
+            "serving",
         },
         "commands for people: at the very front, nobody imports it",
     ),
     "__main__": ({"cli"}, "`python -m mcp_workbench` is the command"),
 }
 
-# Rooms that decide, or that hold what was said, and leave doing to others.
+# Packages that decide, or that hold what was said, and leave doing to others.
 WITHOUT_IO = (
     "config",
     "catalog",
@@ -129,8 +152,8 @@ def dotted(path: Path, package: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def room_of(module: str) -> str | None:
-    """The room that a dotted module name belongs to; None for the package itself and for everything foreign."""
+def package_of(module: str) -> str | None:
+    """The package that a dotted module name belongs to; None for the package itself and for everything foreign."""
     top, _, rest = module.partition(".")
     return rest.partition(".")[0] or None if top == PACKAGE.name else None
 
@@ -145,59 +168,73 @@ def imported(path: Path, package: Path = PACKAGE) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             base = here[: len(here) - node.level + 1] if node.level else []
             origin = ".".join([*base, node.module] if node.module else base)
-            # `from mcp_workbench import errors` names a room by its last part.
+            # `from mcp_workbench import errors` names a package by its last part.
             yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
 
 
-def room_exists(room: str) -> bool:
-    return (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").is_file()
+def package_exists(package: str) -> bool:
+    return (PACKAGE / package).is_dir() or (PACKAGE / f"{package}.py").is_file()
 
 
-def test_every_room_of_the_table_exists() -> None:
-    named = DOORS.keys() | {room for allowed, _ in DOORS.values() for room in allowed} | set(WITHOUT_IO)
-    missing = sorted(room for room in named if not room_exists(room))
-    assert not missing, f"rooms that are only in the tables: {missing}"
+def test_every_package_of_the_table_exists() -> None:
+    named = (
+        ALLOWED_IMPORTS.keys()
+        | {package for allowed, _ in ALLOWED_IMPORTS.values() for package in allowed}
+        | set(WITHOUT_IO)
+    )
+    missing = sorted(package for package in named if not package_exists(package))
+    assert not missing, f"packages that are only in the tables: {missing}"
 
 
-def test_every_module_lives_in_a_room_of_the_table() -> None:
-    homeless = {room for path in modules() if (room := room_of(dotted(path, PACKAGE))) and room not in DOORS}
-    assert not homeless, f"rooms without an entry in DOORS: {sorted(homeless)}"
+def test_every_module_belongs_to_a_package_of_the_table() -> None:
+    unlisted = {
+        package
+        for path in modules()
+        if (package := package_of(dotted(path, PACKAGE))) and package not in ALLOWED_IMPORTS
+    }
+    assert not unlisted, f"packages without an entry in ALLOWED_IMPORTS: {sorted(unlisted)}"
 
 
-@pytest.mark.requirement("project.rooms")
-def test_imports_go_only_through_the_doors_of_the_table() -> None:
-    trespassing = []
+@pytest.mark.requirement("project.packages")
+def test_packages_import_what_the_table_says_and_all_of_it() -> None:
+    forbidden = []
+    unused = {own: set(allowed) for own, (allowed, _) in ALLOWED_IMPORTS.items()}
     for path in modules():
-        own = room_of(dotted(path, PACKAGE))
+        own = package_of(dotted(path, PACKAGE))
         for line, target in imported(path):
-            room = room_of(target)
-            if own is None or room is None or room == own or not room_exists(room):
+            package = package_of(target)
+            if own is None or package is None or package == own or not package_exists(package):
                 continue
-            allowed, reason = DOORS[own]
-            if room not in allowed:
-                trespassing.append(f"{path.relative_to(ROOT)}:{line} imports {target}; {own}: {reason}")
-    assert not trespassing, "\n".join(trespassing)
+            allowed, reason = ALLOWED_IMPORTS[own]
+            unused[own].discard(package)
+            if package not in allowed:
+                forbidden.append(f"{path.relative_to(ROOT)}:{line} imports {target}; {own}: {reason}")
+    assert not forbidden, "\n".join(forbidden)
+    left = {own: sorted(packages) for own, packages in unused.items() if packages}
+    assert not left, f"the table allows what nobody imports: {left}"
 
 
-def test_the_package_itself_imports_no_room() -> None:
+def test_the_top_level_package_imports_nothing_of_its_own() -> None:
     """Whatever `import mcp_workbench` loads, every start pays for."""
-    assert [target for _, target in imported(PACKAGE / "__init__.py") if room_of(target)] == []
+    assert [target for _, target in imported(PACKAGE / "__init__.py") if package_of(target)] == []
 
 
-def test_the_doors_form_no_circle() -> None:
+def test_the_allowed_imports_form_no_cycle() -> None:
     placed: set[str] = set()
-    while placed != DOORS.keys():
-        ready = {room for room, (allowed, _) in DOORS.items() if room not in placed and allowed <= placed}
-        assert ready, f"these rooms import each other in a circle: {sorted(DOORS.keys() - placed)}"
+    while placed != ALLOWED_IMPORTS.keys():
+        ready = {
+            package for package, (allowed, _) in ALLOWED_IMPORTS.items() if package not in placed and allowed <= placed
+        }
+        assert ready, f"these packages import each other in a circle: {sorted(ALLOWED_IMPORTS.keys() - placed)}"
         placed |= ready
 
 
-@pytest.mark.parametrize("room", WITHOUT_IO)
-def test_rooms_that_decide_do_no_io(room: str) -> None:
+@pytest.mark.parametrize("package", WITHOUT_IO)
+def test_packages_that_decide_do_no_io(package: str) -> None:
     doing = [
         f"{path.relative_to(ROOT)}:{line} imports {target}"
         for path in modules()
-        if room_of(dotted(path, PACKAGE)) == room
+        if package_of(dotted(path, PACKAGE)) == package
         for line, target in imported(path)
         if target.partition(".")[0] in IO_MODULES
     ]
@@ -212,7 +249,7 @@ def test_no_module_exceeds_500_lines() -> None:
     assert not long, "split by owner of state:\n" + "\n".join(long)
 
 
-@pytest.mark.requirement("project.rooms")
+@pytest.mark.requirement("project.packages")
 def test_every_module_says_what_it_owns() -> None:
     silent = []
     for path in modules():
@@ -251,5 +288,5 @@ def test_every_form_of_import_is_seen(tmp_path: Path) -> None:
         (7, "mcp_workbench.face.names.exposed"),
         (9, "mcp_workbench.observe.log.setup"),
     ]
-    rooms = [room_of(target) for _, target in sorted(imported(module, package))]
-    assert rooms == ["downstream", "transport", "session", "__version__", "router", "gateway", "face", "observe"]
+    packages = [package_of(target) for _, target in sorted(imported(module, package))]
+    assert packages == ["downstream", "transport", "session", "__version__", "router", "gateway", "face", "observe"]
