@@ -448,7 +448,7 @@ async def test_a_parked_call_does_not_hold_what_the_client_sent() -> None:
         (parked,) = on.stage.parking._parked.values()
         call = parked.call
         assert call.params == {} and call.meta is None
-        assert call.decision is not None and call.decision.body == b""
+        assert call.route.decision is not None and call.route.decision.body == b""
         assert bytes(call.progress_token or b"") == b'"p"'
         on.client.retry(request, answered(request), arguments={"a": "x" * 1_000_000})
         on.server.reply(on.server.call, DONE)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
+from mcp_workbench.downstream.audience import Correspondent, ForwardedExchange
 from mcp_workbench.downstream.given_up import GivenUp
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, decode_object, error_response
 
 if TYPE_CHECKING:
-    from mcp_workbench.downstream.traffic import Correspondent, ForwardedExchange, Traffic
+    from mcp_workbench.downstream.traffic import Traffic
 
 # While the client answers a question of the server, the call that the question belongs to waits with it. People need
 # minutes for a form, not hours.
@@ -102,7 +103,7 @@ class Asking:
     def on_call(self, exchange: ForwardedExchange) -> None:
         """A call has been sent: what could not be asked without one may belong to it."""
         for id, held in list(self.held.items()):
-            if not exchange.can_be_asked(held.method):
+            if not exchange.call.can_be_asked(held.method):
                 continue
             self.held.pop(id).timer.cancel()
             if held.method != ROOTS and not self._is_alone(exchange.client):
@@ -142,7 +143,7 @@ class Asking:
     def _ask(self, id: bytes, method: str, params: Raw | None, candidates: list[ForwardedExchange]) -> bool:
         audience = self._traffic.audience
         outside = audience.last() if method == ROOTS else audience.only()
-        correspondent = candidates[0] if candidates else outside
+        correspondent = candidates[0].call if candidates else outside
         if correspondent is None:
             return False
         now = self._traffic.loop.time()
@@ -163,7 +164,7 @@ class Asking:
         clients are under way, nothing says it, and it is never guessed.
         """
         if related is not None:
-            return [related] if related.can_be_asked(method) else []
+            return [related] if related.call.can_be_asked(method) else []
         calls = list(self._traffic.calls_youngest_first())
         if any(call.client is not calls[0].client for call in calls):
             return IN_CALLS_OF_SEVERAL
@@ -173,7 +174,7 @@ class Asking:
             audience = self._traffic.audience
             if not calls and (len(audience) > 1 or self._is_anothers(audience.only())):
                 return OF_SEVERAL
-        return list(islice((call for call in calls if call.can_be_asked(method)), MOST_CANDIDATES))
+        return list(islice((each for each in calls if each.call.can_be_asked(method)), MOST_CANDIDATES))
 
     def _is_anothers(self, client: Correspondent | None) -> bool:
         """Whether a question may belong to a call that somebody else has given up."""

@@ -1,11 +1,93 @@
-"""Who uses a connection: what decides whether a question that belongs to no call can be put to anybody."""
+"""Who is in front of a connection: the clients that use it, their calls under way, and whom its server can ask.
+
+Owns who uses the connection, which decides whether a question that belongs to no call can be put to anybody.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Raw
+
+from mcp_workbench.downstream.sharing import Caller
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.jsonrpc.pending import Exchange
 
 if TYPE_CHECKING:
-    from mcp_workbench.downstream.traffic import Correspondent
+    # Made with an audience of its own: named here for what is answered through it.
+    from mcp_workbench.downstream.traffic import Traffic
+
+
+class Correspondent(Protocol):
+    """Somebody in front of us whom a server can ask and tell things: a call under way, or a client as such."""
+
+    caller: Caller
+
+    def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
+        """A request from the server, answered through `traffic.answer`. False when it cannot be answered here."""
+
+    def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
+        """The server gave up one of its own requests."""
+
+    def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
+        """A notification from the server that belongs to no single call."""
+
+
+class ForwardedCall(Correspondent, Protocol):
+    """A client's request, as far as it concerns the server that it goes to. Read here, never written."""
+
+    @property
+    def client(self) -> Correspondent:
+        """Whose request it is."""
+
+    @property
+    def progress_token(self) -> Raw | None:
+        """Under which token the client wants to be told of progress, where it does."""
+
+    @property
+    def log_level(self) -> str | None:
+        """The least severe log messages that the client wants for this request, where it said so."""
+
+    def can_be_asked(self, method: str) -> bool:
+        """Whether a question of the server can belong to this request."""
+
+    def send_anew(self) -> None:
+        """The server certainly did not accept it: send it once more, when the server is there again."""
+
+    def on_result(self, result: Raw) -> None:
+        """The server answered."""
+
+    def on_error(self, error: Raw) -> None:
+        """The server answered with a JSON-RPC error."""
+
+    def on_failure(self, error: WorkbenchError) -> None:
+        """No answer will come."""
+
+    def on_progress(self, params: Raw) -> None:
+        """The server reported progress on it."""
+
+
+class ForwardedExchange(Exchange):
+    """One sending of a client's request. What the server answers, asks and tells meanwhile goes to the call."""
+
+    call: ForwardedCall
+
+    @property
+    def client(self) -> Correspondent:
+        """Whose request it is, which may change while its client is away."""
+        return self.call.client
+
+    def on_result(self, result: Raw) -> None:
+        self.call.on_result(result)
+
+    def on_error(self, error: Raw) -> None:
+        self.call.on_error(error)
+
+    def on_failure(self, error: WorkbenchError) -> None:
+        self.call.on_failure(error)
+
+    def on_progress(self, params: Raw) -> None:
+        self.call.on_progress(params)
 
 
 class Audience:

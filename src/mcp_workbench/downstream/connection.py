@@ -334,7 +334,7 @@ class Connection:
         self._end_waits(DownstreamError(SESSION_LOST))
         self._wake()
         for exchange in unaccepted:
-            exchange.send_anew()
+            exchange.call.send_anew()
 
     def on_resource_updated(self, params: Raw) -> None:
         self.watch.on_updated(params)

@@ -6,14 +6,12 @@ what it asks next on a line that clients share may belong to that call: then it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Raw
 
+from mcp_workbench.downstream.audience import Correspondent, ForwardedExchange
 from mcp_workbench.jsonrpc.pending import Exchange
-
-if TYPE_CHECKING:
-    from mcp_workbench.downstream.traffic import Correspondent
 
 # Servers do not answer what was cancelled, so nothing says when they are done with it; most stop at once.
 GIVEN_UP_SECONDS: Final = 60.0
@@ -32,12 +30,11 @@ class GivenUp:
 
     def add(self, exchange: Exchange, now: float) -> None:
         """Nobody waits for this one any more. Requests of our own are nobody's."""
-        client: Correspondent | None = getattr(exchange, "client", None)
-        if client is None:
+        if not isinstance(exchange, ForwardedExchange):
             return
         if len(self._calls) >= MOST_GIVEN_UP:
             del self._calls[next(iter(self._calls))]
-        self._calls[exchange.wire_id] = client, now + GIVEN_UP_SECONDS
+        self._calls[exchange.wire_id] = exchange.client, now + GIVEN_UP_SECONDS
 
     def answered(self, id: Raw | bytes) -> None:
         """The server is done with it after all."""

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.downstream.audience import Correspondent
 from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key, expected_revision
-from mcp_workbench.downstream.traffic import Correspondent
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.meta import usable
 

@@ -14,8 +14,7 @@ from typing import Final, Protocol
 from msgspec import UNSET, Raw
 
 from mcp_workbench.downstream.asking import Asking
-from mcp_workbench.downstream.audience import Audience
-from mcp_workbench.downstream.sharing import Caller
+from mcp_workbench.downstream.audience import Audience, Correspondent, ForwardedCall, ForwardedExchange
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
@@ -26,6 +25,7 @@ from mcp_workbench.jsonrpc.pending import (
     AwaitedExchange,
     Exchange,
     PendingRequests,
+    new_id,
     within,
 )
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
@@ -48,54 +48,6 @@ LONGEST_NOISE: Final = 200
 ONLY_CLIENTS_SEND: Final = ("server/discover", "initialize")
 # The notifications that say so, and which of the lists each is about.
 LIST_CHANGED: Final = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
-
-
-class Correspondent(Protocol):
-    """Somebody in front of us whom a server can ask and tell things: a call under way, or a client as such."""
-
-    caller: Caller
-
-    def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
-        """A request from the server, answered through `traffic.answer`. False when it cannot be answered here."""
-
-    def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
-        """The server gave up one of its own requests."""
-
-    def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
-        """A notification from the server that belongs to no single call."""
-
-
-class ForwardedExchange(Exchange):
-    """A client's request on its way to a server. What the server asks and tells meanwhile goes to it."""
-
-    __slots__ = ("caller", "client", "log_level", "wants_progress")
-
-    # Whose request it is, and what decides about the connection that it takes.
-    client: Correspondent
-    caller: Caller
-    wants_progress: bool
-    # The least severe log messages that the client wants for this request, where it said so.
-    log_level: str | None
-
-    def can_be_asked(self, method: str) -> bool:
-        """Whether a question of the server can belong to this request."""
-        raise NotImplementedError
-
-    def send_anew(self) -> None:
-        """The server certainly did not accept it: send it once more, when the server is there again."""
-        raise NotImplementedError
-
-    def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
-        """A question of the server."""
-        return self.client.relay_request(traffic, id, method, params)
-
-    def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
-        """The server gave its question up."""
-        self.client.relay_cancel(traffic, id, params)
-
-    def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
-        """Something that the server tells while it works on this."""
-        self.client.relay_notification(traffic, method, params)
 
 
 class Owner(Protocol):
@@ -183,27 +135,32 @@ class Traffic:
 
     def forward(
         self,
-        exchange: ForwardedExchange,
+        call: ForwardedCall,
         method: bytes,
         item: str,
         body: bytes,
         meta: Raw | None,
         client: Revision,
         timeout: float,
-    ) -> None:
-        """Send a client's request on.
+    ) -> int:
+        """Send a client's request on. Returns the id that it is sent under; 0 where there is nobody to send it to.
 
         `method` is written as JSON; `body` is the params object without its closing brace and without `_meta`; `item`
         is the tool where it is a call. `client` is the revision that the client speaks to us.
         """
         link = self._link
         if link is None:
-            exchange.on_failure(DownstreamError("the server stopped before the request could be sent"))
-            return
+            call.on_failure(DownstreamError("the server stopped before the request could be sent"))
+            return 0
         assert self.profile is not None
         agreed = self.profile.revision
         self.last_used = now = self.loop.time()
-        id = self.pending.add(exchange, now, timeout, timeout * PROGRESS_STRETCH)
+        id = new_id()
+        # Made whole: to write four members one by one takes longer.
+        exchange = ForwardedExchange(
+            call, wire_id=id, timeout=timeout, deadline=now + timeout, latest=now + timeout * PROGRESS_STRETCH
+        )
+        self.pending.enter(exchange)
         if meta is not None or not agreed.has_handshake:
             sent_meta = meta_for_server(
                 meta,
@@ -211,9 +168,9 @@ class Traffic:
                 server=agreed,
                 info=self.identity.info,
                 # Of the client whose request it is: a connection without a handshake serves clients of every kind.
-                capabilities=exchange.caller.capabilities,
-                progress_token=id if exchange.wants_progress else None,
-                log_level=exchange.log_level,
+                capabilities=call.caller.capabilities,
+                progress_token=None if call.progress_token is None else id,
+                log_level=call.log_level,
             )
         else:
             sent_meta = None
@@ -232,6 +189,7 @@ class Traffic:
             self._sweep_soon()
         if self.asking.held:
             self.asking.on_call(exchange)
+        return id
 
     async def ask(self, method: str, params: bytes) -> Raw:
         """A request of our own. Bounded by whoever awaits it."""
@@ -275,9 +233,10 @@ class Traffic:
         """A notification to the server."""
         self.send(messages.notification(method, params))
 
-    def cancel(self, exchange: Exchange, params: dict[str, Raw]) -> None:
+    def cancel(self, id: int, params: dict[str, Raw]) -> None:
         """The client gave a request up: tell the server, drop the answer."""
-        if self.pending.remove(exchange):
+        exchange = self.pending.find(id)
+        if exchange is not None and self.pending.remove(exchange):
             self.asking.given_up.add(exchange, self.loop.time())
             self.tell("notifications/cancelled", messages.encode({**params, "requestId": exchange.wire_id}))
 
@@ -479,11 +438,11 @@ class Traffic:
         """Who is told what belongs to no call by itself: nobody, where that could be more than one client."""
         related = self.call_about(about)
         if related is not None:
-            return related
+            return related.call
         calls = list(self.calls_youngest_first())
         if not calls:
             return self.audience.only()
-        return calls[0] if len({id(call.client) for call in calls}) == 1 else None
+        return calls[0].call if len({id(call.client) for call in calls}) == 1 else None
 
 
 def _too_late(seconds: float) -> DownstreamTimeout:

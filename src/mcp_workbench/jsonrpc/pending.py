@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from itertools import count
 from typing import Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct, field
 
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject, read_error
@@ -43,17 +43,17 @@ async def within(seconds: float) -> AsyncIterator[None]:
             timer.cancel()
 
 
-class Exchange:
-    """One request under way. Ends with exactly one of `on_result`, `on_error` and `on_failure`."""
+class Exchange(Struct, eq=False, kw_only=True):
+    """One request under way. Ends with exactly one of `on_result`, `on_error` and `on_failure`.
 
-    __slots__ = ("deadline", "latest", "timeout", "wire_id")
+    A `Struct` because there is one for each call, and it is made in C.
+    """
 
-    def __init__(self) -> None:
-        self.wire_id = 0
-        self.timeout = 0.0
-        self.deadline = 0.0
-        # Progress may push the deadline out, never beyond this moment.
-        self.latest = 0.0
+    wire_id: int = 0
+    timeout: float = 0.0
+    deadline: float = 0.0
+    # Progress may push the deadline out, never beyond this moment.
+    latest: float = 0.0
 
     def on_result(self, result: Raw) -> None:
         """The peer answered."""
@@ -77,14 +77,14 @@ class RemoteError(WorkbenchError):
         self.code = error.code
 
 
+def _future() -> asyncio.Future[Raw]:
+    return asyncio.get_running_loop().create_future()
+
+
 class AwaitedExchange(Exchange):
     """An exchange for code that wants to `await` its answer."""
 
-    __slots__ = ("future",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[Raw] = field(default_factory=_future)
 
     def on_result(self, result: Raw) -> None:
         if not self.future.done():
@@ -102,7 +102,7 @@ class AwaitedExchange(Exchange):
 
 # One row of numbers for all tables: connections over HTTP are shared, and an answer that a server gives twice, or too
 # late, must not pass for the answer to somebody else's request.
-_ids: Final = count(1)
+new_id: Final = count(1).__next__
 
 
 class PendingRequests:
@@ -124,12 +124,16 @@ class PendingRequests:
 
     def add(self, exchange: Exchange, now: float, timeout: float, latest: float) -> int:
         """Enter an exchange; return the id that goes on the wire."""
-        exchange.wire_id = id = next(_ids)
+        exchange.wire_id = id = new_id()
         exchange.timeout = timeout
         exchange.deadline = now + timeout
         exchange.latest = now + latest
         self._by_id[id] = exchange
         return id
+
+    def enter(self, exchange: Exchange) -> None:
+        """Enter an exchange that has its id and its deadline."""
+        self._by_id[exchange.wire_id] = exchange
 
     def take(self, id: Raw | bytes) -> Exchange | None:
         """The exchange that an answer with this id belongs to. The first answer wins; `"1"` is not `1`."""

@@ -1,4 +1,4 @@
-"""What the router knows of a client's request."""
+"""A client's request as the router sees it (`RoutedCall`), and where that goes (`Route`)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.downstream.audience import ForwardedCall
 from mcp_workbench.downstream.sharing import Caller
-from mcp_workbench.downstream.traffic import ForwardedExchange, Traffic
+from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.view import View
 from mcp_workbench.protocol.revisions import Revision
@@ -29,56 +31,60 @@ class Requester(Protocol):
         """How the client introduced itself, as JSON."""
 
 
-class RoutedCall(ForwardedExchange):
-    """A client's request, with everything that the router has to know of it."""
+class Route(Struct, eq=False):
+    """Where a request goes, as far as it got. Written by the router alone."""
 
-    __slots__ = (
-        "decision",
-        "entry",
-        "is_retry",
-        "item",
-        "meta",
-        "method",
-        "passage",
-        "revision",
-        "task",
-        "traffic",
-        "view",
-    )
-
-    method: str
-    view: View
-    # The revision that its client speaks to us.
-    revision: Revision
-    # Carries a `requestState` that is not ours: a modern server has given it out.
-    is_retry: bool
-    meta: Raw | None
-    # Where it went, as far as it got.
-    entry: ServerEntry | None
-    decision: Forward | None
+    # What decides about the connection: the client's, or a call's own where nobody else's may be under way with it.
+    caller: Caller
+    entry: ServerEntry | None = None
+    decision: Forward | None = None
     # What the client called it, before there is a decision.
-    item: str
-    traffic: Traffic | None
-    task: asyncio.Task[None] | None
+    item: str = ""
+    traffic: Traffic | None = None
+    # The id that it has there. Not the exchange itself: that leads back here, and would be left to the collector.
+    wire_id: int = 0
+    # What it waits for before it is sent, or before it is answered.
+    task: asyncio.Task[None] | None = None
     # Where there are steps: its way through them.
-    passage: Passage | None
+    passage: Passage | None = None
+
+    def forget_body(self) -> None:
+        """The server has accepted it: it is never sent again, and may be large."""
+        if self.decision is not None:
+            self.decision = replace(self.decision, body=b"")
+
+
+class RoutedCall(ForwardedCall, Requester, Protocol):
+    """A client's request, as far as the router has to know it. Read here, never written, but for its `route`."""
 
     @property
-    def client_info(self) -> bytes:
-        """How the client introduced itself, as JSON."""
-        raise NotImplementedError
+    def method(self) -> str: ...
+
+    @property
+    def view(self) -> View: ...
+
+    @property
+    def revision(self) -> Revision:
+        """What the client speaks to us."""
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether it has a `requestState` that is not ours: a modern server has given it out."""
+
+    @property
+    def meta(self) -> Raw | None: ...
+
+    @property
+    def route(self) -> Route: ...
 
     def finish_result(self, result: bytes) -> None:
         """Answer with a result."""
-        raise NotImplementedError
 
     def finish_error(self, code: int, message: str, data: object = None) -> None:
         """Answer with a JSON-RPC error."""
-        raise NotImplementedError
 
     def refuse(self, denial: Denial) -> None:
         """A step does not let it reach the server."""
-        raise NotImplementedError
 
 
 StartFor = Callable[[RoutedCall, Coroutine[Any, Any, None]], None]

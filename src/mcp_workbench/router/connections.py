@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.downstream.audience import Correspondent
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.sharing import SHARED, Caller
-from mcp_workbench.downstream.traffic import Correspondent
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.router.call import RoutedCall
 
@@ -28,8 +28,8 @@ class CallerConnections:
 
     def of_call(self, entry: ServerEntry, call: RoutedCall) -> Connection:
         """The connection that this call uses."""
-        connection = self._pool.connection(entry, call.caller)
-        connection.traffic.audience.join(call.client, has_session=call.caller.client > SHARED)
+        connection = self._pool.connection(entry, call.route.caller)
+        connection.traffic.audience.join(call.client, has_session=call.route.caller.client > SHARED)
         return connection
 
     def of_caller(self, entry: ServerEntry, caller: Caller, client: Correspondent | None) -> Connection:

@@ -46,7 +46,7 @@ class Guard:
         send: Callable[[], None],
     ) -> None:
         """Call `send` once every step has let it pass; otherwise answer it as a step says."""
-        passage = call.passage = Passage(self._steps, _describe(call, method, entry, item, body))
+        passage = call.route.passage = Passage(self._steps, _describe(call, method, entry, item, body))
         verdict = passage.check()
         if isinstance(verdict, Held):
             self._start_for(call, self._wait(call, passage, send))

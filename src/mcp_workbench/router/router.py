@@ -156,11 +156,11 @@ class Router:
     def _act(self, call: RoutedCall, decision: Decision, params: Params | None = None) -> None:
         match decision:
             case Forward():
-                if self._guard is not None and call.passage is None:
+                if self._guard is not None and call.route.passage is None:
                     self._admit(self._guard, call, decision)
                     return
                 if decision.entry.asks and not call.caller.client:
-                    call.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
+                    call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
                 connection = self.connections.of_call(decision.entry, call)
                 if connection.state is State.READY:
                     self._send(call, decision, connection)
@@ -180,16 +180,16 @@ class Router:
                 self.start_for(call, self._answer_not_configured(call, decision))
             case Learn():
                 assert params is not None
-                call.entry, call.item = decision.entry, decision.item
+                call.route.entry, call.route.item = decision.entry, decision.item
                 self.start_for(call, self._list_and_call(call, decision, params))
 
     def _admit(self, guard: Guard, call: RoutedCall, decision: Forward) -> None:
-        call.entry, call.decision = decision.entry, decision
+        call.route.entry, call.route.decision = decision.entry, decision
         guard.admit(call, call.method, decision.entry, decision.item, decision.body, lambda: self._act(call, decision))
 
     def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
         """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""
-        task = call.task = self._start_task(self._ending_in_an_answer(call, work))
+        task = call.route.task = self._start_task(self._ending_in_an_answer(call, work))
         # A call that is cancelled before the first step of its task leaves `work` behind.
         task.add_done_callback(lambda _: work.close())
 
@@ -215,7 +215,7 @@ class Router:
 
     async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
         await self._lists.load(decision.entries)
-        call.task = None
+        call.route.task = None
         self._act(call, decision.decide(), params)
 
     async def _answer_not_configured(self, call: RoutedCall, decision: NotConfigured) -> None:
@@ -232,7 +232,7 @@ class Router:
         decision = self._face.resolve_tool(call.view, params, fresh=True)
         for entry, outcome in outcomes.items():
             if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
-                call.entry = entry
+                call.route.entry = entry
                 call.on_failure(outcome)
                 return
             if isinstance(outcome, BaseException) and not isinstance(outcome, WorkbenchError):
@@ -242,11 +242,11 @@ class Router:
     # ── sending ──
 
     def _forward_later(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
-        call.entry, call.decision = decision.entry, decision
+        call.route.entry, call.route.decision = decision.entry, decision
         self.start_for(call, self._forward_when_ready(call, decision))
-        if decision.entry.asks and call.caller.client <= SHARED and call.task is not None:
+        if decision.entry.asks and call.route.caller.client <= SHARED and call.route.task is not None:
             connection.traffic.audience.reserved_for = call.client
-            call.task.add_done_callback(lambda _: _release(connection.traffic.audience))
+            call.route.task.add_done_callback(lambda _: _release(connection.traffic.audience))
 
     async def _forward_when_ready(self, call: RoutedCall, decision: Forward) -> None:
         try:
@@ -257,10 +257,12 @@ class Router:
         self._send(call, decision, connection)
 
     def _send(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
-        call.entry = decision.entry
-        call.decision = decision
-        call.task = None
-        call.traffic = traffic = connection.traffic
+        route = call.route
+        route.entry = decision.entry
+        route.decision = decision
+        if route.task is not None:
+            route.task = None
+        route.traffic = traffic = connection.traffic
         if call.is_retry and not traffic.takes_retries:
             # A legacy server would take it for a new call, and do once more what was done before.
             call.finish_error(INVALID_PARAMS, NOBODY_ASKED)
@@ -268,12 +270,30 @@ class Router:
         if call.log_level is not None:
             connection.watch.want_log_level(call.log_level)
         timeout = connection.config.timeout
-        traffic.forward(call, decision.method, decision.item, decision.body, call.meta, call.revision, timeout)
+        route.wire_id = traffic.forward(
+            call, decision.method, decision.item, decision.body, call.meta, call.revision, timeout
+        )
+
+    def cancel(self, call: RoutedCall, params: dict[str, Raw]) -> None:
+        """The client cancelled it, or is gone."""
+        route = call.route
+        if route.passage is not None:
+            route.passage.end("cancelled")
+        if route.traffic is not None:
+            route.traffic.cancel(route.wire_id, params)
+        self.stop_work(call)
+
+    def stop_work(self, call: RoutedCall) -> None:
+        """Nobody waits any more for what this call waits for."""
+        task, call.route.task = call.route.task, None
+        if task is not None:
+            # It is not kept: what a cancelled task remembers leads back to this call and all that it holds.
+            task.cancel()
 
     def send_again(self, call: RoutedCall, body: bytes) -> None:
         """The same request with more in it, as the server asked for. The steps have let it pass already."""
-        assert call.decision is not None
-        decision = replace(call.decision, body=body)
+        assert call.route.decision is not None
+        decision = replace(call.route.decision, body=body)
         connection = self.connections.of_call(decision.entry, call)
         if connection.state is State.READY:
             self._send(call, decision, connection)
@@ -282,8 +302,8 @@ class Router:
 
     def send_after_listing(self, call: RoutedCall) -> None:
         """The same request once more, when the server has said anew what it offers: its headers depend on that."""
-        assert call.decision is not None
-        self.start_for(call, self._list_and_send(call, call.decision))
+        assert call.route.decision is not None
+        self.start_for(call, self._list_and_send(call, call.route.decision))
 
     async def _list_and_send(self, call: RoutedCall, decision: Forward) -> None:
         try:
@@ -298,9 +318,9 @@ class Router:
 
     def take_result(self, call: RoutedCall, result: Raw, pass_on: Callable[[Raw], None]) -> None:
         """A server's result as this client's face shows it: within its budget, its links remembered."""
-        if call.entry is not None:
-            self._face.links.note(call.view.principal, call.entry, result)
-        decision = call.decision
+        if call.route.entry is not None:
+            self._face.links.note(call.view.principal, call.route.entry, result)
+        decision = call.route.decision
         if decision is None or not decision.result_budget:
             pass_on(result)
         elif memoryview(result).nbytes > LARGE_RESULT:
@@ -319,26 +339,26 @@ class Router:
             if shortening is not None:
                 await asyncio.to_thread(shortening.work)
                 result = Raw(bytes(shortening.finish()))
-        call.task = None
+        call.route.task = None
         pass_on(result)
 
     def remember_task(self, call: RoutedCall, result: bytes) -> bytes:
         """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""
-        assert call.entry is not None
-        seconds, result = self._tasks.remember(call.view, call.entry, result, call.revision)
-        connection = self.connections.of_call(call.entry, call)
+        assert call.route.entry is not None
+        seconds, result = self._tasks.remember(call.view, call.route.entry, result, call.revision)
+        connection = self.connections.of_call(call.route.entry, call)
         connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
         return result
 
     def show_task(self, call: RoutedCall, members: bytes) -> bytes:
         """What a server says about a task, under the handle that the client has."""
-        assert call.entry is not None
-        return self._tasks.shown(call.view, call.entry, members, call.revision)
+        assert call.route.entry is not None
+        return self._tasks.shown(call.view, call.route.entry, members, call.revision)
 
     def show_task_result(self, call: RoutedCall, result: bytes) -> bytes:
         """The same for the answer to a request about a task of 2025-11-25."""
-        assert call.entry is not None
-        return self._tasks.shown_result(call.view, call.entry, result, call.revision)
+        assert call.route.entry is not None
+        return self._tasks.shown_result(call.view, call.route.entry, result, call.revision)
 
     # ── lists ──
 
@@ -364,7 +384,7 @@ class Router:
 
     async def _act_after(self, call: RoutedCall, waiting: Preparation, act: Callable[[], None]) -> None:
         await waiting()
-        call.task = None
+        call.route.task = None
         act()
 
     async def _wait_for_list(self, call: RoutedCall, kind: str) -> None:

@@ -62,7 +62,7 @@ class Subscriptions:
         self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
     ) -> None:
         """A `resources/subscribe`, answered when the server has accepted it."""
-        call.entry = entry
+        call.route.entry = entry
 
         async def work() -> None:
             await self._begin(call, entry, uri, subscriber, kept)
@@ -75,7 +75,7 @@ class Subscriptions:
     def unsubscribe(self, call: RoutedCall, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
         """A `resources/unsubscribe` of something that this client watches."""
         subscription = kept[uri]
-        call.entry = subscription.entry
+        call.route.entry = subscription.entry
 
         async def work() -> None:
             kept.pop(uri, None)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
-from msgspec.structs import replace
 
+from mcp_workbench.downstream.audience import Correspondent
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, read_error
@@ -34,7 +35,6 @@ from mcp_workbench.protocol.results import (
 )
 from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.protocol.sealing import RETRY_MEMBERS, digest_of
-from mcp_workbench.router.call import RoutedCall
 from mcp_workbench.session.parking import Parked, input_required
 from mcp_workbench.session.questions import (
     MOST_QUESTIONS,
@@ -47,6 +47,7 @@ from mcp_workbench.session.questions import (
 from mcp_workbench.transport.link import SESSION_LOST
 
 if TYPE_CHECKING:
+    from mcp_workbench.router.call import Route
     from mcp_workbench.session.rounds import Round
     from mcp_workbench.session.session import Session
     from mcp_workbench.steps import Denial
@@ -80,47 +81,35 @@ def is_severe(message: Raw | None, least: str) -> bool:
         return False
 
 
-class ClientCall(RoutedCall):
-    """One request of one client."""
+class ClientCall(Struct, eq=False):
+    """One request of one client: what it asked for, and how it is answered (`RoutedCall`).
 
-    __slots__ = (
-        "id",
-        "params",
-        "parked",
-        "progress_token",
-        "round",
-        "rounds",
-        "session",
-        "was_resent",
-    )
+    Where it goes is the router's to say (`route`), and what passes between us and the server downstream's. A `Struct`
+    because there is one for each call, and it is made in C.
+    """
 
-    def __init__(self, session: Session, id: bytes, method: str, caller: Caller, revision: Revision) -> None:
-        self.wire_id = 0
-        self.session = session
-        # As the client sent them, `_meta` aside: what a retry must repeat.
-        self.params: dict[str, Raw] = {}
-        # The two sides of the bridge: waiting for a modern client to return, asking a legacy one.
-        self.parked: Parked | None = None
-        self.round: Round | None = None
-        self.rounds = 0
-        self.was_resent = False
-        self.is_retry = False
-        self.client = session
-        self.id = id
-        self.method = method
-        self.view = session.view
-        self.caller = caller
-        self.revision = revision
-        self.meta = None
-        self.wants_progress = False
-        self.progress_token: Raw | None = None
-        self.log_level: str | None = None
-        self.entry = None
-        self.decision = None
-        self.item = ""
-        self.traffic = None
-        self.task = None
-        self.passage = None
+    session: Session
+    # The same as a server sees it: somebody whom it may ask.
+    client: Correspondent
+    id: bytes
+    method: str
+    view: View
+    caller: Caller
+    # The revision that its client speaks to us.
+    revision: Revision
+    route: Route
+    meta: Raw | None
+    progress_token: Raw | None
+    log_level: str | None
+    # As the client sent them, `_meta` aside: what a retry must repeat.
+    params: dict[str, Raw]
+    # Carries a `requestState` that is not ours: a modern server has given it out.
+    is_retry: bool = False
+    # The two directions of the bridge: waiting for a modern client to return, asking a legacy one.
+    parked: Parked | None = None
+    round: Round | None = None
+    rounds: int = 0
+    was_resent: bool = False
 
     @property
     def client_info(self) -> bytes:
@@ -131,10 +120,10 @@ class ClientCall(RoutedCall):
     @property
     def where(self) -> str:
         """`toolbox/server/tool`, as far as it is known."""
-        if self.entry is None:
+        if self.route.entry is None:
             return self.method
-        item = self.item if self.decision is None else self.decision.item
-        return f"{self.entry.toolbox}/{self.entry.name}/{item}".rstrip("/")
+        item = self.route.item if self.route.decision is None else self.route.decision.item
+        return f"{self.route.entry.toolbox}/{self.route.entry.name}/{item}".rstrip("/")
 
     # ── answers from the server ──
 
@@ -147,7 +136,12 @@ class ClientCall(RoutedCall):
 
     def _pass_on(self, result: Raw) -> None:
         changed = self.view.changed
-        if changed and self.decision is not None and self.decision.shows_errors and result_type(result) != ASKING:
+        if (
+            changed
+            and self.route.decision is not None
+            and self.route.decision.shows_errors
+            and result_type(result) != ASKING
+        ):
             result = Raw(with_notice(bytes(result), list(changed)))
             changed.clear()
         self.finish_result(result, self._server_info() if self.revision.has_result_types else None)
@@ -161,7 +155,7 @@ class ClientCall(RoutedCall):
             self.was_resent = True
             self.session.router.send_after_listing(self)
             return
-        if self.decision is not None and self.decision.shows_errors:
+        if self.route.decision is not None and self.route.decision.shows_errors:
             read = read_error(error)
             if read.code not in CODES_FOR_CLIENTS:
                 self.finish_result(error_result(f"[{self.where}] {read.message}", read))
@@ -178,23 +172,23 @@ class ClientCall(RoutedCall):
     def _with_pages(self, error: Raw) -> Raw:
         """The same error; where it names pages to be visited first, with who wants that. Raises `BadQuestion`."""
         read = read_error(error)
-        if self.entry is None:
+        if self.route.entry is None:
             return error
         if read.code != URL_ELICITATION_REQUIRED or isinstance(read.data, UnsetType):
             if read.code == INTERNAL_ERROR and isinstance(read.data, UnsetType) and may_mention(error, "elicitations"):
                 # An error that we cannot read; a client may.
                 raise unreadable()
             return error
-        pages = self.session.attribution(self.entry.label).pages(read.data)
+        pages = self.session.attribution(self.route.entry.label).pages(read.data)
         return Raw(messages.encode({**messages.decode_object(error), "data": pages}))
 
     def _can_mend_headers(self, error: Raw) -> bool:
         """Whether headers that we wrote were refused: the tool wants others by now, and nothing was done yet."""
-        decision = self.decision
+        decision = self.route.decision
         if self.was_resent or decision is None or decision.entry.config.url is None or self.method != "tools/call":
             return False
         # Where there are no such headers, the code means whatever the server likes.
-        profile = None if self.traffic is None else self.traffic.profile
+        profile = None if self.route.traffic is None else self.route.traffic.profile
         has_headers = profile is not None and profile.revision.has_mirrored_headers
         return has_headers and read_error(error).code == HEADER_MISMATCH
 
@@ -226,11 +220,11 @@ class ClientCall(RoutedCall):
 
     def send_anew(self) -> None:
         """Once; a server that forgets us again in between is not worth a third try."""
-        if self.was_resent or self.decision is None:
+        if self.was_resent or self.route.decision is None:
             self.on_failure(DownstreamError(SESSION_LOST, hint="try again"))
             return
         self.was_resent = True
-        self.session.router.send_again(self, self.decision.body)
+        self.session.router.send_again(self, self.route.decision.body)
 
     def can_be_asked(self, method: str) -> bool:
         """Whether a question of the server can belong to this call."""
@@ -252,10 +246,10 @@ class ClientCall(RoutedCall):
             return
         if self.revision.asks_in_results and method in TOLD_BY_RETRY:
             return
-        if method.startswith("notifications/tasks") and params is not None and self.entry is not None:
+        if method.startswith("notifications/tasks") and params is not None and self.route.entry is not None:
             params = Raw(self.session.router.show_task(self, bytes(params)))
             try:
-                params = Raw(bytes(self.session.attribution(self.entry.label).input_required(params)))
+                params = Raw(bytes(self.session.attribution(self.route.entry.label).input_required(params)))
             except BadQuestion:
                 # What it asks cannot be asked; the client hears of the task when it asks for it.
                 return
@@ -275,20 +269,20 @@ class ClientCall(RoutedCall):
         """Answer with a result. `server_info` is who made it, ourselves unless somebody else is named."""
         if self.revision.has_result_types:
             kind = result_type(result)
-            if self.entry is not None and (kind in (ASKING, "task") or self.method in self.revision.task_methods):
+            if self.route.entry is not None and (kind in (ASKING, "task") or self.method in self.revision.task_methods):
                 try:
-                    result = self.session.attribution(self.entry.label).input_required(result)
+                    result = self.session.attribution(self.route.entry.label).input_required(result)
                 except BadQuestion as error:
                     self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
                     return
-            if kind == "task" and self.traffic is not None:
+            if kind == "task" and self.route.traffic is not None:
                 result = self.session.router.remember_task(self, bytes(result))
-            elif self.method in self.revision.task_methods and self.entry is not None:
+            elif self.method in self.revision.task_methods and self.route.entry is not None:
                 result = self.session.router.show_task(self, bytes(result))
             self.emit("result", *modern_parts(result, kind, self.method, server_info or self.session.welcome.info))
-        elif "task" in self.params and self.traffic is not None:
+        elif "task" in self.params and self.route.traffic is not None:
             self.emit("result", self.session.router.remember_task(self, bytes(result)))
-        elif self.method in self.revision.task_methods and self.entry is not None:
+        elif self.method in self.revision.task_methods and self.route.entry is not None:
             self.emit("result", self.session.router.show_task_result(self, bytes(result)))
         else:
             self.emit("result", result)
@@ -302,7 +296,7 @@ class ClientCall(RoutedCall):
 
     def refuse(self, denial: Denial) -> None:
         """A step does not let it reach the server. Where an agent is to read errors, this becomes a result."""
-        if self.decision is not None and self.decision.shows_errors:
+        if self.route.decision is not None and self.route.decision.shows_errors:
             error = ErrorObject(denial.code, denial.message)
             if denial.data is not None:
                 error.data = Raw(messages.encode(denial.data))
@@ -312,8 +306,8 @@ class ClientCall(RoutedCall):
 
     def emit(self, kind: Literal["result", "error"], *parts: Part) -> None:
         """The one answer; kept while the client is away."""
-        if self.passage is not None:
-            self.passage.end(kind, *parts)
+        if self.route.passage is not None:
+            self.route.passage.end(kind, *parts)
         parked = self.parked
         if parked is None:
             self.session.finish(self, kind, *parts)
@@ -325,18 +319,11 @@ class ClientCall(RoutedCall):
 
     def cancel(self, params: dict[str, Raw]) -> None:
         """The client cancelled it: no answer is sent."""
-        if self.passage is not None:
-            self.passage.end("cancelled")
         if self.round is not None:
             self.round.cancel()
         if self.parked is not None:
             self.session.parking.leave(self.parked)
-        if self.traffic is not None:
-            self.traffic.cancel(self, params)
-        if self.task is not None:
-            # It is not kept: what a cancelled task remembers leads back to this call and all that it holds.
-            self.task.cancel()
-            self.task = None
+        self.session.router.cancel(self, params)
 
     # ── the bridge: legacy server, modern client (`Parking`) ──
 
@@ -351,8 +338,7 @@ class ClientCall(RoutedCall):
         """
         self.was_resent = True
         self.meta = None
-        if self.decision is not None:
-            self.decision = replace(self.decision, body=b"")
+        self.route.forget_body()
         if self.progress_token is not None:
             # A `Raw` is a view into the message it came in, and would keep all of it alive.
             self.progress_token = Raw(bytes(self.progress_token))
@@ -404,7 +390,7 @@ class ClientCall(RoutedCall):
 
     def _server_info(self) -> Raw | None:
         """How the server introduced itself; None when it did not."""
-        profile = None if self.traffic is None else self.traffic.profile
+        profile = None if self.route.traffic is None else self.route.traffic.profile
         return None if profile is None or profile.server_info == NO_MEMBERS else profile.server_info
 
     @property
@@ -415,7 +401,7 @@ class ClientCall(RoutedCall):
     # ── the bridge: modern server, legacy client (`Round`) ──
 
     def _is_asking(self, result: Raw) -> bool:
-        traffic = self.traffic
+        traffic = self.route.traffic
         return (
             traffic is not None
             and traffic.profile is not None
@@ -437,8 +423,8 @@ class ClientCall(RoutedCall):
     def next_round(self, members: dict[str, object]) -> None:
         """The client has answered: the same call again, with its answers to this round and to no other."""
         self.round = None
-        assert self.decision is not None
-        params: dict[str, object] = dict(messages.decode_object(self.decision.body + b"}"))
+        assert self.route.decision is not None
+        params: dict[str, object] = dict(messages.decode_object(self.route.decision.body + b"}"))
         for name in RETRY_MEMBERS:
             params.pop(name, None)
         self.session.router.send_again(self, messages.encode({**params, **members})[:-1])

@@ -40,11 +40,11 @@ def _list(kind: str) -> Method:
             call.finish_result(session.welcome.list_result(kind, definitions, call.revision))
 
         session.router.list(call, kind, answer)
-        if call.task is None:
+        if call.route.task is None:
             session.listed.add(listed_as)
         else:
             # A client that does not wait for it wants to know all the same when there is something to see.
-            call.task.add_done_callback(lambda _: session.listed.add(listed_as))
+            call.route.task.add_done_callback(lambda _: session.listed.add(listed_as))
 
     return list_kind
 

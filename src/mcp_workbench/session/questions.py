@@ -45,13 +45,9 @@ def unreadable() -> BadQuestion:
 class Question(Exchange):
     """A server's request on its way to the client."""
 
-    __slots__ = ("id", "progress_token", "traffic")
-
-    def __init__(self, traffic: Traffic, id: bytes) -> None:
-        super().__init__()
-        self.traffic = traffic
-        self.id = id
-        self.progress_token: Raw | None = None
+    traffic: Traffic
+    id: bytes
+    progress_token: Raw | None = None
 
     def on_result(self, result: Raw) -> None:
         """The client answered."""

@@ -45,12 +45,8 @@ _decode: Final = Decoder(_InputRequired).decode
 class _RoundQuestion(Exchange):
     """One of the things that the server wants to know."""
 
-    __slots__ = ("key", "round")
-
-    def __init__(self, round: Round, key: str) -> None:
-        super().__init__()
-        self.round = round
-        self.key = key
+    round: Round
+    key: str
 
     def on_result(self, result: Raw) -> None:
         self.round.answered(self.key, result)
@@ -126,8 +122,8 @@ class Round:
     def _attribute(self) -> str | None:
         """Say in each question which server asks; what cannot be asked of anybody is why it does not go on."""
         call, requests = self._call, self._wanted.inputRequests
-        assert call.entry is not None
-        attribution = call.session.attribution(call.entry.label)
+        assert call.route.entry is not None
+        attribution = call.session.attribution(call.route.entry.label)
         try:
             for request in requests.values():
                 request.params = attribution.question(request.method, request.params) or request.params

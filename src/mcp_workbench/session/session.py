@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, decode
@@ -31,6 +31,7 @@ from mcp_workbench.protocol.meta import TOO_CAPABLE, BadStamp, Stamp, canonical,
 from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.revisions import Revision, negotiate, newest
 from mcp_workbench.protocol.sealing import BadState
+from mcp_workbench.router.call import Route
 from mcp_workbench.router.router import Router
 from mcp_workbench.session import methods
 from mcp_workbench.session.call import ClientCall, is_severe
@@ -43,6 +44,7 @@ from mcp_workbench.transport.link import Link
 if TYPE_CHECKING:
     from mcp_workbench.router.subscriptions import Subscription
     from mcp_workbench.session.attribution import Attribution
+    from mcp_workbench.session.hub import Hub
 
 log = logging.getLogger(__name__)
 
@@ -71,22 +73,12 @@ NO_STAMP: Final = Stamp()
 _numbers: Final = count(1)
 
 
-class NewsDesk(Protocol):
-    """Where sessions that want to be told of changes are known."""
-
-    def add(self, session: Session) -> None:
-        """Tell this one too."""
-
-    def discard(self, session: Session) -> None:
-        """Tell it no longer."""
-
-
 class Services:
     """What every session is given: the same for all clients."""
 
     __slots__ = ("hub", "parking", "router", "welcome")
 
-    def __init__(self, router: Router, welcome: Welcome, parking: Parking, hub: NewsDesk) -> None:
+    def __init__(self, router: Router, welcome: Welcome, parking: Parking, hub: Hub) -> None:
         self.router = router
         self.welcome = welcome
         self.parking = parking
@@ -114,7 +106,6 @@ class Session:
         "router",
         "streams",
         "subscriptions",
-        "unsent_notifications",
         "view",
         "welcome",
     )
@@ -139,7 +130,6 @@ class Session:
         # The lists that this client has seen; only their changes are news to it.
         self.listed: set[str] = set()
         self.is_draining = False
-        self.unsent_notifications = 0
         self._questions: Questions | None = None
         self._news: News | None = None
         self._hub = services.hub
@@ -271,16 +261,15 @@ class Session:
         self._refuse(id, code, message)
 
     def _take_in(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
-        call = self._admit(id, method, params.pop("_meta", None))
+        call = self._admit(id, method, params)
         if call is None:
             return
-        call.params = params
         if call.revision.asks_in_results and "requestState" in params:
             if self._comes_back(call, params):
                 return
             # Answers alone are no retry of anything that we asked: we always hand out a state. They may be meant for a
             # server that keeps none.
-            call.is_retry = "requestState" in params
+            call.is_retry = True
         if method == "tools/call":
             # Nearly all of them: without the way through the table.
             self.router.call_tool(call, params)
@@ -306,8 +295,9 @@ class Session:
             call.finish_error(INVALID_PARAMS, str(error))
         return True
 
-    def _admit(self, id: bytes, method: str, meta: Raw | None) -> ClientCall | None:
+    def _admit(self, id: bytes, method: str, params: dict[str, Raw]) -> ClientCall | None:
         """Take a request in, in its era; refuse it where that era's rules are broken."""
+        meta = params.pop("_meta", None)
         if self.is_draining:
             self._refuse(id, INTERNAL_ERROR, "the workbench is shutting down")
             return None
@@ -319,20 +309,27 @@ class Session:
             self._refuse(id, stamp.code, stamp.message, stamp.data)
             return None
         if stamp.revision is not None:
+            revision, log_level = stamp.revision, stamp.log_level
             caller = Caller(self.view.principal, "modern", stamp.capabilities)
-            call = ClientCall(self, id, method, caller, stamp.revision)
-            call.log_level = stamp.log_level
         elif self.revision is None and method != "ping":
             self._refuse(id, INVALID_PARAMS, UNSTAMPED)
             return None
         else:
-            call = ClientCall(self, id, method, self.caller, self.revision or newest("legacy"))
-            call.log_level = self.log_level
-        call.meta = meta
-        if stamp.progress_token is not None:
-            call.wants_progress = True
-            call.progress_token = stamp.progress_token
-        self.calls[id] = call
+            revision, log_level, caller = self.revision or newest("legacy"), self.log_level, self.caller
+        call = self.calls[id] = ClientCall(
+            self,
+            self,
+            id,
+            method,
+            self.view,
+            caller,
+            revision,
+            Route(caller),
+            meta,
+            stamp.progress_token,
+            log_level,
+            params,
+        )
         return call
 
     def _initialize(self, id: bytes, members: dict[str, Raw]) -> None:
@@ -420,7 +417,6 @@ class Session:
         A client that does not read gets none: they would pile up, and only answers are owed to it.
         """
         if self._link.unsent_bytes > MOST_UNSENT_FOR_NEWS:
-            self.unsent_notifications += 1
             return
         self.send(messages.notification(method, params), about)
 
@@ -432,8 +428,7 @@ class Session:
             stream.close()
         self.streams.clear()
         for call in list(self.calls.values()):
-            if call.task is not None:
-                call.task.cancel()
+            self.router.stop_work(call)
             call.on_failure(error)
         if self._questions is not None:
             self._questions.end(error)
