@@ -52,7 +52,7 @@ def compared_strings(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.requirement("project.rooms")
+@pytest.mark.requirement("project.packages")
 def test_no_other_package_compares_eras_or_dates() -> None:
     """What differs between revisions is asked of a `Revision`. Demo servers are programs of their own."""
     package = Path(mcp_workbench.__file__).parent
