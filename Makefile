@@ -23,14 +23,14 @@ DEV     := $(VENV)/.stamp-dev
 .PHONY: help demo install dev test quick lint format format-check types check faults soak bench bench-context build constraints conformance clean
 
 help:
-	@echo 'make demo         install into $(VENV) and show the main job on the servers inside the package'
+	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
 	@echo 'make install      install into $(VENV) and say where the program is'
 	@echo 'make dev          the same with the tools for tests, linting and type checks'
 	@echo 'make test         install and run the tests (PYTEST_ARGS="-k name" for some of them)'
 	@echo 'make quick        the tests that start no programs and open no sockets: a minute'
 	@echo 'make check        lint, format-check, types and test: what CI runs'
 	@echo 'make lint         ruff check'
-	@echo 'make format       ruff format, and what ruff can mend by itself'
+	@echo 'make format       ruff format, and what ruff can fix by itself'
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
 	@echo 'make faults       the fault suite alone (it is part of make test)'
 	@echo 'make soak         1,000 clients, 100 servers and random kills, an hour by default; writes docs/soak.md'

@@ -299,7 +299,8 @@ def _say_unresolved(parsed: Parsed, config: WorkbenchConfig, lacking: ConfigProb
         stdout().json(_problems_json(lacking))
         return USAGE
     return complain(
-        Redactor(config.secrets).text(lacking.message), "only these servers are unavailable; the others work"
+        Redactor(config.secrets).text(lacking.message),
+        "servers that need a variable which is not set are unavailable; all others work",
     )
 
 

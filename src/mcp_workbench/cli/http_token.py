@@ -77,7 +77,7 @@ def kept_token() -> HttpToken:
         return _known(found, path) if found is not None else _for_this_run("its file has been removed")
     except OSError as error:
         return _for_this_run(f"`{os.path.dirname(path)}` cannot be written: {error.strerror}")
-    text = f"clients need this token, shown once: {made}; `mcp-workbench status` shows it again (stored in {path})"
+    text = f"clients need this token: {made} (stored in {path}; `mcp-workbench status` shows it again)"
     return HttpToken(made, path, ("note", text))
 
 

@@ -143,8 +143,8 @@ class FlatFace(Face):
         shown = ", ".join(f"`{name}`" for name in refused[:MOST_EXAMPLES])
         more = "" if len(refused) <= MOST_EXAMPLES else f" and {len(refused) - MOST_EXAMPLES} more"
         return (
-            f"some clients refuse tool names like {shown}{more} (they want letters, digits, `_` and `-`, at most 64); "
-            f"{self._remedy(refused)}"
+            f"some clients refuse tool names like {shown}{more} (they allow only letters, digits, `_` and `-`, "
+            f"at most 64 characters); {self._remedy(refused)}"
         )
 
     def names_clients_refuse(self, table: NameTable | None = None) -> list[str]:
