@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.transport.http.client.connection import OutboundConnection
 from mcp_workbench.transport.http.client.headers import FixedHeaders
 from mcp_workbench.transport.http.client.link import HttpLink
 from mcp_workbench.transport.http.client.post import Post
+from mcp_workbench.transport.http.client.response import Response
 from mcp_workbench.transport.http.header_parameters import HeaderParameters
 from tests.transport.http.client.talk import STAMP, Talk, talking
 from tests.transport.http.listening import PATIENCE, Reply, Request, scripted_http
@@ -59,6 +61,30 @@ async def test_a_call_on_a_free_connection_needs_no_task(monkeypatch: pytest.Mon
         assert len(started) == 1, "the first one had to open the connection"
 
 
+async def test_answers_that_differ_in_length_alone_are_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        id = json.loads(request.body)["id"]
+        answer = json.dumps({"jsonrpc": "2.0", "id": id, "result": {"text": "x" * 10**id}}).encode()
+        length = f"{'C' if id < 5 else 'c'}ontent-Length: {len(answer)}"
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{length}\r\nX: y\r\n\r\n"
+        await reply.raw(head.encode() + answer)
+
+    made: list[int] = []
+    make = Response.__init__
+
+    def counting(response: Response, connection: OutboundConnection, status: int, headers: dict[str, str]) -> None:
+        made.append(status)
+        make(response, connection, status, headers)
+
+    monkeypatch.setattr(Response, "__init__", counting)
+    async with scripted_http(handler) as server, talking(server.url) as talk:
+        for id in range(6):
+            call_of(talk, id, "add")
+            assert (await talk.answer(id))["result"]["text"] == "x" * 10**id
+            assert len(made) == (1 if id < 5 else 2), "one with another head is taken apart"
+        assert server.connections == 1
+
+
 @pytest.mark.parametrize(
     "lie",
     [
@@ -88,7 +114,7 @@ async def test_a_head_that_lies_about_its_length_is_not_believed(lie: bytes) -> 
         assert (await talk.answer(4))["result"] == {"ok": True}
 
 
-async def test_an_answer_beyond_the_limit_is_refused() -> None:
+async def test_an_answer_beyond_the_limit_is_refused_however_its_head_looks() -> None:
     async with scripted_http(modern_server) as server, talking(server.url, limit=60) as talk:
         for id in (1, 2):
             call_of(talk, id, "add")
@@ -197,8 +223,9 @@ async def test_what_is_not_an_answer_in_one_piece_goes_the_long_way() -> None:
         await talk.answer(6)
 
 
+@pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_a_connection_whose_answer_was_not_ours_is_not_used_again(is_stream: bool) -> None:
+async def test_a_connection_whose_answer_was_not_ours_is_not_used_again(is_known: bool, is_stream: bool) -> None:
     """A server that answers twice: the second answer would be taken for the next one's, and so on for ever."""
     doubled = asyncio.Event()
 
@@ -212,8 +239,8 @@ async def test_a_connection_whose_answer_was_not_ours_is_not_used_again(is_strea
                 await reply.chunk(b"data: " + stale + b"\n\n")
                 await reply.end()
                 return
-            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(stale)
-            await reply.raw(head + stale)
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % len(stale)
+            await reply.raw(head + (b"\r\n" if is_known else b"x: y\r\n\r\n") + stale)
             return
         body = json.dumps({"jsonrpc": "2.0", "id": id, "result": {"n": id}}).encode()
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)

@@ -282,7 +282,7 @@ async def test_a_connection_that_was_closed_while_it_rested_is_not_used_though_n
         listener.close()
 
 
-# ── several responses on one connection ──
+# ── responses that begin like the one before ──
 
 
 async def answers_to(*raws: bytes | list[bytes]) -> list[tuple[int, bytes]]:
@@ -308,12 +308,12 @@ async def answers_to(*raws: bytes | list[bytes]) -> list[tuple[int, bytes]]:
     return found
 
 
-async def test_each_response_on_a_connection_brings_its_own_body() -> None:
+async def test_a_head_like_the_one_before_brings_its_own_body() -> None:
     found = await answers_to(HELLO + b"hello", HELLO + b"world", HELLO + b"again")
     assert found == [(200, b"hello"), (200, b"world"), (200, b"again")]
 
 
-async def test_each_response_is_read_in_its_own_form() -> None:
+async def test_after_a_known_head_any_other_response_is_read_as_it_is() -> None:
     longer = HELLO.replace(b"5", b"7")
     refused = HELLO.replace(b"200 OK", b"404 No")
     chunked = OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nchunk\r\n0\r\n\r\n"
@@ -330,7 +330,7 @@ async def test_each_response_is_read_in_its_own_form() -> None:
     assert found == [(404 if body == b"sorry" else 200, body) for body in bodies]
 
 
-async def test_what_follows_a_response_is_not_taken_for_the_next_one() -> None:
+async def test_what_follows_a_known_response_is_not_taken_for_the_next_one() -> None:
     smuggled = HELLO + b"hello" + HELLO + b"wrong"
     assert await answers_to(HELLO + b"hello", smuggled, HELLO + b"right") == [
         (200, b"hello"),
@@ -339,7 +339,7 @@ async def test_what_follows_a_response_is_not_taken_for_the_next_one() -> None:
     ]
 
 
-async def test_each_compressed_response_is_inflated_by_itself() -> None:
+async def test_a_known_head_of_a_compressed_body_is_not_kept() -> None:
     packed = [zlib.compress(text) for text in (b"hello", b"world")]
     head = OK + b"Content-Encoding: deflate\r\nContent-Length: %d\r\n\r\n"
     found = await answers_to(*(head % len(each) + each for each in packed))

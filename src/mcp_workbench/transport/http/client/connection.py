@@ -26,15 +26,21 @@ from mcp_workbench.transport.http.client.response import (
     Unwritable,
     join_fields,
 )
+from mcp_workbench.transport.http.header_names import JSON
 from mcp_workbench.transport.write_batch import WriteBatch
 
 # Status line and headers. Servers in the field stay far below; a stream of endless headers must end somewhere.
 MOST_HEAD_BYTES: Final = 128 * 1024
 # Beyond this, head and body are written one after the other: joining them would copy a large body once more.
 JOIN_BELOW: Final = 128 * 1024
+END_OF_HEAD: Final = b"\r\n\r\n"
 # Headers up to this length are remembered as they are written.
 LONGEST_KEPT: Final = 512
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# Nobody sends a petabyte; and a number that is this short is read in no time.
+MOST_DIGITS: Final = 15
+# The length of a body as it is written where there is one; the parser has found that there is.
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,%d})(?=\r\n)" % MOST_DIGITS, re.IGNORECASE)
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -43,8 +49,13 @@ class _Awaited:
 
     __slots__ = ("future",)
 
+    takes_bodies = False
+
     def __init__(self) -> None:
         self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+    def on_body(self, body: bytes) -> None:
+        raise AssertionError("it was not to be told")
 
     def on_response(self, response: Response) -> None:
         if self.future.done():
@@ -69,6 +80,8 @@ class OutboundConnection(asyncio.Protocol):
         "_is_kept",
         "_is_paused",
         "_is_whole",
+        "_last_end",
+        "_last_start",
         "_listener",
         "_parser",
         "_response",
@@ -104,6 +117,9 @@ class OutboundConnection(asyncio.Protocol):
         self._is_whole = False
         self._is_kept = False
         self._is_paused = False
+        # The head of the last response that came in one piece: what stands before its length, and what behind.
+        self._last_start = b""
+        self._last_end = b""
 
     async def request(self, head: bytes, body: bytes) -> Response:
         """Send a request; return its response as soon as the head of it is there. Raises `RequestFailed`."""
@@ -185,6 +201,15 @@ class OutboundConnection(asyncio.Protocol):
             self.is_open = False
             self.transport.abort()
 
+    def done_with(self, is_ours: bool) -> None:
+        """A body was taken. Where it was not the answer to our request, the right one may still come, which nobody else
+        should get."""
+        if is_ours:
+            self._is_between = True
+            self._free(self)
+        else:
+            self.close()
+
     def release(self, *, is_clean: bool) -> None:
         """Nobody reads the response any more: use the connection again, or close it."""
         self._response = None
@@ -235,6 +260,8 @@ class OutboundConnection(asyncio.Protocol):
             # Nobody asked, or not yet: a server that says good-bye, or one that answers twice. Not to be used again.
             self.close()
             return
+        if self._last_start and self._response is None and not self._head_bytes and self._take_repeated(data):
+            return
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -246,8 +273,43 @@ class OutboundConnection(asyncio.Protocol):
             if self._head_bytes > MOST_HEAD_BYTES:
                 self._fail(NotHttp("its headers do not end"))
         elif self._listener is not None:
+            self._learn(data, self._response)
             listener, self._listener = self._listener, None
             listener.on_response(self._response)
+
+    def _take_repeated(self, data: bytes) -> bool:
+        """Take a whole response with the head of the one before, but for its length, without parsing it.
+
+        Servers without `Date` repeat themselves always, others within a second. Measured from HTTP to HTTP, a call
+        costs a tenth less CPU: 55 µs instead of 63 with 32 in flight, 141 instead of 156 one after another.
+        """
+        listener, start, end = self._listener, self._last_start, self._last_end
+        if listener is None or not listener.takes_bodies or not data.startswith(start):
+            return False
+        behind_length = data.find(b"\r", len(start))
+        body_at = behind_length + len(end)
+        length = data[len(start) : behind_length]
+        if (
+            not data.startswith(end, behind_length)
+            or not length.isdigit()
+            or len(length) > MOST_DIGITS
+            or int(length) != len(data) - body_at
+            # A response that came before all of the request had left says that the server reads no further.
+            or self.transport.get_write_buffer_size()
+        ):
+            return False
+        self._listener = None
+        listener.on_body(data[body_at:])
+        return True
+
+    def _learn(self, data: bytes, response: Response) -> None:
+        """Keep the head of a response with JSON, where all of it came with what was read, and nothing else did."""
+        end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+        is_plain = self._is_kept and response.status == 200 and response.is_complete and response.declared_bytes
+        if is_plain and not self._head_bytes and response.declared_bytes == len(data) - end and _is_plain(response):
+            length = _LENGTH.search(data, 0, end)
+            if length is not None:
+                self._last_start, self._last_end = data[: length.start(1)], data[length.end(1) : end]
 
     def _end(self) -> None:
         """The end of the connection: of a response too, where that is how the server says so."""
@@ -341,3 +403,9 @@ def _line(name: str, value: str) -> str:
     if not _NAME.fullmatch(name) or _UNWRITABLE.search(value):
         raise Unwritable(f"header `{name}` contains characters that are not allowed in a header")
     return f"{name}: {value}\r\n"
+
+
+def _is_plain(response: Response) -> bool:
+    """Whether the body is JSON, and what stands behind the head, byte for byte."""
+    is_encoded = "content-encoding" in response.headers or "transfer-encoding" in response.headers
+    return response.content_type == JSON and not is_encoded

@@ -105,6 +105,8 @@ class Post:
         "task",
     )
 
+    takes_bodies = True
+
     def __init__(
         self, session: HttpSession, owner: PostOwner, id: bytes, method: str, body: bytes, *, is_modern: bool
     ) -> None:
@@ -166,6 +168,13 @@ class Post:
             self._unsettled = None
 
     # ── the short way: an answer in one piece needs no task (`ResponseListener`) ──
+
+    def on_body(self, body: bytes) -> None:
+        """Deliver an answer that is there as a whole."""
+        connection, self.connection = self.connection, None
+        assert connection is not None
+        self.sent()
+        self._owner.deliver_answer(self, body, connection.done_with)
 
     def on_response(self, response: Response) -> None:
         """Deliver an answer that is there as a whole; anything else goes the long way."""

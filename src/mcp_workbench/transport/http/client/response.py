@@ -40,7 +40,14 @@ class Unwritable(RequestFailed):
 
 
 class ResponseListener(Protocol):
-    """Whoever waits for a response. Told one of the two, once."""
+    """Whoever waits for a response. Told one of the three, once."""
+
+    # Whether it is content with the body of a response whose head is known.
+    takes_bodies: bool
+
+    def on_body(self, body: bytes) -> None:
+        """A whole response with status 200 and JSON, whose head is that of an earlier one on this connection. Whoever
+        is told says when it is done with the connection (`done_with`)."""
 
     def on_response(self, response: Response) -> None:
         """Its head is there, and whatever of its body came with it. Whoever is told releases the response."""
