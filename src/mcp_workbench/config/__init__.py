@@ -8,5 +8,5 @@
 describes the file to editors, `redact.Redactor` keeps secrets out of logs. `keys` is the one table of settings, from
 which validation and schema are both made.
 
-The room knows nothing that runs. It imports nothing here: who needs only `config.model` pays for nothing else.
+The package knows nothing that runs. This module imports nothing: whoever needs only `config.model` loads nothing else.
 """

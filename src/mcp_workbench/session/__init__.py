@@ -1,4 +1,8 @@
-"""One client: its era, its handshake, its requests under way, and what servers ask of it.
+"""One client: its era, its handshake, its requests in flight, and what servers ask of it.
 
-Refuses to know which face is shown and what lies behind it.
+- `session`: reads messages and answers them; `methods`: the methods that are not calls; `welcome`: the handshake.
+- `call`: one request on its way to a server and back; `hub`, `news`: all sessions, and what they are notified of.
+- `questions`, `attribution`: what servers ask of the client, and which of them asks.
+- `parking`, `rounds`: the same across eras, for modern and for legacy clients.
+Does not know which face is shown or what is behind it.
 """
