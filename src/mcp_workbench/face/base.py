@@ -18,7 +18,6 @@ from mcp_workbench.catalog.names import Holders, NameTable, build, describe_coll
 from mcp_workbench.catalog.uris import claimants, shared_addresses, takes_all
 from mcp_workbench.config.model import DEFAULT_SEPARATOR
 from mcp_workbench.face.decisions import Decision, Forward, NotConfigured, Reject
-from mcp_workbench.face.kept_results import Shortening
 from mcp_workbench.face.links import Links
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.renamed import renamed
@@ -31,6 +30,7 @@ from mcp_workbench.protocol.revisions import Revision
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.catalog.tool_index import ToolIndex
+    from mcp_workbench.face.kept_results import Shortening
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,8 @@ from msgspec.json import Decoder, decode
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
 EXAMPLE: Final = '{"tool": {"toolbox": "…", "server": "…", "tool": "…"}, "arguments": {…}}'
+# Where results are that were too large: `use_tool` reads on in them.
+RESULTS: Final = "workbench://results/"
 NO_ARGUMENTS: Final = Raw(b"{}")
 _OPENING_BRACE: Final = ord("{")
 

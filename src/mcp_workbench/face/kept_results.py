@@ -18,13 +18,13 @@ from msgspec.json import Decoder, decode
 
 from mcp_workbench.economy.tokens import BYTES_PER_TOKEN
 from mcp_workbench.face.decisions import Answer, Work
+from mcp_workbench.face.identifier import RESULTS as SCHEME
 from mcp_workbench.face.identifier import UseTool
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 from mcp_workbench.slices import sliced
 
-SCHEME: Final = "workbench://results/"
 # Long enough to finish a train of thought; what an agent has not come back to by then it has forgotten.
 KEPT_SECONDS: Final = 1800.0
 MOST_RESULTS: Final = 200

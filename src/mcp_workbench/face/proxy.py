@@ -16,11 +16,8 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import Box, instructions, names
 from mcp_workbench.face.base import Face, FaceSettings, Params, available, not_found
-from mcp_workbench.face.checking import ArgumentChecker
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject
-from mcp_workbench.face.identifier import NO_ARGUMENTS, BadIdentifier, ToolIdentifier, read_use_tool
-from mcp_workbench.face.kept_results import SCHEME as RESULTS
-from mcp_workbench.face.kept_results import KeptResults, Shortening
+from mcp_workbench.face.identifier import NO_ARGUMENTS, RESULTS, BadIdentifier, ToolIdentifier, read_use_tool
 from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
 from mcp_workbench.face.paths import Ambiguous, Meant, NotListed, concerned, find, related
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
@@ -32,6 +29,8 @@ from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
+    from mcp_workbench.face.checking import ArgumentChecker
+    from mcp_workbench.face.kept_results import KeptResults, Shortening
 
 CALL: Final = b'"tools/call"'
 
@@ -55,8 +54,20 @@ class ProxyFace(Face):
         self.tool_index: ToolIndex = tool_index
         self._pins = Pins(catalog, lambda: self.settings.pin, self.report)
         self.tools_change = bool(self._pins)
-        self._checker = ArgumentChecker()
-        self.results = KeptResults()
+
+    @cached_property
+    def _checker(self) -> ArgumentChecker:
+        # Loaded with the first call: starting does not need it.
+        from mcp_workbench.face.checking import ArgumentChecker
+
+        return ArgumentChecker()
+
+    @cached_property
+    def results(self) -> KeptResults:
+        """Results that were too large."""
+        from mcp_workbench.face.kept_results import KeptResults
+
+        return KeptResults()
 
     def on_replaced(self, plan: Plan) -> None:
         """The names of toolboxes may be others."""
