@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.audience import ForwardedCall
 from mcp_workbench.downstream.sharing import Caller
-from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.view import View
 from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
+    from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.steps import Denial, Passage
 
 

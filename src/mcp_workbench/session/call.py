@@ -9,7 +9,6 @@ from msgspec.json import Decoder
 
 from mcp_workbench.downstream.audience import Correspondent
 from mcp_workbench.downstream.sharing import Caller
-from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
@@ -47,6 +46,7 @@ from mcp_workbench.session.questions import (
 from mcp_workbench.transport.link import SESSION_LOST
 
 if TYPE_CHECKING:
+    from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.router.call import Route
     from mcp_workbench.session.rounds import Round
     from mcp_workbench.session.session import Session

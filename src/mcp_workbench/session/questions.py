@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, ValidationError
 
-from mcp_workbench.downstream.asking import QUESTION_TIMEOUT
-from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, decode_object, decode_string
 from mcp_workbench.jsonrpc.pending import Exchange, PendingRequests
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.traffic import Traffic
 
 # Which capability a client must have declared to be asked this.
 NEEDED_CAPABILITY: Final = {
@@ -67,6 +68,9 @@ class Questions:
     """All questions to one client."""
 
     def __init__(self, send: Callable[[bytes, bytes | None], None]) -> None:
+        # Imported with the first question: starting up does not need it.
+        from mcp_workbench.downstream.asking import QUESTION_TIMEOUT
+
         self._send = send
         self._pending = PendingRequests()
         self._timers: dict[int, asyncio.TimerHandle] = {}

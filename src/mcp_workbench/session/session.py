@@ -15,7 +15,6 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, decode
 
 from mcp_workbench.downstream.sharing import Caller
-from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
@@ -42,6 +41,7 @@ from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.link import Link
 
 if TYPE_CHECKING:
+    from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.router.subscriptions import Subscription
     from mcp_workbench.session.attribution import Attribution
     from mcp_workbench.session.hub import Hub
