@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.observe.status_socket import StatusSocket
-    from mcp_workbench.signin.sign_ins import SignIns
+    from mcp_workbench.signin.sign_ins import SignIns, Visiting
     from mcp_workbench.signin.source import Place
     from mcp_workbench.steps import Step
     from mcp_workbench.transport.http.client.headers import HeaderSource
@@ -130,7 +130,7 @@ class Gateway:
         self.router.is_outdated = lambda: has_changed(self.config)
         self.router.on_opened += [self._hub.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self.status
-        self._services = Services(self.router, self.welcome, self.parking, self._hub)
+        self._services = Services(self.router, self.welcome, self.parking, self._hub, self)
         failure: WorkbenchError | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -286,6 +286,18 @@ class Gateway:
         if self._sign_ins is None:
             self._sign_ins = SignIns(self.http)
         return self._sign_ins
+
+    async def begin_sign_in(self, entry: ServerEntry, principal: str) -> Visiting:
+        """For a client whose user can be shown a page (`SignInDesk`). The page leads back to this machine."""
+        from mcp_workbench.signin.exchange import SignInFailed, is_loopback
+
+        if self.serving not in (None, "stdio") and not is_loopback(self.serving):
+            raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
+        return await self.sign_ins().begin(self.place(entry, principal))
+
+    def sign_in_under_way(self, entry: ServerEntry, principal: str) -> Visiting | None:
+        """What the user of such a client has been shown already."""
+        return self.sign_ins().under_way(self.place(entry, principal))
 
     def place(self, entry: ServerEntry, principal: str) -> Place:
         """Where this principal signs in to this server."""

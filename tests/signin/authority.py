@@ -120,7 +120,27 @@ class Authority:
             challenge = f'Bearer error="insufficient_scope", scope="{self.needed_scope}"'
             await reply.send(403, b"no", "text/plain", www_authenticate=challenge)
         else:
-            await reply.send(200, b"{}")
+            await self._speak(request, reply)
+
+    async def _speak(self, request: Request, reply: Reply) -> None:
+        """A small MCP server of the legacy era."""
+        asked = json.loads(request.body)
+        results: Fields = {
+            "initialize": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "files", "version": "1"},
+            },
+            "tools/list": {"tools": [{"name": "read", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "read it"}]},
+        }
+        if "id" not in asked:
+            await reply.send(202 if asked else 200, b"" if asked else b"{}")
+        elif asked["method"] in results:
+            await _json(reply, 200, {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
+        else:
+            error = {"code": -32601, "message": "not known"}
+            await _json(reply, 200, {"jsonrpc": "2.0", "id": asked["id"], "error": error})
 
     async def _authorize(self, asked: Fields, reply: Reply) -> None:
         self.authorizations.append(asked)

@@ -317,3 +317,16 @@ async def test_the_port_of_the_callback_stays_and_so_does_the_registration(tmp_p
         await at.log_in()
         assert len(set(ports(at))) == 1
         assert len(at.authority.registrations) == 1
+
+
+async def test_two_servers_at_one_address_share_a_sign_in_and_keep_their_own_headers(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        other = replace_source(at, {"x-project": "two"})
+        assert [await at.call(), await other.call()] == [200, 200]
+        seen = [request.headers.get("x-project") for request in at.server.requests[-2:]]
+        assert sorted(map(str, seen)) == ["None", "two"]
+
+
+def replace_source(at: Scene, base: dict[str, str]) -> Scene:
+    return Scene(at.authority, at.server, at.client, at.sign_ins, at.place, at.sign_ins.source(at.place, base))

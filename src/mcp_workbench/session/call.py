@@ -9,7 +9,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.downstream.audience import Correspondent
 from mcp_workbench.downstream.sharing import Caller
-from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
@@ -110,6 +110,7 @@ class ClientCall(Struct, eq=False):
     round: Round | None = None
     rounds: int = 0
     was_resent: bool = False
+    was_asked_to_sign_in: bool = False
 
     @property
     def client_info(self) -> bytes:
@@ -196,11 +197,26 @@ class ClientCall(Struct, eq=False):
         """No answer will come from the server."""
         if self.round is not None:
             self.round.cancel()
+        if isinstance(error, SignInNeeded) and self._asks_to_sign_in(error):
+            return
         text = failure_text(error, self.where)
         if self.method == "tools/call":
             self.finish_result(error_result(text))
         else:
             self.finish_error(INTERNAL_ERROR, text)
+
+    def _asks_to_sign_in(self, error: SignInNeeded) -> bool:
+        """Whether the user is shown the page to sign in at, once; the call goes on after that."""
+        desk, entry = self.session.desk, self.route.entry
+        if desk is None or entry is None or self.was_asked_to_sign_in or self.method not in ANSWERS_INPUT_REQUIRED:
+            return False
+        from mcp_workbench.session.signing_in import can_visit_pages, sign_in
+
+        if not can_visit_pages(self.caller.capabilities):
+            return False
+        self.was_asked_to_sign_in = True
+        self.session.router.start_for(self, sign_in(self, desk, error))
+        return True
 
     # ── what the server says meanwhile ──
 

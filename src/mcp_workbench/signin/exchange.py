@@ -122,6 +122,11 @@ def checked_url(url: object, what: str) -> str:
     return parts.geturl()
 
 
+def is_loopback(url: str) -> bool:
+    """Whether an address is on this machine."""
+    return (urlsplit(url).hostname or "") in LOOPBACK
+
+
 def origin_of(url: str) -> str:
     """Scheme, host and port."""
     parts = urlsplit(url)

@@ -42,6 +42,11 @@ class Visiting:
         self.task: asyncio.Task[Record] | None = None
         self.callback: Callback | None = None
 
+    @property
+    def url(self) -> str:
+        """The page, once there is one."""
+        return self.page.result()
+
     async def wait(self) -> Record:
         """Return when the user is done. Raises `SignInFailed`."""
         assert self.task is not None
@@ -59,12 +64,13 @@ class SignIns:
     def __init__(self, client: Callable[[], HttpClient], store: TokenStore | None = None) -> None:
         self.store = store or TokenStore()
         self._client = client
-        self._sources: dict[tuple[str, str], SignedInHeaders] = {}
+        self._sources: dict[tuple[str, str, frozenset[tuple[str, str]]], SignedInHeaders] = {}
         self._visits: dict[tuple[str, str], Visiting] = {}
 
     def source(self, place: Place, base: Mapping[str, str]) -> SignedInHeaders:
         """Where the headers of this server come from, for this principal."""
-        key = (place.principal, place.server)
+        # Two servers of a configuration may have one address, and further headers of their own.
+        key = (place.principal, place.server, frozenset(base.items()))
         if key not in self._sources:
             self._sources[key] = SignedInHeaders(place, base, self.store, self._client)
         return self._sources[key]
@@ -79,6 +85,11 @@ class SignIns:
             visiting.task.add_done_callback(lambda task: self._on_over(key, visiting, task))
         await asyncio.shield(visiting.page)
         return visiting
+
+    def under_way(self, place: Place) -> Visiting | None:
+        """The sign-in of this place whose page has been shown."""
+        visiting = self._visits.get((place.principal, place.server))
+        return visiting if visiting is not None and visiting.page.done() else None
 
     async def sign_in_by_device(self, place: Place, show: Callable[[Wait], None]) -> Record:
         """Sign in with a code that the user enters elsewhere."""
@@ -106,9 +117,7 @@ class SignIns:
             contents.satisfy(*same)
 
         await self.store.change(change)
-        source = self._sources.get((place.principal, place.server))
-        if source is not None:
-            source.forget()
+        self._look_again(place)
         if not found:
             return None, False
         record, token = found[0], found[0].refresh_token or found[0].access_token
@@ -175,10 +184,13 @@ class SignIns:
 
     async def _keep(self, place: Place, grant: Grant) -> Record:
         record = await keep(self.store, place, grant)
-        source = self._sources.get((place.principal, place.server))
-        if source is not None:
-            source.forget()
+        self._look_again(place)
         return record
+
+    def _look_again(self, place: Place) -> None:
+        for (principal, server, _), source in self._sources.items():
+            if (principal, server) == (place.principal, place.server):
+                source.forget()
 
     def _on_over(self, key: tuple[str, str], visiting: Visiting, task: asyncio.Task[Record]) -> None:
         if self._visits.get(key) is visiting:

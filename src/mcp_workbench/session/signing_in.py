@@ -1,0 +1,144 @@
+"""A call that needs a sign-in: the user is shown the page, and the call goes on when they are done there.
+
+A legacy client is asked with `elicitation/create` in mode `url`, a modern one is answered `input_required` and comes
+back. Others get the error, which names the command to run. Refuses to know how a sign-in works (`SignInDesk`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Raw
+
+from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
+from mcp_workbench.jsonrpc import messages
+from mcp_workbench.jsonrpc.pending import Exchange
+from mcp_workbench.protocol.results import meta_of
+from mcp_workbench.session.parking import input_required
+from mcp_workbench.session.questions import members_of
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.entry import ServerEntry
+    from mcp_workbench.session.call import ClientCall
+
+# Under which key a modern client answers.
+KEY: Final = "sign-in"
+DECLINED: Final = "the sign-in was declined"
+
+
+class PendingSignIn(Protocol):
+    """A sign-in under way. Its own bounds end it."""
+
+    @property
+    def url(self) -> str:
+        """The page to visit."""
+
+    async def wait(self) -> object:
+        """Return when the user is done. Raises `DownstreamError`."""
+
+
+class SignInDesk(Protocol):
+    """Who begins sign-ins."""
+
+    async def begin_sign_in(self, entry: ServerEntry, principal: str) -> PendingSignIn:
+        """Begin one, or join the one under way. Raises `DownstreamError` where this client's user cannot do it."""
+
+    def sign_in_under_way(self, entry: ServerEntry, principal: str) -> PendingSignIn | None:
+        """The one that the user has been shown already."""
+
+
+class _PageQuestion(Exchange):
+    """The page, put to a legacy client."""
+
+    # True when the user opens the page.
+    agreed: asyncio.Future[bool]
+
+    def on_result(self, result: Raw) -> None:
+        self._settle(bytes(members_of(result).get("action", b"")) == b'"accept"')
+
+    def on_error(self, error: Raw) -> None:
+        self._settle(False)
+
+    def on_failure(self, error: WorkbenchError) -> None:
+        self._settle(False)
+
+    def _settle(self, agreed: bool) -> None:
+        if not self.agreed.done():
+            self.agreed.set_result(agreed)
+
+
+async def sign_in(call: ClientCall, desk: SignInDesk, needed: SignInNeeded) -> None:
+    """Have the user sign in, then send the call; what cannot be done ends it with the error."""
+    assert call.route.entry is not None
+    principal = call.view.principal
+    try:
+        if call.revision.asks_in_results and KEY in members_of(call.params.get("inputResponses")):
+            pending = desk.sign_in_under_way(call.route.entry, principal)
+            if pending is not None:
+                await pending.wait()
+            if pending is not None or not call.was_resent:
+                # Where none is under way, it may have ended in between: the server is asked again before the user is.
+                call.was_resent, call.was_asked_to_sign_in = True, pending is not None
+                _go_on(call)
+                return
+        pending = await desk.begin_sign_in(call.route.entry, principal)
+        if call.revision.asks_in_results:
+            _answer_with_page(call, pending, needed)
+            return
+        if not await _ask_legacy(call, pending, needed):
+            call.on_failure(DownstreamError(f"{needed.message}; {DECLINED}", hint=needed.hint))
+            return
+    except DownstreamError as error:
+        text = needed.message if isinstance(error, SignInNeeded) else f"{needed.message}; {error.message}"
+        call.on_failure(DownstreamError(text, hint=needed.hint))
+        return
+    _go_on(call)
+
+
+def can_visit_pages(capabilities: bytes) -> bool:
+    """Whether a client that declared this can be asked to open a page."""
+    return "url" in members_of(messages.decode_object(capabilities).get("elicitation"))
+
+
+def _go_on(call: ClientCall) -> None:
+    call.route.task = None
+    if call.route.decision is None:
+        # It was not known yet which tool is meant: the server could not be asked.
+        call.start_over()
+    else:
+        call.session.router.send_again(call, call.route.decision.body)
+
+
+def _params(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> dict[str, object]:
+    assert call.route.entry is not None
+    text = f"[{call.route.entry.label}] {needed.message}. Open the page, sign in there, and come back."
+    return {"mode": "url", "message": text, "url": pending.url}
+
+
+def _answer_with_page(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> None:
+    asked = Raw(messages.encode({"method": "elicitation/create", "params": _params(call, pending, needed)}))
+    state = call.session.parking.state_without_parking(call)
+    call.emit("result", input_required({KEY: asked}, state, meta_of(call.session.welcome.info)))
+
+
+async def _ask_legacy(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> bool:
+    """Whether the user signed in. Who is done before the client says so is done all the same."""
+    id = os.urandom(12).hex()
+    params = Raw(messages.encode({**_params(call, pending, needed), "elicitationId": id}))
+    question = _PageQuestion(agreed=asyncio.get_running_loop().create_future())
+    questions = call.session.questions
+    done = asyncio.ensure_future(pending.wait())
+    try:
+        questions.ask(question, "elicitation/create", params, call.id)
+        either: set[asyncio.Future[Any]] = {done, question.agreed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done() and not question.agreed.result():
+            return False
+        await done
+        call.session.notify("notifications/elicitation/complete", messages.encode({"elicitationId": id}), call.id)
+        return True
+    finally:
+        done.cancel()
+        questions.forget(question)
