@@ -42,7 +42,7 @@ def test_what_every_toolbox_and_server_costs_in_every_form(tmp_path: Path) -> No
     assert desk.split()[1] == "3"
     assert desk.endswith(" full")
     assert "Every conversation starts with " in shown
-    assert re.search(r"As a flat list 43 tools would be [\d,]+ tokens; that is \d+ % less to start with\.", shown)
+    assert re.search(r"As a flat list, 43 tools would be [\d,]+ tokens; the workbench starts with \d+ % less\.", shown)
     # From now on they are known.
     again = run("tokens", path)
     assert again.stdout == shown
@@ -82,7 +82,7 @@ def test_a_file_that_is_served_flat_is_told_what_that_costs(tmp_path: Path, plai
     assert report["inForce"] > report["flat"] > report["start"]
     assert f"in the face flat: every conversation starts with {report['inForce']:,} tokens" in shown
     assert f"{way} " in shown
-    assert "less to start with" not in shown
+    assert "the workbench starts with" not in shown
     checked = run("check", path)
     assert f"context: {report['inForce']:,} tokens to start with, as served in the face flat, " in checked.stdout
     assert checked.stderr == ""

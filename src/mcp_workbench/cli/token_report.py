@@ -182,8 +182,8 @@ def said(report: Report) -> list[str]:
 def _as_toolboxes(report: Report) -> list[str]:
     lines = [f"Every conversation starts with {report.start:,} tokens: {_start_in_words(report)}."]
     if report.flat:
-        saved = f"; that is {percent(report.saved)} less to start with" if report.saved else ""
-        lines.append(f"As a flat list {report.tools:,} tools would be {report.flat:,} tokens{saved}.")
+        saved = f"; the workbench starts with {percent(report.saved)} less" if report.saved else ""
+        lines.append(f"As a flat list, {report.tools:,} tools would be {report.flat:,} tokens{saved}.")
     opening = [toolbox.opened.tokens for toolbox in report.toolboxes if toolbox.cost.tools]
     if opening:
         lines.append(f"Opening a toolbox costs {sum(opening) // len(opening):,} on average, {max(opening):,} at most.")

@@ -55,7 +55,7 @@ def _cards(report: Report) -> Iterable[str]:
     yield card(f"{report.in_force:,}", f"tokens that a conversation starts with here, in the face {report.face}")
     if report.face == "proxy":
         if report.saved:
-            yield card(percent(report.saved), "less to start with", "good")
+            yield card(percent(report.saved), "fewer tokens to start with", "good")
     elif report.tools:
         way = "grouped into toolboxes" if report.plain else "in the face proxy"
         yield card(f"{report.start:,}", f"tokens that it would start with {way}", "good")
