@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.downstream import pool
-from mcp_workbench.downstream.given_up import GIVEN_UP_SECONDS
+from mcp_workbench.downstream.cancelled_calls import CANCELLED_SECONDS
 from tests.bridge.conversation import FORM, SAMPLE
 from tests.bridge.scene import DONE, YES, answered, scene
 from tests.bridge.stage import ERAS, settled, staged, until
@@ -171,7 +171,7 @@ async def test_what_was_given_up_does_not_count_for_ever(how: str) -> None:
         if how == "answered":
             server.reply(call, DONE)
         elif how == "long ago":
-            server.advance(GIVEN_UP_SECONDS + 1)
+            server.advance(CANCELLED_SECONDS + 1)
         asked.call()
         server.ask("elicitation/create", FORM)
         assert len(asked.questions()) == 1

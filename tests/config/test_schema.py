@@ -31,6 +31,7 @@ BEYOND_A_SCHEMA = (
     "renamed to",
     "white space",
     "the port",
+    "an invalid host",
     "makes no sense",
     "a line break",
     "NUL",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Raw
 
 from mcp_workbench.downstream.audience import Correspondent, ForwardedExchange
-from mcp_workbench.downstream.given_up import GivenUp
+from mcp_workbench.downstream.cancelled_calls import CancelledCalls
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, decode_object, error_response
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Asking:
         self.held_seconds = HELD_SECONDS
         self._traffic = traffic
         self._open: dict[bytes, _Question] = {}
-        self.given_up = GivenUp()
+        self.cancelled_calls = CancelledCalls()
         # Those that nobody can be asked yet.
         self.held: dict[bytes, _Held] = {}
 
@@ -178,7 +178,7 @@ class Asking:
 
     def _is_anothers(self, client: Correspondent | None) -> bool:
         """Whether a question may belong to a call that somebody else has given up."""
-        return self.given_up.is_anothers(client, self._traffic.loop.time())
+        return self.cancelled_calls.is_anothers(client, self._traffic.loop.time())
 
     def _is_alone(self, client: Correspondent) -> bool:
         """Whether nobody else uses the connection, or has left the server at something."""

@@ -244,6 +244,6 @@ def _is_free(connection: Connection, client: Correspondent) -> bool:
     """Whether nobody else's call is under way on it, waits for it, or was given up a moment ago."""
     traffic = connection.traffic
     is_reserved = traffic.audience.reserved_for not in (None, client)
-    if is_reserved or traffic.asking.given_up.is_anothers(client, traffic.loop.time()):
+    if is_reserved or traffic.asking.cancelled_calls.is_anothers(client, traffic.loop.time()):
         return False
     return all(call.client is client for call in traffic.calls_youngest_first())

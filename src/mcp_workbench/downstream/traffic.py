@@ -237,7 +237,7 @@ class Traffic:
         """The client gave a request up: tell the server, drop the answer."""
         exchange = self.pending.find(id)
         if exchange is not None and self.pending.remove(exchange):
-            self.asking.given_up.add(exchange, self.loop.time())
+            self.asking.cancelled_calls.add(exchange, self.loop.time())
             self.tell("notifications/cancelled", messages.encode({**params, "requestId": exchange.wire_id}))
 
     def answer(self, id: bytes, payload: bytes) -> None:
@@ -265,7 +265,7 @@ class Traffic:
             self._sweep_soon()
         for exchange in expired:
             try:
-                self.asking.given_up.add(exchange, self.loop.time())
+                self.asking.cancelled_calls.add(exchange, self.loop.time())
                 self._send_cancel(exchange.wire_id, "timeout")
                 exchange.on_failure(_too_late(exchange.timeout))
             except Exception:
@@ -339,7 +339,7 @@ class Traffic:
             return
         exchange = self.pending.take(message.id)
         if exchange is None:
-            self.asking.given_up.answered(message.id)
+            self.asking.cancelled_calls.answered(message.id)
             return
         try:
             if error is not UNSET:

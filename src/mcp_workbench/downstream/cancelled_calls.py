@@ -1,4 +1,4 @@
-"""Calls that were given up, and that the server may still be at.
+"""Calls that were cancelled or timed out, and that the server may still be working on.
 
 Whoever cancels a call, or waits for it no longer, is told nothing more of it. But the server need not have stopped, and
 what it asks next on a line that clients share may belong to that call: then it is nobody else's question.
@@ -14,12 +14,12 @@ from mcp_workbench.downstream.audience import Correspondent, ForwardedExchange
 from mcp_workbench.jsonrpc.pending import Exchange
 
 # Servers do not answer what was cancelled, so nothing says when they are done with it; most stop at once.
-GIVEN_UP_SECONDS: Final = 60.0
+CANCELLED_SECONDS: Final = 60.0
 # The oldest is forgotten first.
-MOST_GIVEN_UP: Final = 1000
+MOST_CANCELLED: Final = 1000
 
 
-class GivenUp:
+class CancelledCalls:
     """Those of one connection."""
 
     __slots__ = ("_calls",)
@@ -32,9 +32,9 @@ class GivenUp:
         """Nobody waits for this one any more. Requests of our own are nobody's."""
         if not isinstance(exchange, ForwardedExchange):
             return
-        if len(self._calls) >= MOST_GIVEN_UP:
+        if len(self._calls) >= MOST_CANCELLED:
             del self._calls[next(iter(self._calls))]
-        self._calls[exchange.wire_id] = exchange.client, now + GIVEN_UP_SECONDS
+        self._calls[exchange.wire_id] = exchange.client, now + CANCELLED_SECONDS
 
     def answered(self, id: Raw | bytes) -> None:
         """The server is done with it after all."""
