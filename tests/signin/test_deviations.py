@@ -1,0 +1,129 @@
+"""Servers as they are: what is tolerated, what is refused, and what the user is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.errors import SignInNeeded
+from mcp_workbench.signin import challenge
+from mcp_workbench.signin.exchange import SignInFailed
+from mcp_workbench.signin.place import StoreUnusable
+from mcp_workbench.signin.profiles import known, profile_for
+from tests.signin.authority import another, scene
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        'Bearer resource_metadata="https://a/m", scope="one two"',
+        'Bearer resource_metadata=https://a/m,scope="one two"',
+        'Bearer realm="x",resource_metadata="https://a/m",resource_metadata="https://b/m", scope="one two"',
+        'Basic realm="x", Bearer authorization_uri="y", scope="one two", resource_metadata="https://a/m"',
+    ],
+)
+def test_a_challenge_is_read_however_it_is_written(header: str) -> None:
+    found = challenge.parse(header)
+    assert (found.resource_metadata, found.scope) == ("https://a/m", ("one", "two"))
+
+
+@pytest.mark.parametrize("said", ["", "Bearer", 'Bearer error="invalid_request"'])
+async def test_a_challenge_that_names_nothing_is_enough(tmp_path: Path, said: str) -> None:
+    async with scene(tmp_path, challenge=said) as at:
+        with pytest.raises(SignInNeeded):
+            await at.call()
+        await at.log_in()
+
+
+async def test_where_registration_is_closed_the_error_says_which_app_to_create(tmp_path: Path) -> None:
+    async with scene(tmp_path, metadata={"registration_endpoint": None}) as at:
+        with pytest.raises(SignInFailed) as refused:
+            await at.log_in()
+        assert "does not let programs register" in refused.value.message
+        assert "/callback" in (refused.value.hint or "")
+        assert at.authority.authorizations == [], "no page is opened without a client"
+
+
+async def test_a_secret_that_comes_with_none_is_used_where_it_is_demanded(tmp_path: Path) -> None:
+    given = {"client_secret": "shh", "token_endpoint_auth_method": "none"}
+    async with scene(tmp_path, registration=given) as at:
+        await at.log_in()
+        assert at.authority.token_requests[-1]["client_secret"] == "shh"
+
+
+async def test_registration_asks_for_refresh_tokens_as_a_native_client(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        asked = at.authority.registrations[0]
+        assert (asked["application_type"], "refresh_token" in asked["grant_types"]) == ("native", True)
+
+
+async def test_a_configured_secret_reaches_the_token_request(tmp_path: Path) -> None:
+    settings = OAuthConfig(client_id="mine", client_secret="shh", token_auth_method="client_secret_post")
+    async with scene(tmp_path, settings) as at:
+        await at.log_in()
+        assert at.authority.token_requests[-1]["client_secret"] == "shh"
+        assert "shh" not in Path(at.sign_ins.store.path).read_text()
+
+
+async def test_a_sign_in_that_was_given_up_after_registering_works_at_the_next_try(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.sign_ins.begin(at.place)
+        await at.sign_ins.close()
+        await another(at).log_in()
+        assert len(at.authority.registrations) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"state": "other"}, {"iss": "https://evil.example.com"}, {"code": None}])
+async def test_a_callback_that_is_not_ours_signs_nobody_in(tmp_path: Path, wrong: dict[str, str | None]) -> None:
+    async with scene(tmp_path, callback=wrong) as at:
+        visiting = await at.sign_ins.begin(at.place)
+        assert visiting.task is not None
+        from tests.signin.authority import follow
+
+        await follow(visiting.page.result())
+        if "state" in wrong:
+            assert not visiting.task.done(), "it changes nothing"
+        else:
+            with pytest.raises(SignInFailed):
+                await visiting.wait()
+        assert at.authority.token_requests == []
+
+
+async def test_empty_scopes_of_the_resource_mean_none(tmp_path: Path) -> None:
+    metadata = {"scopes_supported": ["everything"]}
+    async with scene(tmp_path, resource_metadata={"scopes_supported": []}, metadata=metadata) as at:
+        await at.log_in()
+        assert "scope" not in at.authority.authorizations[-1]
+
+
+async def test_a_damaged_store_is_set_aside(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        store = Path(at.sign_ins.store.path)
+        store.write_text("{half")
+        await at.log_in()
+        assert [path.read_text() for path in store.parent.glob("*.damaged-*")] == ["{half"]
+
+
+async def test_a_store_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        assert os.stat(at.sign_ins.store.path).st_mode & 0o777 == 0o600
+        os.chmod(at.sign_ins.store.path, 0o644)
+        with pytest.raises(StoreUnusable):
+            await another(at).call()
+
+
+def test_every_profile_is_one_and_says_why() -> None:
+    for entry in known():
+        assert entry.why
+        assert entry.source
+        assert entry.date
+        for host in entry.hosts:
+            profile_for(f"https://{host.replace('*', 'x')}/mcp", None)
