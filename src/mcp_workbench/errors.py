@@ -1,4 +1,4 @@
-"""The errors of the house, classified by who is to blame.
+"""The workbench's errors, classified by who is to blame.
 
 A class exists only where a caller acts differently. `hint` says what to do next. `failure_text` in `face/wording.py`
 makes words of them, `on_failure` in `session/call.py` an `isError` result or a JSON-RPC error of these, and

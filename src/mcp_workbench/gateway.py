@@ -185,7 +185,7 @@ class Gateway:
         self.processes.kill_all()
 
     def start_task(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        """A task of the house. What goes wrong inside is logged and ends that task alone."""
+        """A task of the gateway. What goes wrong inside is logged and ends that task alone."""
         assert self._tasks is not None
         task = self._tasks.create_task(_contained(work))
         self._running.add(task)

@@ -20,7 +20,7 @@ def told(house: House) -> dict[str, Any]:
 
 
 def count_bytes(house: House) -> list[bytes]:
-    """Everything that any link of the house is asked to send, from now on."""
+    """Everything that any link is asked to send, from now on."""
     sent: list[bytes] = []
     send = FakeLink.send
 
