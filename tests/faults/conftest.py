@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,5 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def faults(tmp_path: Path) -> Faults:
-    return Faults(tmp_path)
+def faults(tmp_path: Path) -> Iterator[Faults]:
+    with tempfile.TemporaryDirectory(prefix="wb-") as temporary:
+        yield Faults(tmp_path, Path(temporary))

@@ -197,10 +197,11 @@ class Stage:
 class Faults:
     """Starts stages over one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, temporary: Path | None = None) -> None:
         self.folder = folder
-        self.temporary = folder / "temporary"
-        self.temporary.mkdir()
+        # Best has a short path: those of sockets end at some hundred characters.
+        self.temporary = temporary or folder / "temporary"
+        self.temporary.mkdir(exist_ok=True)
 
     def path(self, name: str) -> Path:
         """A file for a server to write, or to be told by."""

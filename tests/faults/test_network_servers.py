@@ -48,7 +48,7 @@ STATUSES: list[tuple[Json, str, str]] = [
     ({"status": 503, "headers": {"Retry-After": "7"}}, "is not available (503)", "try again in 7 s"),
     ({"status": 429, "headers": {"Retry-After": "30"}}, "received too many requests (429)", "try again in 30 s"),
     ({"status": 429}, "received too many requests (429)", "less often"),
-    ({"status": 401}, "requires you to sign in (401)", "`headers`"),
+    ({"status": 401}, "wants you to sign in", "`headers`"),
     ({"status": 403}, "denied access (403)", "token"),
     ({"status": 418, "body": "\x1b[31mteapot"}, "answered with status 418: [31mteapot", "check `url`"),
     ({"redirect": "loop"}, "redirects in a loop", "check `url`"),
