@@ -45,11 +45,11 @@ class DownstreamTimeout(DownstreamError):
 
 
 class StillStarting(DownstreamError):
-    """A server has not said yet what it offers, and nothing speaks against it: it is slow, or not its turn."""
+    """A server has not said yet what it offers, and nothing speaks against it: it is slow, or still queued."""
 
 
 class ServerGone(DownstreamError):
-    """The server ended while it was being met; with a legacy server that dies of the probe, that is no failure yet."""
+    """The server ended during the handshake; with a legacy server that dies of the probe, that is no failure yet."""
 
 
 def shortage(error: BaseException) -> str | None:

@@ -1,4 +1,4 @@
-"""The composition root: builds the rooms, owns the task group, and takes everything down again in order."""
+"""The composition root: builds the packages' objects, owns the task group, and takes everything down again in order."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Gateway:
-    """All rooms, connected. Use as `async with gateway.running():`."""
+    """Everything, connected. Use as `async with gateway.running():`."""
 
     def __init__(self, config: WorkbenchConfig, options: Options, redactor: Redactor | None = None) -> None:
         self.config = config
@@ -351,12 +351,12 @@ class Gateway:
         }
 
     def _summarise_soon(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
-        """What tells toolboxes apart is worked out anew, a moment after servers have spoken."""
+        """What tells toolboxes apart is worked out again, a moment after servers have spoken."""
         if "tools" in kinds:
             self._start_summary_timer()
 
     def _summarise_if_missing(self, view: View, toolbox: str) -> None:
-        """Servers that say the same as last time tell no news, but a new configuration has no summary of them yet."""
+        """Servers that list the same as last time report no change, but a new configuration has no summary yet."""
         if self.face.tool_index is not None and self.face.tool_index.is_summary_missing:
             self._start_summary_timer()
 

@@ -83,8 +83,8 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
 
 
 @contextlib.asynccontextmanager
-async def _until_the_end(gateway: Gateway) -> AsyncIterator[_Ending]:
-    ending = _Ending(asyncio.get_running_loop(), gateway.end_at_once)
+async def _until_the_end(gateway: Gateway) -> AsyncIterator[_Shutdown]:
+    ending = _Shutdown(asyncio.get_running_loop(), gateway.end_at_once)
     async with gateway.running():
         loop = asyncio.get_running_loop()
         timer = loop.call_later(STATUS_SOCKET_AFTER, lambda: gateway.start_task(gateway.open_status_socket()))
@@ -95,7 +95,7 @@ async def _until_the_end(gateway: Gateway) -> AsyncIterator[_Ending]:
     log.info("bye")
 
 
-class _Ending:
+class _Shutdown:
     """Why and how fast we end. The first signal begins it, one that comes while we end hurries it, and a second signal
     ends at once."""
 

@@ -206,7 +206,7 @@ class PlayedServer:
         self.traffic.loop = Clock(loop, seconds)  # type: ignore[assignment]
         # It passes as it does for somebody who is awake: nobody was stopped meanwhile.
         self.traffic._looked_at = self.traffic.loop.time()
-        self.traffic._sweep()
+        self.traffic._check_deadlines()
 
     def crash(self) -> None:
         self.traffic.on_closed("the server exited with status 9")

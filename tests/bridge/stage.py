@@ -205,7 +205,7 @@ class Stage:
             len(self.parking) == 0
             and not self.parking._counts
             and not any(played.traffic.call_count for played in self.gateway.played)
-            and not any(len(played.traffic.asking) for played in self.gateway.played)
+            and not any(len(played.traffic.questions) for played in self.gateway.played)
             and not any(client.session.calls or len(client.session.questions) for client in self.clients)
         )
 

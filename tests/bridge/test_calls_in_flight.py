@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.downstream.asking import MOST_QUESTIONS, QUESTION_TIMEOUT
+from mcp_workbench.downstream.server_questions import MOST_QUESTIONS, QUESTION_TIMEOUT
 from tests.bridge.conversation import FORM, SAMPLE, Conversation, unattributed
 from tests.bridge.scene import DONE, YES, answered, scene
 from tests.bridge.stage import ERAS, Json, settled, staged, until
@@ -121,7 +121,7 @@ async def test_what_a_server_asks_before_its_first_call_is_asked_with_that_call(
 @pytest.mark.bridge("question")
 async def test_where_no_call_follows_it_is_refused() -> None:
     async with scene() as on:
-        on.server.traffic.asking.held_seconds = 0.0
+        on.server.traffic.questions.held_seconds = 0.0
         id = on.server.ask("roots/list", {})
         await until(lambda: on.server.answer_to(id) is not None)
         assert (on.server.answer_to(id) or {})["error"]["code"] == -32601

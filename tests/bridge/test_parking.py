@@ -269,7 +269,7 @@ async def test_an_outcome_is_not_kept_for_ever() -> None:
         request, _ = await on.ask()
         on.server.reply(on.server.call, DONE)
         (parked,) = on.stage.parking._parked.values()
-        on.stage.parking._give_up(parked)
+        on.stage.parking._expire(parked)
         assert on.stage.is_clean()
         assert on.server.told("notifications/cancelled") == [], "there is nothing left to be given up"
         assert on.client.retry(request, answered(request)).error["code"] == -32602

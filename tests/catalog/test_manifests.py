@@ -438,7 +438,7 @@ def met(entry: ServerEntry, era: Era, eras: SpokenEras, version: str = "1", **ca
     info = Raw(json.dumps({"name": "s", "version": version}).encode())
     revision = "2025-11-25" if era == "legacy" else "2026-07-28"
     profile = ServerProfile(era, revision, Raw(json.dumps(capabilities).encode()), info, eras=eras)
-    entry.meet(profile)
+    entry.on_handshake(profile)
     entry.learn(Offer(profile, OFFER.lists))
 
 

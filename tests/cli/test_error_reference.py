@@ -12,7 +12,7 @@ import pytest
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.downstream.last_words import with_last_words
+from mcp_workbench.downstream.quoted_output import with_quoted_output
 from mcp_workbench.face.finding import missing
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.transport.stderr import GAP
@@ -48,9 +48,9 @@ def test_every_documented_text_exists() -> None:
     ],
 )
 def test_what_servers_said_is_quoted_as_documented(stderr: list[str], stdout: list[str], expected: str) -> None:
-    text = with_last_words("it failed", stderr, stdout)
+    text = with_quoted_output("it failed", stderr, stdout)
     assert re.fullmatch(re.escape(expected).replace("…", ".*").replace(r"\ ", r"\s+"), text, re.DOTALL)
-    assert with_last_words(text, stderr, stdout) == text, "nothing is said twice"
+    assert with_quoted_output(text, stderr, stdout) == text, "nothing is said twice"
 
 
 @pytest.mark.parametrize(

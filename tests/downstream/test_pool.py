@@ -105,8 +105,8 @@ async def test_log_levels_are_remembered_for_servers_to_come_within_a_bound() ->
             pool.set_log_level(caller("anna", kind(number)), "error")
         pool.set_log_level(caller("anna", kind(12)), "debug")
         assert len(pool._log_levels) == MOST_LOG_LEVELS
-        assert pool.connection(house.entry, caller("anna", kind(12))).watch.log_level == "debug"
-        assert pool.connection(house.entry, caller("anna", kind(0))).watch.log_level is None
+        assert pool.connection(house.entry, caller("anna", kind(12))).subscriptions.log_level == "debug"
+        assert pool.connection(house.entry, caller("anna", kind(0))).subscriptions.log_level is None
 
 
 async def test_what_is_looked_up_quickly_stays_within_a_bound() -> None:

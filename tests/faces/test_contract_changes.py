@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.downstream import watch
+from mcp_workbench.downstream import server_subscriptions
 from mcp_workbench.face.view import View
 from tests.faces.harness import ERAS, FACES, Bench, Seen
 from tests.faces.memory import MemoryClient
@@ -328,7 +328,7 @@ async def test_a_stream_tells_only_what_its_filter_names(bench: Bench, face: str
 async def test_a_stream_that_a_server_ends_is_opened_again(
     bench: Bench, face: str, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "LISTEN_AGAIN_AFTER", 0.0)
+    monkeypatch.setattr(server_subscriptions, "LISTEN_AGAIN_AFTER", 0.0)
     async with bench.within(offering("modern"), face, era) as seen:
         await seen.open()
         if era == "modern":

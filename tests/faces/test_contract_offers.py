@@ -210,7 +210,7 @@ async def test_a_subscription_is_ended_where_it_was_made(bench: Bench) -> None:
         await seen.client.request("resources/subscribe", {"uri": "unlisted:x"})
         await seen.call("link", {"uris": ["unlisted:x"]}, server="other")
         await seen.client.request("resources/unsubscribe", {"uri": "unlisted:x"})
-        assert not seen.gateway.only_connection("box/server").watch.is_needed
+        assert not seen.gateway.only_connection("box/server").subscriptions.is_needed
 
 
 @pytest.mark.requirement("completions")

@@ -127,7 +127,7 @@ class Play:
     def _servers(self) -> list[PlayedServer]:
         found = [played for played in self.stage.gateway.played if not played.is_stopped]
         for played in found:
-            played.traffic.asking.held_seconds = HELD
+            played.traffic.questions.held_seconds = HELD
         return found
 
     async def step(self, what: str, which: int, detail: Any) -> None:
@@ -244,7 +244,7 @@ class Play:
             await settled()
         for server in self._servers():
             server.advance(MUCH_LATER)
-        await until(lambda: not any(server.traffic.asking.held for server in self._servers()))
+        await until(lambda: not any(server.traffic.questions.held for server in self._servers()))
         await settled()
 
     def judge(self) -> None:

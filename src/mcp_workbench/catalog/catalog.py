@@ -86,9 +86,9 @@ class Catalog:
         """Be told of every change: which server, and which of its lists."""
         self._listeners.append(listener)
 
-    def met(self, entry: ServerEntry, profile: ServerProfile) -> None:
+    def on_handshake(self, entry: ServerEntry, profile: ServerProfile) -> None:
         """A connection reports who its server is and in which eras it can be spoken to."""
-        entry.meet(profile)
+        entry.on_handshake(profile)
 
     def learn(
         self, entry: ServerEntry, offer: Offer, announced: frozenset[str] = frozenset(), *, remember: bool = True

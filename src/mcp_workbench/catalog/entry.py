@@ -61,9 +61,9 @@ class ServerEntry:
         # What filters leave of the tools, and the names they take away.
         self.tools: Definitions = NOTHING
         self.hidden: frozenset[str] = frozenset()
-        # Whether the last news of the tools matters to whoever calls them.
+        # Whether the last change of the tools matters to whoever calls them.
         self.tools_differ = False
-        # Why the server was given up, or never can be started; None while it can be used or started.
+        # Why the server failed for good, or never can be started; None while it can be used or started.
         self.failure: DownstreamError | None = None
         # Why it is in the catalogue no more; None as long as it is.
         self.ended: DownstreamError | None = None
@@ -139,8 +139,8 @@ class ServerEntry:
             self.take_manifest(self.read_manifest())
         return self.offer
 
-    def meet(self, profile: ServerProfile) -> None:
-        """The server was met."""
+    def on_handshake(self, profile: ServerProfile) -> None:
+        """The server has said who it is, and which eras it speaks."""
         before = None if self.offer is None else who(self.offer.profile.server_info)
         # Another version may speak an era that the one before did not.
         is_another = before is not None and before != ("", "") and before != who(profile.server_info)

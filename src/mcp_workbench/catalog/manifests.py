@@ -28,7 +28,7 @@ from mcp_workbench.protocol.handshake import ServerProfile
 FORMAT: Final = 2
 # A list beyond this is not remembered; reading it back would cost more than asking the server.
 LARGEST_MANIFEST: Final = 64 * 1024 * 1024
-# Longer than a project rests between two times that somebody works on it. Asking a server anew is all it costs.
+# Longer than a project rests between two times that somebody works on it. Listing a server again is all it costs.
 KEPT_UNUSED: Final = 90 * 86400.0
 # A file that is read says so by its time, this much late: a write for each read would be too many.
 USE_NOTED_AFTER: Final = 86400.0

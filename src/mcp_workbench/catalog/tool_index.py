@@ -61,7 +61,7 @@ class ToolIndex:
         catalog.on_replaced.append(self._on_replaced)
 
     def _on_replaced(self, plan: Plan) -> None:
-        # Told of other servers than are there now; worked out anew soon, as after every change of what is offered.
+        # Told of other servers than are there now; worked out again soon, as after every change of what is offered.
         changed = plan.difference.toolboxes.changed
         if "_summaries" in self.__dict__:
             self._summaries = {name: each for name, each in self._summaries.items() if name not in changed}
@@ -155,8 +155,8 @@ class ToolIndex:
 
     @cached_property
     def _summaries(self) -> dict[str, _Summary]:
-        """As remembered, where it was worked out from just the manifests that are there now; else worked out anew, so
-        that what is told of the same tools is the same whatever happened to the process that met them."""
+        """As remembered, where it was worked out from just the manifests that are there now; else worked out again, so
+        that what is told of the same tools is the same whatever happened to the process that listed them."""
         data = self._store.load_blob(self._summary_name)
         try:
             found = None if data is None else _decode_remembered(data)
@@ -180,7 +180,7 @@ class ToolIndex:
         return f"summary-{crc32(encode(identity)):08x}"
 
     def summarise(self) -> None:
-        """Work out anew what tells toolboxes apart. Takes a moment with thousands of tools: not for the event loop."""
+        """Work out again what tells toolboxes apart. Takes a moment with thousands of tools: not for the event loop."""
         self._summaries = self._worked_out()
 
     def _worked_out(self) -> dict[str, _Summary]:

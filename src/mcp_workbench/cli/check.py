@@ -1,8 +1,8 @@
 """`mcp-workbench check`: is the configuration right, and with `--connect`, does every server in it work?
 
-Owns the order and the bound of starting them all, and how what was found is shown. A server is asked afresh, never
-recalled: the point is to find out. What it said is remembered all the same, so that a client's first `open_toolbox`
-after a check is answered at once.
+Owns the order and the bound of starting them all, and how what was found is shown. A server is always started,
+never answered for from its manifest: the point is to find out. What it lists is cached all the same, so that a client's
+first `open_toolbox` after a check is answered at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
 RIGHT: Final = (len(HEADER) - 1,)
 REFRESH_PER_SECOND: Final = 8
 # What is worth seeing first where there are more servers than lines.
-_NEWS: Final = ("failed", SIGN_IN_NEEDED, "starting", "waiting", "ready")
+_BY_URGENCY: Final = ("failed", SIGN_IN_NEEDED, "starting", "waiting", "ready")
 _STYLES: Final[dict[str, Style]] = {"ready": "good", "failed": "bad", SIGN_IN_NEEDED: "warn"}
 
 _HIDDEN_FOUND: Final = ("one definition contains hidden characters", "some definitions contain hidden characters")
@@ -247,7 +247,7 @@ async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
         shown = findings
         if not is_over and len(findings) >= screen.console.height:
             # What does not fit is cut off at the bottom until it is over.
-            shown = sorted(findings, key=lambda finding: _NEWS.index(finding.state))
+            shown = sorted(findings, key=lambda finding: _BY_URGENCY.index(finding.state))
         return rich_table(HEADER, [finding.cells() for finding in shown], RIGHT)
 
     # It stays, also when it is interrupted: what is known by then is not lost.

@@ -55,7 +55,7 @@ class StartingPlaces:
         self._addresses = asyncio.Semaphore(MOST_ADDRESSES_AT_ONCE)
 
     def of(self, entry: ServerEntry) -> asyncio.Semaphore:
-        """Where this one waits for its turn."""
+        """Where this one waits to be started."""
         return self._addresses if entry.config.command is None else self._programs
 
 
@@ -162,10 +162,10 @@ class Engine:
         """No known tool has this name: what is near, and who has not been asked."""
         entries = list(self._gateway.catalog.entries())
         known = {tool for entry in entries for tool in entry.tools}
-        unasked = sum(entry.offer is None for entry in entries)
+        unlisted = sum(entry.offer is None for entry in entries)
         hint = "write toolbox/server/tool; mcp-workbench list shows toolboxes and servers"
-        if unasked:
-            servers = "1 server has" if unasked == 1 else f"{unasked} servers have"
+        if unlisted:
+            servers = "1 server has" if unlisted == 1 else f"{unlisted} servers have"
             ask = "write toolbox/server/tool, or run mcp-workbench list --connect"
             hint = f"{servers} not been asked for tools yet: {ask}"
         near = nearest(name, known, 3)

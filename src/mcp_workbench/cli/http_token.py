@@ -123,7 +123,7 @@ def _read_kept(path: str) -> str | None:
         return None
     except (OSError, ValueError) as error:
         raise _distrusted(path, error.strerror if isinstance(error, OSError) else "not ASCII") from None
-    if not _can_be_carried(token) or len(token) < TOKEN_BYTES:
+    if not _fits_into_header(token) or len(token) < TOKEN_BYTES:
         raise _distrusted(path, "it does not contain a generated token")
     return token
 
@@ -164,12 +164,12 @@ def _checked(token: str) -> str:
     if not token.strip():
         hint = "remove --token, --token-file and WORKBENCH_TOKEN to have one generated on loopback"
         raise UsageError("the token is empty", hint=hint)
-    if not _can_be_carried(token):
+    if not _fits_into_header(token):
         # What a header cannot carry would be refused for ever, and nobody would see why.
         hint = "use ASCII letters, digits and punctuation only; `openssl rand -hex 32` generates one"
         raise UsageError("the token contains white space or other characters that a header cannot carry", hint=hint)
     return token
 
 
-def _can_be_carried(token: str) -> bool:
+def _fits_into_header(token: str) -> bool:
     return bool(token) and all("!" <= character <= "~" for character in token)

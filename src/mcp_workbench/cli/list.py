@@ -110,7 +110,7 @@ def transport_of(entry: ServerEntry) -> str:
 
 
 def _tools_known(entry: ServerEntry) -> tuple[int, int] | None:
-    """How many tools are shown, of how many; None when the server has never been met."""
+    """How many tools are shown, of how many; None when the server has never been listed."""
     offer = entry.load_manifest()
     return None if offer is None else (len(entry.tools), len(offer.tools))
 

@@ -34,7 +34,7 @@ Exit status: 0 when you are signed in, 1 when that failed, 2 when there is no su
 NO_BROWSER = Flag("no-browser", None, "print the address instead of opening it, and take the pasted callback")
 DEVICE = Flag("device", None, "sign in with a code on another device, where the server offers that")
 AGAIN = Flag("again", None, "sign in even if you are signed in: as somebody else, or for more")
-NEW_CLIENT = Flag("new-client", None, "register anew, where the server has forgotten an earlier registration")
+NEW_CLIENT = Flag("new-client", None, "register again, where the server has forgotten an earlier registration")
 # A browser that is a program of the terminal may take as long as the user; it does not keep us from listening.
 _READ_BYTES: Final = 64 * 1024
 
@@ -74,7 +74,7 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
         with contextlib.suppress(SignInNeeded):
             await engine.listed(entry)
             if signed_in is not None:
-                remark("note", f"you are signed in to {entry.name}; --again signs in anew")
+                remark("note", f"you are signed in to {entry.name}; --again signs in once more")
                 return
     if parsed.has("device"):
         record = await sign_ins.sign_in_by_device(place, _show_code)

@@ -52,7 +52,7 @@ def _folded(line: str, width: int, before: int) -> str:
 
 
 def paragraphs(text: str, width: int | None) -> str:
-    """Prose that was written in lines, broken anew; indented lines are examples and stay."""
+    """Prose that was written in lines, broken again; indented lines are examples and stay."""
     if width is None:
         return text
     blocks = [

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcp_workbench.downstream.audience import Correspondent, ForwardedExchange
+from mcp_workbench.downstream.clients import ClientPeer, ForwardedExchange
 from mcp_workbench.jsonrpc.pending import Exchange
 
 # Servers do not answer what was cancelled, so nothing says when they are done with it; most stop at once.
@@ -26,7 +26,7 @@ class CancelledCalls:
 
     def __init__(self) -> None:
         # By the id that went to the server: whose it was, and until when it counts.
-        self._calls: dict[int, tuple[Correspondent, float]] = {}
+        self._calls: dict[int, tuple[ClientPeer, float]] = {}
 
     def add(self, exchange: Exchange, now: float) -> None:
         """Nobody waits for this one any more. Requests of our own are nobody's."""
@@ -41,7 +41,7 @@ class CancelledCalls:
         if self._calls and bytes(id).isdigit():
             self._calls.pop(int(bytes(id)), None)
 
-    def is_anothers(self, client: Correspondent | None, now: float) -> bool:
+    def is_anothers(self, client: ClientPeer | None, now: float) -> bool:
         """Whether one of them was a call of somebody else than this client."""
         while self._calls:
             oldest, (_, until) = next(iter(self._calls.items()))

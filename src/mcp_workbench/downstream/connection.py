@@ -14,14 +14,14 @@ from msgspec import Raw
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.downstream.futures import quiet_future
 from mcp_workbench.downstream.lifecycle import Event, RestartPolicy, State, next_state
 from mcp_workbench.downstream.list_refresh import ListRefresh
 from mcp_workbench.downstream.server_link import LinkOpener
 from mcp_workbench.downstream.server_run import ServerRun
+from mcp_workbench.downstream.server_subscriptions import ServerSubscriptions
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.downstream.traffic import Traffic
-from mcp_workbench.downstream.waiting import quiet_future
-from mcp_workbench.downstream.watch import Watch
 from mcp_workbench.errors import DownstreamError, ServerGone, SignInNeeded
 from mcp_workbench.protocol.meta import ClientIdentity
 from mcp_workbench.protocol.revisions import Revision
@@ -48,8 +48,8 @@ class Connection:
         # The first of its callers. All have the same principal; a server with a handshake is told his capabilities.
         self.caller = caller
         self.identity = ClientIdentity(own_info, caller.capabilities, caller.era)
-        # Told when the server has been met, before anybody sends anything.
-        self.on_met: Callable[[], None] = lambda: None
+        # Called when the handshake is done, before anybody sends anything.
+        self.on_handshake: Callable[[], None] = lambda: None
         self.state = State.CONFIGURED if entry.offer is None else State.KNOWN
         self.policy = RestartPolicy()
         self.last_error: DownstreamError | None = None
@@ -71,7 +71,7 @@ class Connection:
         # What was counted in earlier runs of the server.
         self._counted_before = (0, 0, 0, 0)
         self.lists = ListRefresh(self._loop, self._wake)
-        self.watch = Watch(start_task, entry.config.timeout, self.lists.refresh_soon)
+        self.subscriptions = ServerSubscriptions(start_task, entry.config.timeout, self.lists.refresh_soon)
         # Until when the server must not be stopped for being idle: it works on something that outlives a call.
         self.held_until = 0.0
         self._ready = quiet_future(self._loop)
@@ -88,7 +88,7 @@ class Connection:
 
     @property
     def revision(self) -> Revision | None:
-        """The revision that the server agreed to; None while it has not been met."""
+        """The revision that the server agreed to; None before the handshake."""
         return None if self.traffic.profile is None else self.traffic.profile.revision
 
     @property
@@ -142,8 +142,8 @@ class Connection:
             self.lists.request()
         await self.lists.wait()
 
-    async def list_anew(self) -> None:
-        """Return when the server has said once more what it offers. Raises `DownstreamError`."""
+    async def list_again(self) -> None:
+        """Return when the server has listed once more what it offers. Raises `DownstreamError`."""
         await self.ensure_ready()
         self.lists.request()
         await self.lists.wait()
@@ -197,7 +197,7 @@ class Connection:
     @property
     def is_needed(self) -> bool:
         """Whether somebody calls, watches, or has left it something to do."""
-        return self.traffic.call_count > 0 or self.watch.is_needed or self.held_until > self._loop.time()
+        return self.traffic.call_count > 0 or self.subscriptions.is_needed or self.held_until > self._loop.time()
 
     async def _must_wait(self, asked: bool) -> bool:
         """After a failure: refuse, or wait as long as the policy wants. True when there was something to wait for."""
@@ -243,31 +243,31 @@ class Connection:
         if task is self._task and self.state is State.STARTING:
             # Cancelled before its first step: nothing was started, and nothing of the run was run.
             work.close()
-            self.on_ending()
-            self.on_ended()
+            self.on_stopping()
+            self.on_stopped()
 
     def new_traffic(self) -> Traffic:
         """For a link that is about to be opened: what comes from the one before does not count any more."""
         traffic = Traffic(self.label, self.identity, self)
-        traffic.audience = self.traffic.audience
+        traffic.clients = self.traffic.clients
         traffic.conceal = self.conceal
         self._counted_before = self.counts()
         self.traffic = traffic
         return traffic
 
     def on_started(self) -> None:
-        """The server has been met: requests can be sent."""
+        """The handshake is done: requests can be sent."""
         self._move(Event.STARTED)
         self.started_at = self.traffic.last_used = self._loop.time()
         self._ready.set_result(None)
 
-    def on_ending(self) -> None:
+    def on_stopping(self) -> None:
         """The run is over, and clears up."""
         if self.state in (State.STARTING, State.READY):
             self._move(Event.STOP)
         self._end_waits(DownstreamError("the server was stopped", hint="call again to restart it"))
 
-    def on_ended(self) -> None:
+    def on_stopped(self) -> None:
         """Nothing is left of the run."""
         if self.state is State.STOPPING:
             self._move(Event.STOPPED)
@@ -296,7 +296,7 @@ class Connection:
         self.last_error_at = self._loop.time()
 
     def _end_waits(self, error: DownstreamError) -> None:
-        self.watch.end()
+        self.subscriptions.end()
         self.traffic.end(error)
         if not self._ready.done():
             self._ready.set_exception(error)
@@ -334,17 +334,17 @@ class Connection:
         self._end_waits(DownstreamError(SESSION_LOST))
         self._wake()
         for exchange in unaccepted:
-            exchange.call.send_anew()
+            exchange.call.send_again()
 
     def on_resource_updated(self, params: Raw) -> None:
-        self.watch.on_updated(params)
+        self.subscriptions.on_updated(params)
 
     def on_asked(self) -> None:
         """From now on, clients that can be asked do not share this server."""
         self._catalog.asks(self.entry)
 
     def on_acknowledged(self) -> None:
-        self.watch.on_acknowledged()
+        self.subscriptions.on_acknowledged()
 
     def on_list_changed(self, kind: str) -> None:
         """Clients are told when the lists have been fetched again, whether they differ or not."""

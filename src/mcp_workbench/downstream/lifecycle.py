@@ -91,7 +91,7 @@ LONGEST_DELAY: Final = 8.0
 
 
 class RestartPolicy:
-    """How long to wait before a server that crashed is started again, and when to give up.
+    """How long to wait before a server that crashed is started again, and when to stop trying.
 
     One crash costs no delay: servers do crash, and the next call should simply work. From the second within a minute
     on, the delay doubles, with jitter so that servers that died together do not start together.

@@ -1,7 +1,7 @@
 """All connections of this process, and which of them a caller takes.
 
 Who shares one is decided by `sharing.connection_key`; here is who has which key at the moment. A server's era is a
-guess until it has been met, so a connection may turn out to belong under another key than the one it was made for.
+guess until the handshake is done, so a connection may turn out to belong under another key than it was made for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.downstream.audience import Correspondent
+from mcp_workbench.downstream.clients import ClientPeer
 from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key, expected_revision
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.meta import usable
@@ -101,12 +101,12 @@ class Pool:
 
         first = Caller(caller.principal, caller.era, usable(caller.capabilities), client)
         connection = Connection(entry, self._catalog, first, self._own_info, self._open_link, self._start_task)
-        connection.on_met = lambda: self._on_met(entry)
-        connection.watch.log_level = self._log_levels.get((first.principal, first.capabilities))
+        connection.on_handshake = lambda: self._on_handshake(entry)
+        connection.subscriptions.log_level = self._log_levels.get((first.principal, first.capabilities))
         return connection
 
-    def _on_met(self, entry: ServerEntry) -> None:
-        """A server has been met. Its connections go where callers look for them, now that its eras are known better."""
+    def _on_handshake(self, entry: ServerEntry) -> None:
+        """The eras of a server are known better after a handshake: its connections go where callers look for them."""
         self._found.clear()
         for key, connection in list(self._connections.items()):
             if connection.entry is not entry:
@@ -156,10 +156,10 @@ class Pool:
         for connection in list(self._connections.values()):
             if connection.entry in plan.adjusted:
                 connection.config = connection.entry.config
-                connection.watch.timeout = connection.config.timeout
+                connection.subscriptions.timeout = connection.config.timeout
             elif connection.entry.ended is not None:
                 # Whoever watches something there is told that the lists have changed.
-                connection.watch.forget()
+                connection.subscriptions.forget()
                 connection.retire_when_idle(connection.entry.ended)
         self._drop_ended()
 
@@ -170,7 +170,7 @@ class Pool:
 
     # ── servers that ask ──
 
-    def caller_alone(self, entry: ServerEntry, caller: Caller, client: Correspondent) -> Caller:
+    def caller_alone(self, entry: ServerEntry, caller: Caller, client: ClientPeer) -> Caller:
         """For a call of a client without a session: whom it has to come from, so that no call of another client is
         under way where it goes. Such clients are strangers to each other."""
         if expected_revision(entry, caller.era).asks_in_results or _is_free(self.connection(entry, caller), client):
@@ -189,7 +189,7 @@ class Pool:
         """A server has asked for the first time: the connection that clients shared is now the first one's own."""
         self._found.clear()
         for key, connection in list(self._connections.items()):
-            first = connection.traffic.audience.first()
+            first = connection.traffic.clients.first()
             if connection.entry is not entry or first is None:
                 continue
             own = connection_key(entry, replace(connection.caller, client=first.caller.client), connection.revision)
@@ -225,7 +225,7 @@ class Pool:
             del self._log_levels[next(iter(self._log_levels))]
         self._log_levels[kind] = level
         for connection in self.used_by(caller):
-            connection.watch.set_log_level(level)
+            connection.subscriptions.set_log_level(level)
 
     def connections(self) -> list[Connection]:
         """Every connection there is, in the order they were made."""
@@ -240,10 +240,10 @@ class Pool:
         await asyncio.gather(*(each.wait_stopped() for each in (*self.connections(), *self._retired)))
 
 
-def _is_free(connection: Connection, client: Correspondent) -> bool:
-    """Whether nobody else's call is under way on it, waits for it, or was given up a moment ago."""
+def _is_free(connection: Connection, client: ClientPeer) -> bool:
+    """Whether nobody else's call is under way on it, waits for it, or was cancelled a moment ago."""
     traffic = connection.traffic
-    is_reserved = traffic.audience.reserved_for not in (None, client)
-    if is_reserved or traffic.asking.cancelled_calls.is_anothers(client, traffic.loop.time()):
+    is_reserved = traffic.clients.reserved_for not in (None, client)
+    if is_reserved or traffic.questions.cancelled_calls.is_anothers(client, traffic.loop.time()):
         return False
     return all(call.client is client for call in traffic.calls_youngest_first())

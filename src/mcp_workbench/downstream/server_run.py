@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mcp_workbench.catalog.catalog import Catalog
-from mcp_workbench.downstream.last_words import QUOTED_STDERR, READ_STDERR, with_last_words
 from mcp_workbench.downstream.lifecycle import RETIRED_LOOK, State, unexpected
 from mcp_workbench.downstream.listing import list_offer, offered_over_http
+from mcp_workbench.downstream.quoted_output import QUOTED_STDERR, READ_STDERR, with_quoted_output
 from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
 from mcp_workbench.downstream.sharing import expected_revision
 from mcp_workbench.errors import DownstreamError, ServerGone, SignInNeeded, WorkbenchError, shortage
@@ -60,7 +60,7 @@ class ServerRun:
             profile = await self._connect()
             connection.on_started()
             log.info("[%s] ready after %.2f s (MCP %s)", connection.label, self._loop.time() - began, profile.version)
-            await connection.watch.begin(connection.traffic)
+            await connection.subscriptions.begin(connection.traffic)
             await self._list()
             await self._look_after()
         except SignInNeeded as error:
@@ -88,7 +88,7 @@ class ServerRun:
             return DownstreamError(what, hint=hint)
         connection = self._connection
         noise = connection.traffic.noise_lines if connection.state is State.STARTING else ()
-        return DownstreamError(with_last_words(what, self._link.last_words(QUOTED_STDERR), noise), hint=hint)
+        return DownstreamError(with_quoted_output(what, self._link.last_words(QUOTED_STDERR), noise), hint=hint)
 
     def _fail(self, error: DownstreamError) -> None:
         connection = self._connection
@@ -126,8 +126,8 @@ class ServerRun:
             # Why it ended the first time says more than that there was no time left for a second.
             self._link = None
             raise gone from None
-        self._catalog.met(connection.entry, profile)
-        connection.on_met()
+        self._catalog.on_handshake(connection.entry, profile)
+        connection.on_handshake()
         return profile
 
     async def _meet(self, protocol: str) -> ServerProfile:
@@ -200,10 +200,10 @@ class ServerRun:
     async def _clean_up(self) -> None:
         self._link = None
         if self._is_current:
-            self._connection.on_ending()
+            self._connection.on_stopping()
         try:
             for link in self._links:
                 await link.stop()
         finally:
             if self._is_current:
-                self._connection.on_ended()
+                self._connection.on_stopped()

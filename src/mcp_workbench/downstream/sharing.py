@@ -8,8 +8,8 @@ which the server is spoken to:
   server can tell (`protocol.meta.usable`). Unless the server asks: on one line nothing says whose question it is, so
   each client that can be asked has a connection of its own to such a server.
 
-A server is spoken to in its client's era where it speaks that. Before it was met, that is a guess; the pool corrects
-the key of a connection once the server has been met.
+A server is spoken to in its client's era where it speaks that. Before the handshake, that is a guess; the pool corrects
+the key of a connection after it.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class ConnectionKey(NamedTuple):
         return self.entry, self.principal
 
 
-def connection_key(entry: ServerEntry, caller: Caller, met: Revision | None = None) -> ConnectionKey:
+def connection_key(entry: ServerEntry, caller: Caller, agreed: Revision | None = None) -> ConnectionKey:
     """The key of the connection on which this caller reaches the server.
 
-    `met` is what the server agreed to where it has been met; otherwise it is what is known so far.
+    `agreed` is the revision of a handshake that is done; without one, it is guessed from what is known so far.
     """
-    revision = met or expected_revision(entry, caller.era)
+    revision = agreed or expected_revision(entry, caller.era)
     capabilities = usable(caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
     is_own = entry.asks and not revision.asks_in_results and any(word in capabilities for word in ASKABLE)
     client = caller.client if is_own else SHARED

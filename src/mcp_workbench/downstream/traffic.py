@@ -13,15 +13,15 @@ from typing import Final, Protocol
 
 from msgspec import UNSET, Raw
 
-from mcp_workbench.downstream.asking import Asking
-from mcp_workbench.downstream.audience import Audience, Correspondent, ForwardedCall, ForwardedExchange
+from mcp_workbench.downstream.clients import ClientPeer, ConnectionClients, ForwardedCall, ForwardedExchange
+from mcp_workbench.downstream.server_questions import ServerQuestions
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.jsonrpc.pending import (
+    DEADLINE_CHECK_INTERVAL,
     STOPPED_SECONDS,
-    SWEEP_INTERVAL,
     AwaitedExchange,
     Exchange,
     PendingRequests,
@@ -90,16 +90,16 @@ class Traffic:
         self.ended: DownstreamError | None = None
         self.last_used = 0.0
         # The clients that use this connection, as far as one can be asked outside of its calls.
-        self.audience = Audience()
+        self.clients = ConnectionClients()
         self.profile: ServerProfile | None = None
         self._link: Link | None = None
         self._call_link: CallLink | None = None
         self._owner = owner
         self.loop = asyncio.get_running_loop()
-        self._sweeping = False
+        self._is_check_scheduled = False
         # When deadlines were looked at for the last time.
         self._looked_at = 0.0
-        self.asking = Asking(self)
+        self.questions = ServerQuestions(self)
 
     @property
     def call_count(self) -> int:
@@ -124,10 +124,10 @@ class Traffic:
         return found
 
     def end(self, error: DownstreamError) -> None:
-        """The link is gone or given up: everything under way fails now."""
+        """The link is gone or about to be closed: everything under way fails now."""
         self._link = self._call_link = None
         self.ended = self.ended or error
-        self.asking.end()
+        self.questions.end()
         for exchange in self.pending.drain():
             exchange.on_failure(error)
 
@@ -185,10 +185,10 @@ class Traffic:
             link.send(message)
         else:
             self._call_link.send_call(message, id, item, None if agreed.has_handshake else agreed.name)
-        if not self._sweeping:
-            self._sweep_soon()
-        if self.asking.held:
-            self.asking.on_call(exchange)
+        if not self._is_check_scheduled:
+            self._schedule_deadline_check()
+        if self.questions.held:
+            self.questions.on_call(exchange)
         return id
 
     async def ask(self, method: str, params: bytes) -> Raw:
@@ -218,7 +218,7 @@ class Traffic:
         if self._link is not None:
             id = self.pending.add(Exchange(), self.loop.time(), BACKGROUND_TIMEOUT, BACKGROUND_TIMEOUT)
             self.send(messages.request(id, method, params))
-            self._sweep_soon()
+            self._schedule_deadline_check()
 
     async def ask_as_era(self, method: str, members: bytes = b"") -> Raw:
         """A request of our own, stamped as the server's era wants it. `members` go into params."""
@@ -237,12 +237,12 @@ class Traffic:
         """The client gave a request up: tell the server, drop the answer."""
         exchange = self.pending.find(id)
         if exchange is not None and self.pending.remove(exchange):
-            self.asking.cancelled_calls.add(exchange, self.loop.time())
+            self.questions.cancelled_calls.add(exchange, self.loop.time())
             self.tell("notifications/cancelled", messages.encode({**params, "requestId": exchange.wire_id}))
 
     def answer(self, id: bytes, payload: bytes) -> None:
         """The client answered a question of the server. `payload` is `"result":…` or `"error":…`."""
-        if self.asking.take(id):
+        if self.questions.take(id):
             self.send(b'{"jsonrpc":"2.0","id":%b,%b}' % (id, payload))
 
     def send(self, message: bytes) -> None:
@@ -254,29 +254,29 @@ class Traffic:
     def _send_cancel(self, id: int, reason: str) -> None:
         self.tell("notifications/cancelled", b'{"requestId":%d,"reason":%b}' % (id, messages.encode(reason)))
 
-    def _sweep(self) -> None:
-        self._sweeping = False
-        stopped = self.loop.time() - self._looked_at - SWEEP_INTERVAL
+    def _check_deadlines(self) -> None:
+        self._is_check_scheduled = False
+        stopped = self.loop.time() - self._looked_at - DEADLINE_CHECK_INTERVAL
         if stopped > STOPPED_SECONDS:
             self.pending.postpone(stopped)
         # What was late at the look before: what has arrived since has been read.
         expired = self.pending.expired(self._looked_at)
         if len(self.pending):
-            self._sweep_soon()
+            self._schedule_deadline_check()
         for exchange in expired:
             try:
-                self.asking.cancelled_calls.add(exchange, self.loop.time())
+                self.questions.cancelled_calls.add(exchange, self.loop.time())
                 self._send_cancel(exchange.wire_id, "timeout")
                 exchange.on_failure(_too_late(exchange.timeout))
             except Exception:
                 # A defect of ours. The others must end all the same.
                 log.exception("[%s] a request could not be ended; please report this", self.label)
 
-    def _sweep_soon(self) -> None:
-        if not self._sweeping:
-            self._sweeping = True
+    def _schedule_deadline_check(self) -> None:
+        if not self._is_check_scheduled:
+            self._is_check_scheduled = True
             self._looked_at = self.loop.time()
-            self.loop.call_later(SWEEP_INTERVAL, self._sweep)
+            self.loop.call_later(DEADLINE_CHECK_INTERVAL, self._check_deadlines)
 
     # ── messages from the server ──
 
@@ -339,7 +339,7 @@ class Traffic:
             return
         exchange = self.pending.take(message.id)
         if exchange is None:
-            self.asking.cancelled_calls.answered(message.id)
+            self.questions.cancelled_calls.answered(message.id)
             return
         try:
             if error is not UNSET:
@@ -391,7 +391,7 @@ class Traffic:
         if exchange is None:
             return
         # While a question is open the clock stands still, further out than progress could push it.
-        if not self.asking.holds_up(exchange):
+        if not self.questions.holds_up(exchange):
             self.pending.extend(exchange, self.loop.time())
         exchange.on_progress(params)
 
@@ -400,7 +400,7 @@ class Traffic:
             id = bytes(messages.decode_object(params)["requestId"])
         except (ValueError, KeyError):
             return
-        self.asking.on_cancelled(id, params)
+        self.questions.on_cancelled(id, params)
 
     def _on_request(self, id: bytes, method: str, params: Raw | None, about: bytes | None) -> None:
         if self._link is None:
@@ -410,7 +410,7 @@ class Traffic:
         elif method == "ping":
             self.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id)
         else:
-            self.asking.on_request(id, method, params, self.call_about(about))
+            self.questions.on_request(id, method, params, self.call_about(about))
 
     def on_asked(self) -> None:
         """The server is one that asks."""
@@ -434,14 +434,14 @@ class Traffic:
         exchange = None if about is None else self.pending.find(int(about))
         return exchange if isinstance(exchange, ForwardedExchange) else None
 
-    def _addressee(self, about: bytes | None) -> Correspondent | None:
+    def _addressee(self, about: bytes | None) -> ClientPeer | None:
         """Who is told what belongs to no call by itself: nobody, where that could be more than one client."""
         related = self.call_about(about)
         if related is not None:
             return related.call
         calls = list(self.calls_youngest_first())
         if not calls:
-            return self.audience.only()
+            return self.clients.only()
         return calls[0].call if len({id(call.client) for call in calls}) == 1 else None
 
 

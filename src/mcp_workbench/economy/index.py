@@ -111,7 +111,7 @@ class Index:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Index | None:
-        """The index that `to_bytes` wrote, or None when it is damaged, foreign or of another version: build anew."""
+        """The index that `to_bytes` wrote, or None when it is damaged, foreign or of another version."""
         postings = read(data)
         return cls(postings) if postings is not None else None
 

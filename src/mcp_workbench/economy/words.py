@@ -20,7 +20,7 @@ _FROM_NAME = 2  # A word in a tool's name says twice what one in its first sente
 def distinctive_words(
     groups: Mapping[str, Iterable[Entry]], *, most: int = 8, besides: Mapping[str, str] | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """For each group up to `most` words, the most telling first.
+    """For each group up to `most` words, the most distinctive first.
 
     `besides` is what is said about a group anyway, its name and description: those words are not repeated."""
     weights: dict[str, Counter[str]] = {}
@@ -43,7 +43,7 @@ def distinctive_words(
         ranked = sorted(
             (-sqrt(count) * log((len(weights) + 1) / having[term]), term)
             for term, count in counts.items()
-            if term not in said and _is_telling(term, count)
+            if term not in said and _is_distinctive(term, count)
         )
         chosen[group] = _picked((term for _, term in ranked), spellings, most)
     return chosen
@@ -55,7 +55,7 @@ class _Remembered(dict[str, list[tuple[str, str]]]):
         return self[run]
 
 
-def _is_telling(term: str, count: int) -> bool:
+def _is_distinctive(term: str, count: int) -> bool:
     if is_pair(term):
         return count > 1  # A pair that occurs once is most likely the end of one word and the start of the next.
     return len(term) >= _SHORTEST and not term.isdecimal()

@@ -87,7 +87,7 @@ class Face:
 
     def on_replaced(self, plan: Plan) -> None:
         """Another configuration is in force: names that servers hold which are no more, or are called otherwise, are
-        free, and what was computed is computed anew."""
+        free, and what was computed is computed again."""
         gone = {*plan.ending, *plan.adjusted}
         for holders in self._holders.values():
             for exposed in [exposed for exposed, target in holders.items() if target.entry in gone]:
@@ -217,7 +217,7 @@ class Face:
         return self._holders.setdefault(kind, {})
 
     def settle_names(self, entries: Iterable[ServerEntry]) -> None:
-        """These servers are about to speak anew: what is remembered of them has its names before that."""
+        """These servers are about to be listed again: what is remembered of them has its names before that."""
 
     def report(self, text: str, subject: str | None = None) -> None:
         """Say something to the user, once; of a `subject`, where one is given, only the first that is to be said."""

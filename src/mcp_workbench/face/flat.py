@@ -78,7 +78,7 @@ class FlatFace(Face):
         return None if target is None else target.definition
 
     def tool_table(self) -> NameTable:
-        """Exposed names of all tools, those of servers that were given up included: a call may bring them back."""
+        """Exposed names of all tools, those of servers that failed for good included: a call may bring them back."""
         # Every call asks for it, so it has a place of its own.
         revision, table = self._tool_table
         if table is None or revision != self.catalog.revision:

@@ -233,9 +233,9 @@ def remembered_if_short(read: Callable[[bytes], Meaning]) -> Callable[[Raw | byt
     """
     kept = lru_cache(MOST_KEPT)(read)
 
-    def read_or_recalled(piece: Raw | bytes) -> Meaning:
+    def read_or_cached(piece: Raw | bytes) -> Meaning:
         written = bytes(piece)
         return kept(written) if len(written) <= LONGEST_KEPT else read(written)
 
-    read_or_recalled.__doc__ = read.__doc__
-    return read_or_recalled
+    read_or_cached.__doc__ = read.__doc__
+    return read_or_cached

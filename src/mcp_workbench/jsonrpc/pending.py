@@ -19,7 +19,7 @@ from mcp_workbench.jsonrpc.messages import ErrorObject, read_error
 # A deadline is checked this often: one timer for all requests of a connection instead of one for each of them, which
 # would cost more than the rest of a call. A timeout is late by at most twice this much: what a look finds late is
 # judged by the next one, after everything that has arrived meanwhile was read.
-SWEEP_INTERVAL: Final = 0.25
+DEADLINE_CHECK_INTERVAL: Final = 0.25
 # A look that comes later than this was not made late by work: we were stopped (a debugger, a snapshot, no memory left),
 # and wake up with everything unread that came meanwhile. That time counts for no deadline.
 STOPPED_SECONDS: Final = 1.0
@@ -34,7 +34,7 @@ async def within(seconds: float) -> AsyncIterator[None]:
 
         def read_first() -> None:
             now = loop.time()
-            verdict.reschedule(now + (SWEEP_INTERVAL if now - due < STOPPED_SECONDS else now - due))
+            verdict.reschedule(now + (DEADLINE_CHECK_INTERVAL if now - due < STOPPED_SECONDS else now - due))
 
         timer = loop.call_at(due, read_first)
         try:
@@ -96,7 +96,7 @@ class AwaitedExchange(Exchange):
     def on_failure(self, error: WorkbenchError) -> None:
         if not self.future.done():
             self.future.set_exception(error)
-            # The waiter may be gone already (cancelled); an unread exception is not news then.
+            # The waiter may be gone already (cancelled); an unread exception means nothing then.
             self.future.exception()
 
 
@@ -154,7 +154,7 @@ class PendingRequests:
         return self._by_id.pop(exchange.wire_id, None) is not None
 
     def extend(self, exchange: Exchange, now: float) -> None:
-        """Progress came: the clock starts anew, up to the latest moment."""
+        """Progress came: the clock starts again, up to the latest moment."""
         exchange.deadline = min(now + exchange.timeout, exchange.latest)
 
     def postpone(self, seconds: float) -> None:

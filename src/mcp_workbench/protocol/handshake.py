@@ -72,7 +72,7 @@ class ServerProfile(Struct, frozen=True, dict=True):
 
     @staticmethod
     def of(revision: Revision, capabilities: dict[str, Raw], info: Raw, instructions: str | None) -> ServerProfile:
-        """The profile of a server that has just been met."""
+        """The profile of a server after its handshake."""
         return ServerProfile(revision.era, revision.name, Raw(encode(capabilities)), _own_members(info), instructions)
 
 
@@ -127,7 +127,7 @@ async def meet(asker: Asker, choice: str, spoken: SpokenEras, identity: ClientId
 
 
 def second_try(tried: Era, failure: DownstreamError) -> Era | None:
-    """In which era a server is worth another start that could not be met in the first one, if it is.
+    """In which era a server is worth another start after a handshake that failed, if in any.
 
     Some legacy servers die of the probe, and some modern ones hear nothing else after a handshake that they refused.
     """

@@ -1,4 +1,4 @@
-"""`_meta`: what each era keeps in it, and how it is carried from one to the other.
+"""`_meta`: what each era keeps in it, and how it is translated from one to the other.
 
 Everything that is not named here passes through untouched, in the order it came. Owns what a stamp must have; clients
 write the same few into all of their requests, so a verdict is looked up where it can be. Refuses to know what an
@@ -144,7 +144,7 @@ def _said(name: str, value: Any) -> Any:
 
 
 class ClientIdentity(Struct, frozen=True):
-    """Who the client is: what a server behind us is told, and the era that it is best met in."""
+    """Who the client is: what a server behind us is told, and the era of the handshake to try first."""
 
     info: bytes = b'{"name":"mcp-workbench","version":"0"}'
     capabilities: bytes = b"{}"

@@ -3,8 +3,8 @@
 A new revision is a new value in `KNOWN`; where it differs in something new, also a field that says so, and the mapping
 of that difference in this package (`meta`, `results`). No other package compares dates or eras to decide what to write.
 
-The *era* says how a server is met: with a handshake ("legacy", up to 2025-11-25) or without ("modern"). It is what has
-to be found out about a server, and what connections are shared by (`SpokenEras`).
+The *era* says how a conversation begins: with a handshake ("legacy", up to 2025-11-25) or without ("modern"). It
+is what has to be found out about a server, and what connections are shared by (`SpokenEras`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Revision(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def era(self) -> Era:
-        """How servers of this revision are met."""
+        """How a conversation in this revision begins."""
         return "legacy" if self.has_handshake else "modern"
 
     def stamp(self, info: bytes, capabilities: bytes) -> bytes:

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.downstream.audience import ForwardedCall
+from mcp_workbench.downstream.clients import ForwardedCall
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.view import View

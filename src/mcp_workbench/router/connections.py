@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.downstream.audience import Correspondent
+from mcp_workbench.downstream.clients import ClientPeer
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.sharing import SHARED, Caller
 from mcp_workbench.errors import DownstreamError
@@ -29,14 +29,14 @@ class CallerConnections:
     def of_call(self, entry: ServerEntry, call: RoutedCall) -> Connection:
         """The connection that this call uses."""
         connection = self._pool.connection(entry, call.route.caller)
-        connection.traffic.audience.join(call.client, has_session=call.route.caller.client > SHARED)
+        connection.traffic.clients.join(call.client, has_session=call.route.caller.client > SHARED)
         return connection
 
-    def of_caller(self, entry: ServerEntry, caller: Caller, client: Correspondent | None) -> Connection:
+    def of_caller(self, entry: ServerEntry, caller: Caller, client: ClientPeer | None) -> Connection:
         """The same for somebody who makes no call yet."""
         connection = self._pool.connection(entry, caller)
         if client is not None:
-            connection.traffic.audience.join(client, has_session=caller.client > SHARED)
+            connection.traffic.clients.join(client, has_session=caller.client > SHARED)
         return connection
 
     async def ready(self, entry: ServerEntry, call: RoutedCall) -> Connection:
@@ -51,8 +51,8 @@ class CallerConnections:
                 return connection
         raise DownstreamError(CHANGES_ERAS, hint="set `protocol` of this server to the revision that it speaks")
 
-    def forget_client(self, client: Correspondent) -> None:
+    def forget_client(self, client: ClientPeer) -> None:
         """A client with a session is gone: no server asks it anything any more."""
         for connection in self._pool.connections():
-            connection.traffic.audience.leave(client)
+            connection.traffic.clients.leave(client)
         self._pool.end_client(client.caller.client)

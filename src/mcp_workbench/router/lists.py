@@ -1,5 +1,5 @@
-"""When a list can be given: which servers have to be heard first, how long that is waited for, and whose lists are out
-of date.
+"""When a list can be given: which servers have to be listed first, how long that is waited for, and whose lists are
+out of date.
 
 Owns the waiting. Refuses to know what a list looks like, and who asks: it is told how a server is reached.
 """
@@ -30,7 +30,7 @@ FIRST_LIST_PATIENCE: Final = 3.0
 STARTS_AT_ONCE: Final = 8
 # A server that failed is started again for a list at most this often.
 ASK_AGAIN_AFTER: Final = 30.0
-# How long a list, or a call of a tool that is not known, waits for a running server to say anew what it offers. Servers
+# How long a list, or a call of a tool that is not known, waits for a running server to list its tools again. Servers
 # answer at once; one that hangs must not hold up the lists of all others.
 REFRESH_PATIENCE: Final = 3.0
 
@@ -85,13 +85,13 @@ class Lists:
         if unread:
             return partial(self._load_and_prepare, unread, view, kind, reach)
         awaited = self._face.awaited()
-        unheard = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
+        unlisted = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
         outdated = self.outdated(self._face.listed(view, kind), reach)
-        if not unheard and not outdated:
+        if not unlisted and not outdated:
             return None
-        if unheard:
-            self._face.settle_names(unheard)
-        return partial(self._hear_all, view, kind, unheard, outdated, reach)
+        if unlisted:
+            self._face.settle_names(unlisted)
+        return partial(self._wait_for_lists, view, kind, unlisted, outdated, reach)
 
     def forget(self, entries: Iterable[ServerEntry]) -> None:
         """These servers are no more; one of the same name is waited for again."""
@@ -109,31 +109,33 @@ class Lists:
         if waiting is not None:
             await waiting()
 
-    async def _hear_all(
-        self, view: View, kind: str, unheard: list[ServerEntry], outdated: list[Connection], reach: Reach
+    async def _wait_for_lists(
+        self, view: View, kind: str, unlisted: list[ServerEntry], outdated: list[Connection], reach: Reach
     ) -> None:
         refreshing = self._start_task(self.refresh(outdated)) if outdated else None
-        if unheard:
-            await self._hear_unheard(view, kind, unheard, reach)
+        if unlisted:
+            await self._list_missing(view, kind, unlisted, reach)
         if refreshing is not None:
             await asyncio.wait({refreshing})
 
-    # ── servers that have not been heard ──
+    # ── servers that have not been listed ──
 
-    async def _hear_unheard(self, view: View, kind: str, unheard: list[ServerEntry], reach: Reach) -> None:
-        for entry in unheard:
-            # Given up for somebody else, perhaps; here it runs.
+    async def _list_missing(self, view: View, kind: str, unlisted: list[ServerEntry], reach: Reach) -> None:
+        for entry in unlisted:
+            # Failed for somebody else, perhaps; here it runs.
             if entry.failure is not None and reach(entry).state is State.READY:
                 self._catalog.works(entry)
-        known = [entry for entry in unheard if _is_shown(entry)]
-        unknown = [entry for entry in unheard if not _is_shown(entry)]
+        known = [entry for entry in unlisted if _is_shown(entry)]
+        unknown = [entry for entry in unlisted if not _is_shown(entry)]
         self._start_behind(known, reach)
         new = [entry for entry in unknown if (entry.toolbox, entry.name) not in self._waited_for]
-        starting = {self._start_task(self._hear(reach(entry))) for entry in unknown if _is_worth_asking(reach(entry))}
+        starting = {
+            self._start_task(self._list_one(reach(entry))) for entry in unknown if _is_worth_asking(reach(entry))
+        }
         if new and starting:
             _, starting = await asyncio.wait(starting, timeout=self._patience)
             self._waited_for.update((entry.toolbox, entry.name) for entry in new)
-        # With nothing to show yet a client is better served late than with an error: it gives up by itself when it
+        # With nothing to show yet a client is better served late than with an error: it times out by itself when it
         # must. Each start is bounded by `startupTimeout`.
         while starting and not self._has_something(view, kind):
             _, starting = await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
@@ -141,10 +143,10 @@ class Lists:
     def _has_something(self, view: View, kind: str) -> bool:
         if kind == "tools":
             return bool(self._face.definitions(view, kind))
-        # Most servers have neither prompts nor resources: a list without any is whole as soon as somebody is heard.
+        # Most servers have neither prompts nor resources: a list without any is whole as soon as one server is listed.
         return any(map(_is_shown, self._catalog.entries()))
 
-    async def _hear(self, connection: Connection) -> None:
+    async def _list_one(self, connection: Connection) -> None:
         try:
             await connection.ensure_listed(asked=True)
         except WorkbenchError as error:
@@ -163,7 +165,7 @@ class Lists:
         async def start(entry: ServerEntry) -> None:
             async with places:
                 try:
-                    # Looked up when its turn comes: it may be another one since the server has been met.
+                    # Looked up when it is started: the handshake of another caller may have changed which one it is.
                     await reach(entry).ensure_ready()
                 except WorkbenchError as error:
                     self._catalog.missed(entry, error)
@@ -196,11 +198,11 @@ class Lists:
         return found
 
     def _may_have_changed(self, connection: Connection, offer: Offer) -> bool:
-        unannounced = [kind for kind in offer.lists if not connection.watch.announces(CAPABILITY[kind])]
+        unannounced = [kind for kind in offer.lists if not connection.subscriptions.announces(CAPABILITY[kind])]
         return bool(unannounced) and (not self._use_cache or connection.lists.has_expired(unannounced))
 
     async def refresh(self, connections: Sequence[Connection]) -> None:
-        """Have these servers say anew what they offer. Where one cannot in time, what it offered before stays."""
+        """Have these servers list again what they offer. Where one cannot in time, what it offered before stays."""
         await asyncio.gather(*map(self._refresh, connections))
 
     async def _refresh(self, connection: Connection) -> None:
@@ -209,12 +211,12 @@ class Lists:
             return
         with contextlib.suppress(WorkbenchError, TimeoutError):
             async with asyncio.timeout(REFRESH_PATIENCE):
-                await connection.list_anew()
+                await connection.list_again()
 
     async def look_again(self, connection: Connection, *, may_start: bool) -> None:
         """Somebody wants what this server is not known to have: only the server itself can say no.
 
-        Raises `DownstreamError` where it has not been heard before and cannot be heard now."""
+        Raises `DownstreamError` where it has not been listed before and cannot be now."""
         if not connection.entry.is_live:
             await connection.ensure_listed()
         elif connection.state is State.READY:

@@ -16,7 +16,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcp_workbench.catalog.catalog import Catalog
-from mcp_workbench.downstream.audience import Audience
+from mcp_workbench.downstream.clients import ConnectionClients
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.sharing import SHARED
@@ -34,7 +34,7 @@ from mcp_workbench.router.lists import Lists, Preparation
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.downstream.connection import Connection
-    from mcp_workbench.downstream.watch import Subscriber
+    from mcp_workbench.downstream.server_subscriptions import Subscriber
     from mcp_workbench.router.guard import Guard
     from mcp_workbench.router.subscriptions import Subscription, Subscriptions
     from mcp_workbench.router.toolboxes import Toolboxes
@@ -245,8 +245,8 @@ class Router:
         call.route.entry, call.route.decision = decision.entry, decision
         self.start_for(call, self._forward_when_ready(call, decision))
         if decision.entry.asks and call.route.caller.client <= SHARED and call.route.task is not None:
-            connection.traffic.audience.reserved_for = call.client
-            call.route.task.add_done_callback(lambda _: _release(connection.traffic.audience))
+            connection.traffic.clients.reserved_for = call.client
+            call.route.task.add_done_callback(lambda _: _release(connection.traffic.clients))
 
     async def _forward_when_ready(self, call: RoutedCall, decision: Forward) -> None:
         try:
@@ -268,7 +268,7 @@ class Router:
             call.finish_error(INVALID_PARAMS, NOBODY_ASKED)
             return
         if call.log_level is not None:
-            connection.watch.want_log_level(call.log_level)
+            connection.subscriptions.want_log_level(call.log_level)
         timeout = connection.config.timeout
         route.wire_id = traffic.forward(
             call, decision.method, decision.item, decision.body, call.meta, call.revision, timeout
@@ -301,14 +301,14 @@ class Router:
             self.start_for(call, self._forward_when_ready(call, decision))
 
     def send_after_listing(self, call: RoutedCall) -> None:
-        """The same request once more, when the server has said anew what it offers: its headers depend on that."""
+        """The same request once more, when the server has listed again what it offers: its headers depend on that."""
         assert call.route.decision is not None
         self.start_for(call, self._list_and_send(call, call.route.decision))
 
     async def _list_and_send(self, call: RoutedCall, decision: Forward) -> None:
         try:
             connection = await self.connections.ready(decision.entry, call)
-            await connection.list_anew()
+            await connection.list_again()
         except WorkbenchError as error:
             call.on_failure(error)
             return
@@ -476,5 +476,5 @@ def _make_guard(steps: tuple[Step, ...], router: Router) -> Guard:
     return Guard(steps, router.start_for, router.in_background)
 
 
-def _release(audience: Audience) -> None:
-    audience.reserved_for = None
+def _release(clients: ConnectionClients) -> None:
+    clients.reserved_for = None

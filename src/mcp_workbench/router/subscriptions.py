@@ -17,7 +17,7 @@ from mcp_workbench.router.call import RoutedCall, StartFor
 from mcp_workbench.router.connections import CallerConnections
 
 if TYPE_CHECKING:
-    from mcp_workbench.downstream.watch import Subscriber, Watch
+    from mcp_workbench.downstream.server_subscriptions import ServerSubscriptions, Subscriber
     from mcp_workbench.router.guard import Guard
 
 SUBSCRIBE = "resources/subscribe"
@@ -28,12 +28,12 @@ class Subscription:
     """One resource that one client watches. Kept by the client, and undone where it was made, whoever has the resource
     by then."""
 
-    __slots__ = ("entry", "uri", "watch")
+    __slots__ = ("entry", "subscriptions", "uri")
 
-    def __init__(self, entry: ServerEntry, uri: str, watch: Watch) -> None:
+    def __init__(self, entry: ServerEntry, uri: str, subscriptions: ServerSubscriptions) -> None:
         self.entry = entry
         self.uri = uri
-        self.watch = watch
+        self.subscriptions = subscriptions
 
 
 class Subscriptions:
@@ -79,7 +79,7 @@ class Subscriptions:
 
         async def work() -> None:
             kept.pop(uri, None)
-            await subscription.watch.unsubscribe(uri, subscriber)
+            await subscription.subscriptions.unsubscribe(uri, subscriber)
 
         def send() -> None:
             self._start_for(call, _answer(call, work))
@@ -127,13 +127,13 @@ class Subscriptions:
     ) -> None:
         connection = await self._connections.ready(entry, call)
         # Kept before the server has answered: should the client go meanwhile, it is undone all the same.
-        kept[uri] = Subscription(entry, uri, connection.watch)
-        await connection.watch.subscribe(uri, subscriber)
+        kept[uri] = Subscription(entry, uri, connection.subscriptions)
+        await connection.subscriptions.subscribe(uri, subscriber)
 
     async def end_all(self, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
         """The client is gone, or its stream. Nobody asked for this, so no step can keep it from being undone."""
         for uri, subscription in kept.items():
-            await subscription.watch.unsubscribe(uri, subscriber)
+            await subscription.subscriptions.unsubscribe(uri, subscriber)
 
 
 def _body(uri: str) -> bytes:

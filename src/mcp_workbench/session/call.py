@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.downstream.audience import Correspondent
+from mcp_workbench.downstream.clients import ClientPeer
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
 from mcp_workbench.face.view import View
@@ -90,7 +90,7 @@ class ClientCall(Struct, eq=False):
 
     session: Session
     # The same as a server sees it: somebody whom it may ask.
-    client: Correspondent
+    client: ClientPeer
     id: bytes
     method: str
     view: View
@@ -234,7 +234,7 @@ class ClientCall(Struct, eq=False):
         self.session.parking.question(self, traffic, id, method, params)
         return True
 
-    def send_anew(self) -> None:
+    def send_again(self) -> None:
         """Once; a server that forgets us again in between is not worth a third try."""
         if self.was_resent or self.route.decision is None:
             self.on_failure(DownstreamError(SESSION_LOST, hint="try again"))

@@ -1,4 +1,4 @@
-"""All clients that are connected, and the passing on of news to those whom it concerns."""
+"""All connected sessions, and the passing on of changes to those whom it concerns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Hub:
     def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server offers something else now."""
         for session in list(self._sessions):
-            session.news.add(self._face.announces(session.view, entry, kinds))
+            session.list_changes.add(self._face.announces(session.view, entry, kinds))
 
     def on_announced(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server announced a change of lists that are equal all the same: clients of its own would be told."""
@@ -40,4 +40,4 @@ class Hub:
         """A toolbox was opened."""
         for session in list(self._sessions):
             if session.view is view:
-                session.news.add(self._face.announces_opening(view, toolbox))
+                session.list_changes.add(self._face.announces_opening(view, toolbox))

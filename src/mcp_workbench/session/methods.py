@@ -10,7 +10,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, decode_string
 from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.session.call import ClientCall
-from mcp_workbench.session.news import MOST_STREAMS, ListenStream, read_filter
+from mcp_workbench.session.notifications import MOST_STREAMS, ListenStream, read_filter
 
 if TYPE_CHECKING:
     from mcp_workbench.router.subscriptions import Subscription
@@ -131,7 +131,7 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
     # From here on it is not a call that waits for its answer, but a stream that stays.
     del session.calls[call.id]
     session.streams[call.id] = stream
-    session.wants_news()
+    session.subscribe_to_changes()
     granted: dict[str, object] = {
         f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if wanted.wants(kind)
     }

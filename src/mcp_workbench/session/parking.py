@@ -240,7 +240,7 @@ class Parking:
     def close(self) -> None:
         """Shutting down: nobody comes back."""
         for parked in list(self._parked.values()):
-            self._give_up(parked)
+            self._expire(parked)
 
     def _gather(self, parked: Parked) -> None:
         """Send the client away as soon as the server has asked all that it asks at once."""
@@ -254,7 +254,7 @@ class Parking:
 
     def _gathered(self, parked: Parked) -> None:
         parked.gathering = None
-        # The server may have given up meanwhile what it asked.
+        # The server may have cancelled its question meanwhile.
         if parked.questions:
             self._send_away(parked)
 
@@ -264,11 +264,11 @@ class Parking:
         state = self._sealer.seal(self._sealed(parked.call, parked.key, parked.round, parked.digest))
         asked = {key: request for key, (_, _, request) in parked.questions.items()}
         loop = asyncio.get_running_loop()
-        parked.timer = loop.call_later(self.seconds, self._give_up, parked)
+        parked.timer = loop.call_later(self.seconds, self._expire, parked)
         parked.call.send_away(input_required(asked, state, parked.call.made_by()))
 
-    def _give_up(self, parked: Parked) -> None:
-        """The client did not come back: the server's questions are declined, and the call is given up."""
+    def _expire(self, parked: Parked) -> None:
+        """The client did not come back: the server's questions are declined, and the call is cancelled."""
         self.leave(parked)
         if parked.outcome is None:
             parked.call.cancel({"reason": Raw(b'"the client did not come back"')})

@@ -69,7 +69,7 @@ class Questions:
 
     def __init__(self, send: Callable[[bytes, bytes | None], None]) -> None:
         # Imported with the first question: starting up does not need it.
-        from mcp_workbench.downstream.asking import QUESTION_TIMEOUT
+        from mcp_workbench.downstream.server_questions import QUESTION_TIMEOUT
 
         self._send = send
         self._pending = PendingRequests()

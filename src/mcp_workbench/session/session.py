@@ -34,7 +34,7 @@ from mcp_workbench.router.call import Route
 from mcp_workbench.router.router import Router
 from mcp_workbench.session import methods
 from mcp_workbench.session.call import ClientCall, is_severe
-from mcp_workbench.session.news import ListenStream, News, without_subscription
+from mcp_workbench.session.notifications import ListChangeNotifier, ListenStream, without_subscription
 from mcp_workbench.session.parking import Parking
 from mcp_workbench.session.questions import BadQuestion, Question, Questions, may_be_asked
 from mcp_workbench.session.welcome import Welcome
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 # Requests that one client may have under way at once. Far beyond what agents do; a bound on what we hold for them.
 MOST_CALLS: Final = 10_000
 # Unsent bytes beyond which a client is not told anything that it did not ask for.
-MOST_UNSENT_FOR_NEWS: Final = 4 * 1024 * 1024
+MOST_UNSENT_FOR_NOTIFICATIONS: Final = 4 * 1024 * 1024
 # How a client introduces itself is kept for as long as it is there. Those of real clients are some hundred bytes.
 MOST_CLIENT_INFO: Final = 16 * 1024
 UNDER_WAY: Final = "a request with this id is still in progress"
@@ -97,7 +97,7 @@ class Session:
         "_hub",
         "_is_told",
         "_link",
-        "_news",
+        "_list_changes",
         "_questions",
         "caller",
         "calls",
@@ -133,11 +133,11 @@ class Session:
         self.caller = Caller(principal, "legacy")
         self.client_info = b"{}"
         self.log_level: str | None = None
-        # The lists that this client has seen; only their changes are news to it.
+        # The lists that this client has seen; it is told only when these change.
         self.listed: set[str] = set()
         self.is_draining = False
         self._questions: Questions | None = None
-        self._news: News | None = None
+        self._list_changes: ListChangeNotifier | None = None
         self._hub = services.hub
         self._is_told = False
         self._link = link
@@ -151,11 +151,11 @@ class Session:
         return self._questions
 
     @property
-    def news(self) -> News:
+    def list_changes(self) -> ListChangeNotifier:
         """What this client is to be told of changes."""
-        if self._news is None:
-            self._news = News(self._tell_list_changed)
-        return self._news
+        if self._list_changes is None:
+            self._list_changes = ListChangeNotifier(self._tell_list_changed)
+        return self._list_changes
 
     # ── messages from the client ──
 
@@ -198,7 +198,7 @@ class Session:
         else:
             self._closed(reason)
 
-    def wants_news(self) -> None:
+    def subscribe_to_changes(self) -> None:
         """From now on this client is told of changes."""
         self._is_told = True
         self._hub.add(self)
@@ -210,8 +210,8 @@ class Session:
         if self.revision is not None:
             self.router.views.end_session(self.view)
             self.router.connections.forget_client(self)
-        if self._news is not None:
-            self._news.close()
+        if self._list_changes is not None:
+            self._list_changes.close()
         if self.calls:
             for call in list(self.calls.values()):
                 call.cancel({"reason": Raw(b'"the client has disconnected"')})
@@ -249,18 +249,18 @@ class Session:
             else:
                 self._take_in(id, method, params)
         except RecursionError:
-            self._give_up(id, INVALID_PARAMS, "the request is nested too deeply")
+            self._abort(id, INVALID_PARAMS, "the request is nested too deeply")
         except Exception as error:
             what = shortage(error)
             if what is not None:
                 log.warning("a request could not be handled: %s", what)
-                self._give_up(id, INTERNAL_ERROR, f"the workbench could not handle this request: {what}")
+                self._abort(id, INTERNAL_ERROR, f"the workbench could not handle this request: {what}")
                 return
             # A defect of ours. The request must end all the same.
             log.exception("a request could not be handled; please report this")
-            self._give_up(id, INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
+            self._abort(id, INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
 
-    def _give_up(self, id: bytes, code: int, message: str) -> None:
+    def _abort(self, id: bytes, code: int, message: str) -> None:
         call = self.calls.pop(id, None)
         if call is not None:
             call.cancel({"reason": Raw(b'"it could not be handled"')})
@@ -355,7 +355,7 @@ class Session:
         self.caller = Caller(self.view.principal, "legacy", capabilities, number)
         info = bytes(params.clientInfo)
         self.client_info = info if len(info) <= MOST_CLIENT_INFO else b"{}"
-        self.wants_news()
+        self.subscribe_to_changes()
         result = self.welcome.initialize_result(self.revision.name, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
 
@@ -422,14 +422,14 @@ class Session:
 
         A client that does not read gets none: they would pile up, and only answers are owed to it.
         """
-        if self._link.unsent_bytes > MOST_UNSENT_FOR_NEWS:
+        if self._link.unsent_bytes > MOST_UNSENT_FOR_NOTIFICATIONS:
             return
         self.send(messages.notification(method, params), about)
 
     def end(self, error: WorkbenchError) -> None:
         """Shutting down: everything that is still under way gets its answer now."""
-        if self._news is not None:
-            self._news.close()
+        if self._list_changes is not None:
+            self._list_changes.close()
         for stream in list(self.streams.values()):
             stream.close()
         self.streams.clear()
@@ -456,7 +456,7 @@ class Session:
         """A resource that this client subscribed to in the legacy way has changed (`Subscriber`)."""
         self.notify("notifications/resources/updated", messages.encode(without_subscription(params)))
 
-    # ── what servers ask of the client (`Correspondent`, outside of any call) ──
+    # ── what servers ask of the client (`ClientPeer`, outside of any call) ──
 
     def ask(self, traffic: Traffic, id: bytes, method: str, params: Raw | None, about: bytes | None) -> bool:
         """Pass a server's request on, within the legacy era. False when this client cannot be asked."""

@@ -197,4 +197,4 @@ class SignIns:
             del self._visits[key]
         if not visiting.page.done():
             error = None if task.cancelled() else task.exception()
-            visiting.page.set_exception(error or SignInFailed("the sign-in was given up"))
+            visiting.page.set_exception(error or SignInFailed("the sign-in was cancelled"))

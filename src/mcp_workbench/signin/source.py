@@ -111,7 +111,7 @@ class SignedInHeaders:
         self._refresh_at = -math.inf
 
     async def _once(self, work: Awaitable[None]) -> None:
-        """One refresh for everybody who waits, in a task of its own: a caller that gives up does not end it."""
+        """One refresh for everybody who waits, in a task of its own: a caller that is cancelled does not end it."""
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(work)
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -273,7 +273,7 @@ def _is_over(record: Record) -> bool:
 def _end(contents: Contents, record: Record, *, forget: bool) -> None:
     contents.put(record)
     if forget:
-        # The next sign-in registers anew.
+        # The next sign-in registers again.
         contents.clients = [client for client in contents.clients if client.id != record.client.id]
 
 

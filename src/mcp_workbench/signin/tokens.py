@@ -95,7 +95,7 @@ def read(answer: Answer, where: str) -> Tokens:
         return tokens
     said = _said(answer, fields)
     if error in ("invalid_client", "unrecognized_client"):
-        raise ClientUnknown(f"{where} does not know our client ({said})", hint="sign in again to register anew")
+        raise ClientUnknown(f"{where} does not know our client ({said})", hint="sign in again to register again")
     if error in _GRANT_IS_OVER:
         raise GrantOver(f"{where} refused ({said})", hint="sign in again")
     raise SignInFailed(f"{where} gave no token ({said})", hint="try to sign in again")

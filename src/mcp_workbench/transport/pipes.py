@@ -26,7 +26,7 @@ from mcp_workbench.transport.write_batch import WriteBatch
 
 log = logging.getLogger(__name__)
 
-# glibc serves up to 128 KiB from its heap and maps larger blocks anew each time, page faults included. So reads start
+# glibc serves up to 128 KiB from its heap and maps larger blocks again each time, page faults included. So reads start
 # below that and grow only while a peer keeps them full, which is when a large message is on its way.
 SMALL_READ: Final = 64 * 1024
 LARGE_READ: Final = 256 * 1024

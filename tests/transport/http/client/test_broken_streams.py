@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.config.load import load
-from mcp_workbench.downstream import watch
+from mcp_workbench.downstream import server_subscriptions
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.gateway import Gateway, Options
 from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
@@ -67,7 +67,7 @@ async def tools_after(server: Restarted, write_config: Callable[..., Path], unti
 async def test_a_stream_that_broke_is_opened_again_and_the_list_looked_at(
     write_config: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "LISTEN_AGAIN_AFTER", 0.01)
+    monkeypatch.setattr(server_subscriptions, "LISTEN_AGAIN_AFTER", 0.01)
     server = Restarted()
     assert await tools_after(server, write_config, lambda: server.streams >= 2) == ["new"]
     assert (server.streams, server.lists) == (2, 2)
@@ -76,7 +76,7 @@ async def test_a_stream_that_broke_is_opened_again_and_the_list_looked_at(
 async def test_a_server_that_says_that_it_has_no_streams_is_not_asked_again(
     write_config: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "LISTEN_AGAIN_AFTER", 0.0)
+    monkeypatch.setattr(server_subscriptions, "LISTEN_AGAIN_AFTER", 0.0)
     server = Restarted(refuses=True)
     assert await tools_after(server, write_config, lambda: server.lists >= 1) == ["old"]
     assert server.streams == 1

@@ -258,13 +258,13 @@ async def test_the_stream_of_a_server_that_speaks_unasked_is_read_and_resumed() 
 
 
 async def test_a_server_may_ask_on_its_stream_and_the_answer_is_posted() -> None:
-    class Asking(LegacyServer):
+    class AskingServer(LegacyServer):
         async def get(self, request: Request, reply: Reply) -> None:
             await reply.begin_events()
             await reply.chunk(event({"jsonrpc": "2.0", "id": 99, "method": "roots/list"}))
             await reply.wait_gone()
 
-    async with scripted_http(Asking()) as http, talking(http.url) as talk:
+    async with scripted_http(AskingServer()) as http, talking(http.url) as talk:
         talk.on_request = lambda message: {"roots": []}
         await talk.initialize()
         await wait_until(lambda: json.loads(http.requests[-1].body or b"{}").get("id") == 99)
@@ -273,7 +273,7 @@ async def test_a_server_may_ask_on_its_stream_and_the_answer_is_posted() -> None
 
 
 async def test_what_comes_on_the_stream_of_a_request_is_told_with_it() -> None:
-    class Asking(LegacyServer):
+    class AskingServer(LegacyServer):
         async def get(self, request: Request, reply: Reply) -> None:
             await reply.begin_events()
             await reply.chunk(event({"jsonrpc": "2.0", "method": "notifications/x"}))
@@ -285,7 +285,7 @@ async def test_what_comes_on_the_stream_of_a_request_is_told_with_it() -> None:
             await reply.chunk(event({"jsonrpc": "2.0", "method": "notifications/message", "params": {}}))
             await reply.chunk(event(json.loads(answer(request, {"content": []}))))
 
-    async with scripted_http(Asking()) as http, talking(http.url) as talk:
+    async with scripted_http(AskingServer()) as http, talking(http.url) as talk:
         await talk.initialize()
         await talk.until(lambda: bool(talk.notifications("notifications/x")))
         assert talk.related == [], "what comes on the stream of nobody's request is nobody's"

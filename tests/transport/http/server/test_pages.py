@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcp_workbench.transport.http.server.authentication import BearerToken
-from mcp_workbench.transport.http.server.pages import WATCHED_SECONDS, Audience, Page, PageResponse, ReadinessPage
+from mcp_workbench.transport.http.server.pages import WATCHED_SECONDS, Page, PageAccess, PageResponse, ReadinessPage
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import modern, modern_headers
 
@@ -30,7 +30,7 @@ async def test_a_page_of_another_package_is_one_entry_and_says_who_may_see_it() 
     def respond(principal: str) -> PageResponse:
         return PageResponse(200, b"content-type: text/plain\r\n", principal.encode())
 
-    pages = {"/.well-known/x": Page(respond), "/metrics": Page(respond, Audience.CALLERS)}
+    pages = {"/.well-known/x": Page(respond), "/metrics": Page(respond, PageAccess.CALLERS)}
     async with echoing(authenticator=BearerToken("x"), pages=pages) as rig:
         assert (await rig.client.request("GET", "/.well-known/x")).status == 200
         refused = await rig.client.request("GET", "/metrics")
@@ -58,12 +58,12 @@ def test_nobody_is_waited_for_who_does_not_watch() -> None:
     now = 0.0
     page = ReadinessPage(None, lambda: now)
     page.leave()
-    assert not page.is_news, "never asked"
+    assert not page.must_be_seen_leaving, "never asked"
     page = ReadinessPage(lambda: (True, b'{"a":1}'), lambda: now)
     assert page.respond("token").body == b'{"a":1}'
     assert page.respond("").body == b"{}"
-    assert not page.is_news, "we do not leave"
+    assert not page.must_be_seen_leaving, "we do not leave"
     page.leave()
-    assert page.is_news
+    assert page.must_be_seen_leaving
     now = WATCHED_SECONDS + 1
-    assert not page.is_news, "it has not asked for a while"
+    assert not page.must_be_seen_leaving, "it has not asked for a while"

@@ -20,7 +20,7 @@ from mcp_workbench.transport.http.message_summary import MessageSummary, is_batc
 from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
 from mcp_workbench.transport.http.server.modern_request import JSON_HEADERS, ModernRequest
-from mcp_workbench.transport.http.server.pages import Audience, Page, Readiness, ReadinessPage, operator_pages
+from mcp_workbench.transport.http.server.pages import Page, PageAccess, Readiness, ReadinessPage, operator_pages
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
 from mcp_workbench.transport.http.server.served_session import MakeSession
@@ -110,10 +110,10 @@ class Endpoint:
     def _admit_to_page(self, head: RequestHead, page: Page) -> Refusal | None:
         if head.method not in ("GET", "HEAD"):
             return Refusal(405, "this page is read-only; use GET", _ALLOW_GET)
-        if page.audience is Audience.ANYBODY:
+        if page.access is PageAccess.ANYBODY:
             return None
         refusal = self._admission.check_caller(head)
-        return refusal if page.audience is Audience.CALLERS or "authorization" in head.headers else None
+        return refusal if page.access is PageAccess.CALLERS or "authorization" in head.headers else None
 
     def refuse(self, head: RequestHead, refusal: Refusal, writer: ResponseWriter) -> None:
         """Answer a request that does not come in."""

@@ -12,7 +12,7 @@ MOST_HEAD_BYTES: Final = 64 * 1024
 SHARE_OF_FILES: Final = 0.75
 # Of the connections that we hold, those from one peer that have not authenticated may be this share; in all, twice it.
 UNAUTHENTICATED_SHARE: Final = 0.25
-# No connection is closed for their number before this: a burst of clients needs a moment to be heard.
+# No connection is closed for their number before this: a burst of clients needs a moment to be served.
 UNAUTHENTICATED_SECONDS: Final = 2.0
 # Waiting in the kernel until we accept them; a burst of a thousand clients should not see refusals.
 BACKLOG: Final = 2048

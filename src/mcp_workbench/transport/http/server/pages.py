@@ -33,7 +33,7 @@ class PageResponse(Struct, frozen=True):
     body: bytes
 
 
-class Audience(Enum):
+class PageAccess(Enum):
     """Who may see a page. A *caller* is whoever may use the MCP endpoint."""
 
     # Whatever credentials are shown are not looked at.
@@ -48,11 +48,11 @@ class Page(Struct, frozen=True):
 
     # Given the principal who asks; empty for anybody else.
     respond: Callable[[str], PageResponse]
-    audience: Audience = Audience.ANYBODY
+    access: PageAccess = PageAccess.ANYBODY
 
 
 class ReadinessPage:
-    """Whether clients may be sent to us. Remembers whether somebody keeps asking, and has heard that we are leaving."""
+    """Whether clients may be sent to us. Remembers whether a balancer keeps asking, and was told that we leave."""
 
     __slots__ = ("_asked_at", "_has_told", "_is_leaving", "_now", "_readiness")
 
@@ -68,8 +68,8 @@ class ReadinessPage:
         self._is_leaving = True
 
     @property
-    def is_news(self) -> bool:
-        """Whether somebody who keeps asking has not heard yet that we are leaving."""
+    def must_be_seen_leaving(self) -> bool:
+        """Whether somebody who keeps asking has not been told yet that we are leaving."""
         is_watched = self._asked_at is not None and self._now() - self._asked_at < WATCHED_SECONDS
         return self._is_leaving and is_watched and not self._has_told
 
@@ -90,5 +90,5 @@ def operator_pages(readiness: ReadinessPage) -> dict[str, Page]:
     """Our own pages, by path."""
     return {
         HEALTH_PATH: Page(_respond_healthy),
-        READY_PATH: Page(readiness.respond, Audience.ANYBODY_AND_CALLERS),
+        READY_PATH: Page(readiness.respond, PageAccess.ANYBODY_AND_CALLERS),
     }

@@ -110,7 +110,7 @@ class ResumableStream:
     def resume(self, writer: ResponseWriter, after: int) -> None:
         """A connection takes over where an earlier one broke."""
         writer.begin(200, STREAM_HEADERS)
-        # We may not have heard yet that the earlier one is gone; and a POST has one reader at a time.
+        # We may not know yet that the earlier one is gone; and a POST has one reader at a time.
         if self.number != STANDALONE:
             for stale in self._writers:
                 stale.abort()

@@ -96,8 +96,8 @@ class HttpServer:
 
     @property
     def is_expected_to_stay(self) -> bool:
-        """Whether a balancer that watches us has not heard yet that we leave."""
-        return self._endpoint.readiness.is_news
+        """Whether a balancer that watches us has not been told yet that we leave."""
+        return self._endpoint.readiness.must_be_seen_leaving
 
     def drain(self) -> None:
         """Take no new connections and no new requests. What is under way goes on; answers to questions come in."""

@@ -15,7 +15,7 @@ QUOTED_STDERR: Final = 8
 READ_STDERR: Final = 100
 
 
-def with_last_words(what: str, stderr: Sequence[str], stdout: Sequence[str] = ()) -> str:
+def with_quoted_output(what: str, stderr: Sequence[str], stdout: Sequence[str] = ()) -> str:
     """What went wrong, then what the server said; nothing that stands there already is said again."""
     # Not on the start-up path.
     from mcp_workbench.transport.stderr import GAP

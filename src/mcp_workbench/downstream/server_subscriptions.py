@@ -40,7 +40,7 @@ class Subscriber(Protocol):
         """It has changed. `params` are the server's."""
 
 
-class Watch:
+class ServerSubscriptions:
     """Everything that is watched on one connection."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Watch:
     # ── resources ──
 
     async def subscribe(self, uri: str, subscriber: Subscriber) -> None:
-        """Watch a resource. Raises what the server answers."""
+        """Subscribe to a resource. Raises what the server answers."""
         watchers = self._subscribers.get(uri)
         if watchers is not None:
             if subscriber not in watchers:
@@ -117,7 +117,7 @@ class Watch:
             await self._listen_again()
 
     async def unsubscribe(self, uri: str, subscriber: Subscriber) -> None:
-        """Watch a resource no longer."""
+        """End a subscription."""
         watchers = self._subscribers.get(uri)
         if watchers is None or subscriber not in watchers:
             return

@@ -2,7 +2,7 @@
 
 Over HTTP the stream says which call a question belongs to. On the one line of a stdio server nothing does: then it is
 asked only where all calls under way are one client's. Owns the open questions of one link and the rule for that.
-Refuses to know how a client is asked (`Correspondent`).
+Refuses to know how a client is asked (`ClientPeer`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
-from mcp_workbench.downstream.audience import Correspondent, ForwardedExchange
 from mcp_workbench.downstream.cancelled_calls import CancelledCalls
+from mcp_workbench.downstream.clients import ClientPeer, ForwardedExchange
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, decode_object, error_response
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ SERVER_GONE: Final = Raw(b'{"reason":"the server is gone"}')
 class _Question:
     """A request of the server that a client has been asked."""
 
-    __slots__ = ("asked_at", "correspondent", "exchanges")
+    __slots__ = ("asked_at", "exchanges", "peer")
 
-    def __init__(self, correspondent: Correspondent, exchanges: list[ForwardedExchange], asked_at: float) -> None:
-        self.correspondent = correspondent
+    def __init__(self, peer: ClientPeer, exchanges: list[ForwardedExchange], asked_at: float) -> None:
+        self.peer = peer
         # The calls that it may belong to.
         self.exchanges = exchanges
         self.asked_at = asked_at
@@ -66,7 +66,7 @@ class _Held:
         self.timer = timer
 
 
-class Asking:
+class ServerQuestions:
     """All open questions of one server."""
 
     def __init__(self, traffic: Traffic) -> None:
@@ -112,7 +112,7 @@ class Asking:
                 self._traffic.send(_refusal(id, held.method))
 
     def take(self, id: bytes) -> bool:
-        """A question is over: answered, or given up by the server. False when it was over before."""
+        """A question is over: answered, or cancelled by the server. False when it was over before."""
         question = self._open.pop(id, None)
         if question is not None:
             self._restart_clocks(question)
@@ -125,7 +125,7 @@ class Asking:
             held.timer.cancel()
         question = self._open.get(id)
         if question is not None and self.take(id):
-            question.correspondent.relay_cancel(self._traffic, id, params)
+            question.peer.relay_cancel(self._traffic, id, params)
 
     def holds_up(self, exchange: object) -> bool:
         """Whether this call waits for the answer to a question."""
@@ -138,11 +138,11 @@ class Asking:
         self.held.clear()
         questions, self._open = self._open, {}
         for id, question in questions.items():
-            question.correspondent.relay_cancel(self._traffic, id, SERVER_GONE)
+            question.peer.relay_cancel(self._traffic, id, SERVER_GONE)
 
     def _ask(self, id: bytes, method: str, params: Raw | None, candidates: list[ForwardedExchange]) -> bool:
-        audience = self._traffic.audience
-        outside = audience.last() if method == ROOTS else audience.only()
+        clients = self._traffic.clients
+        outside = clients.last() if method == ROOTS else clients.only()
         correspondent = candidates[0].call if candidates else outside
         if correspondent is None:
             return False
@@ -171,18 +171,18 @@ class Asking:
         if method != ROOTS:
             if calls and self._is_anothers(calls[0].client):
                 return IN_CALLS_OF_SEVERAL
-            audience = self._traffic.audience
-            if not calls and (len(audience) > 1 or self._is_anothers(audience.only())):
+            clients = self._traffic.clients
+            if not calls and (len(clients) > 1 or self._is_anothers(clients.only())):
                 return OF_SEVERAL
         return list(islice((each for each in calls if each.call.can_be_asked(method)), MOST_CANDIDATES))
 
-    def _is_anothers(self, client: Correspondent | None) -> bool:
-        """Whether a question may belong to a call that somebody else has given up."""
+    def _is_anothers(self, client: ClientPeer | None) -> bool:
+        """Whether a question may belong to a call that somebody else has cancelled."""
         return self.cancelled_calls.is_anothers(client, self._traffic.loop.time())
 
-    def _is_alone(self, client: Correspondent) -> bool:
+    def _is_alone(self, client: ClientPeer) -> bool:
         """Whether nobody else uses the connection, or has left the server at something."""
-        return self._traffic.audience.only() is client and not self._is_anothers(client)
+        return self._traffic.clients.only() is client and not self._is_anothers(client)
 
     def _may_be_asked_later(self, method: str) -> bool:
         """Whether a call is missing, and nothing else: one that is under way would be held up by waiting for another.

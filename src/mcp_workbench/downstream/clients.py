@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
 
 
-class Correspondent(Protocol):
+class ClientPeer(Protocol):
     """Somebody in front of us whom a server can ask and tell things: a call under way, or a client as such."""
 
     caller: Caller
@@ -27,17 +27,17 @@ class Correspondent(Protocol):
         """A request from the server, answered through `traffic.answer`. False when it cannot be answered here."""
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
-        """The server gave up one of its own requests."""
+        """The server cancelled one of its own requests."""
 
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
         """A notification from the server that belongs to no single call."""
 
 
-class ForwardedCall(Correspondent, Protocol):
+class ForwardedCall(ClientPeer, Protocol):
     """A client's request, as far as it concerns the server that it goes to. Read here, never written."""
 
     @property
-    def client(self) -> Correspondent:
+    def client(self) -> ClientPeer:
         """Whose request it is."""
 
     @property
@@ -51,7 +51,7 @@ class ForwardedCall(Correspondent, Protocol):
     def can_be_asked(self, method: str) -> bool:
         """Whether a question of the server can belong to this request."""
 
-    def send_anew(self) -> None:
+    def send_again(self) -> None:
         """The server certainly did not accept it: send it once more, when the server is there again."""
 
     def on_result(self, result: Raw) -> None:
@@ -73,7 +73,7 @@ class ForwardedExchange(Exchange):
     call: ForwardedCall
 
     @property
-    def client(self) -> Correspondent:
+    def client(self) -> ClientPeer:
         """Whose request it is, which may change while its client is away."""
         return self.call.client
 
@@ -90,21 +90,21 @@ class ForwardedExchange(Exchange):
         self.call.on_progress(params)
 
 
-class Audience:
-    """The clients of one connection. Those without a session come with each request anew, and never say goodbye."""
+class ConnectionClients:
+    """The clients of one connection. Those without a session appear with each request, and never say goodbye."""
 
     __slots__ = ("_last", "_passing", "_passing_are_many", "_sessions", "reserved_for")
 
     def __init__(self) -> None:
         # An insertion-ordered set.
-        self._sessions: dict[Correspondent, None] = {}
+        self._sessions: dict[ClientPeer, None] = {}
         # The client without a session that the server is started for, where nobody else's call may come with it.
-        self.reserved_for: Correspondent | None = None
-        self._last: Correspondent | None = None
-        self._passing: Correspondent | None = None
+        self.reserved_for: ClientPeer | None = None
+        self._last: ClientPeer | None = None
+        self._passing: ClientPeer | None = None
         self._passing_are_many = False
 
-    def join(self, client: Correspondent, *, has_session: bool) -> None:
+    def join(self, client: ClientPeer, *, has_session: bool) -> None:
         """This client uses the connection."""
         if has_session or client in self._sessions:
             self._last = client
@@ -113,22 +113,22 @@ class Audience:
             self._passing_are_many = self._passing is not None
             self._passing = client
 
-    def leave(self, client: Correspondent) -> None:
+    def leave(self, client: ClientPeer) -> None:
         """This client is gone."""
         self._sessions.pop(client, None)
         if self._last is client:
             self._last = next(reversed(self._sessions), None)
 
-    def only(self) -> Correspondent | None:
+    def only(self) -> ClientPeer | None:
         """The one client that there is; None where there are several, or may be."""
         found = [*self._sessions, *([] if self._passing is None else [self._passing])]
         return found[0] if len(found) == 1 and not self._passing_are_many else None
 
-    def first(self) -> Correspondent | None:
+    def first(self) -> ClientPeer | None:
         """Of those with a session the one that came first."""
         return next(iter(self._sessions), None)
 
-    def last(self) -> Correspondent | None:
+    def last(self) -> ClientPeer | None:
         """Of those with a session the one that used the connection last."""
         return self._last
 

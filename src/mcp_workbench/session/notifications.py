@@ -1,4 +1,4 @@
-"""What a client is told without asking: lists that changed, resources that changed.
+"""Notifications to a client: lists that changed, resources that changed.
 
 Legacy clients are told as such, modern ones on the streams that they opened with `subscriptions/listen`. Changes of a
 list are told at most once a second, however many there are.
@@ -97,7 +97,7 @@ class ListenStream:
         self._send(messages.notification(method, params), self.id)
 
 
-class News:
+class ListChangeNotifier:
     """Tells list changes to one client, at most once a second each. `tell` returns whether it wanted to know."""
 
     def __init__(self, tell: Callable[[str], bool]) -> None:
