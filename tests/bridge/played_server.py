@@ -24,7 +24,6 @@ CAPABILITIES = {
     "completions": {},
     "logging": {},
 }
-WELCOME = {"capabilities": CAPABILITIES, "instructions": "Played."}
 LISTS: dict[str, Json] = {
     "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("work", "warm_up")]},
     "prompts/list": {"prompts": [{"name": "write"}]},
@@ -57,9 +56,16 @@ class PlayedServer:
     unsent_bytes = 0
 
     def __init__(
-        self, era: str, connection: Connection, receiver: Receiver, versions: Sequence[str] = ("2026-07-28",)
+        self,
+        era: str,
+        connection: Connection,
+        receiver: Receiver,
+        versions: Sequence[str] = ("2026-07-28",),
+        capabilities: Json | None = None,
     ) -> None:
         self.era = era
+        # What it declares beside the usual.
+        self.capabilities = {**CAPABILITIES, **(capabilities or {})}
         # The revisions without a handshake that it speaks.
         self.versions = list(versions)
         self.connection = connection
@@ -106,7 +112,7 @@ class PlayedServer:
             self.fail(message, -32022, "Unsupported protocol version", {"supported": self.versions})
         elif method == "initialize" and self.era == "legacy":
             self.declared = params
-            self.reply(message, {"protocolVersion": "2025-11-25", "serverInfo": SERVER_INFO, **WELCOME})
+            self.reply(message, {"protocolVersion": "2025-11-25", "serverInfo": SERVER_INFO, **self._welcome()})
         elif method == "server/discover" and self.era == "modern":
             self.declared = params["_meta"]
             meta = {META + "serverInfo": SERVER_INFO}
@@ -115,7 +121,7 @@ class PlayedServer:
                 {
                     "resultType": "complete",
                     "supportedVersions": self.versions,
-                    "capabilities": CAPABILITIES,
+                    "capabilities": self.capabilities,
                     "_meta": meta,
                 },
             )
@@ -129,6 +135,9 @@ class PlayedServer:
             self.tell("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": granted})
         elif method in LEGACY_REQUESTS and self.era == "legacy":
             self.reply(message, {})
+
+    def _welcome(self) -> Json:
+        return {"capabilities": self.capabilities, "instructions": "Played."}
 
     # what the test does with it
 

@@ -221,15 +221,23 @@ class PlayedGateway(Gateway):
     """Starts played servers instead of processes."""
 
     def __init__(
-        self, config: WorkbenchConfig, options: Options, eras: Mapping[str, str], versions: Sequence[str]
+        self,
+        config: WorkbenchConfig,
+        options: Options,
+        eras: Mapping[str, str],
+        versions: Sequence[str],
+        capabilities: Mapping[str, Json],
     ) -> None:
         super().__init__(config, options)
+        self._capabilities = capabilities
         self._versions = versions
         self.played: list[PlayedServer] = []
         self._eras = eras
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
-        played = PlayedServer(self._eras[connection.config.name], connection, receiver, self._versions)
+        name = connection.config.name
+        more = self._capabilities.get(name)
+        played = PlayedServer(self._eras[name], connection, receiver, self._versions, more)
         self.played.append(played)
         return played
 
@@ -243,15 +251,16 @@ async def staged(
     timeout: float = 60.0,
     use_cache: bool = False,
     versions: Sequence[str] = (MODERN_VERSION,),
+    capabilities: Mapping[str, Json] | None = None,
 ) -> AsyncIterator[Stage]:
     """One server of this era, or those of `servers`, in one toolbox; `timeout` is that of their calls.
 
-    `versions` are the modern revisions that they speak."""
+    `versions` are the modern revisions that they speak, `capabilities` what each declares beside the usual."""
     eras = servers or {"server": server_era}
     configs = {name: ServerConfig(name=name, command="played", timeout=timeout) for name in eras}
     box = ToolboxConfig(name="box", description="The box.", servers=configs)
     config = WorkbenchConfig(path="played.json", toolboxes={"box": box})
-    gateway = PlayedGateway(config, Options(face=face, use_cache=use_cache), eras, versions)
+    gateway = PlayedGateway(config, Options(face=face, use_cache=use_cache), eras, versions, capabilities or {})
     async with gateway.running():
         yield Stage(gateway, face)
 

@@ -3,12 +3,14 @@
 A server answers a call with a handle instead of a result; the client comes back with that handle. We remember who
 gave it out. Servers choose their handles alone, and two may choose the same: the first keeps it, and the client is
 given another one for the second, so that no server gets to see or to answer what is about a task of another. Handles
-may outlive us: where one is unknown, the only server that has tasks at all is asked.
+may outlive us: where one is unknown, the only server that has tasks at all is asked. What several servers list of
+their tasks (2025-11-25) is remembered in the same way.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from os import urandom
 from typing import Final
 
@@ -26,6 +28,8 @@ EXTENSION: Final = "io.modelcontextprotocol/tasks"
 RELATED: Final = "io.modelcontextprotocol/related-task"
 # Handles remembered, whoever they were given to; beyond, the oldest are forgotten.
 MOST_TASKS: Final = 10_000
+# Of these, handles of one server for one user: a server that lists tasks without end must not push out all others.
+MOST_TASKS_OF_ONE: Final = 2000
 # How long a server is kept running for a task that does not say how long it lives.
 DEFAULT_LIFE: Final = 3600.0
 LONGEST_LIFE: Final = 24 * 3600.0
@@ -47,8 +51,23 @@ class _Created(Struct):
     task: _CoreTask
 
 
+_NOT_DECLARED: Final = Raw(b"null")
+
+
+class _Declared(Struct):
+    """The capability `tasks` of 2025-11-25."""
+
+    list: Raw = _NOT_DECLARED
+    cancel: Raw = _NOT_DECLARED
+    requests: dict[str, dict[str, Raw]] = {}
+
+
 _decode_task: Final = Decoder(_Task).decode
 _decode_created: Final = Decoder(_Created).decode
+_decode_declared: Final = Decoder(_Declared).decode
+
+# By principal, whether it is one of the extension, and handle: those of 2025-11-25 are different things.
+_Key = tuple[str, bool, str]
 
 
 class _Given(Struct, frozen=True):
@@ -63,8 +82,9 @@ class Tasks:
 
     def __init__(self, face: Face) -> None:
         self._face = face
-        # By principal, whether it is one of the extension, and handle: those of 2025-11-25 are different things.
-        self._given: OrderedDict[tuple[str, bool, str], _Given] = OrderedDict()
+        self._given: OrderedDict[_Key, _Given] = OrderedDict()
+        # By principal, toolbox and server, the oldest first.
+        self._of_one: dict[tuple[str, str, str], OrderedDict[_Key, None]] = {}
         # By the same, server and what it calls a task: the handles that are not the server's own.
         self._others: dict[tuple[str, bool, str, str, str], str] = {}
 
@@ -107,15 +127,49 @@ class Tasks:
     def _note(self, principal: str, is_extension: bool, entry: ServerEntry, own: str) -> None:
         name = (principal, is_extension, entry.toolbox, entry.name, own)
         handle = self._others.get(name, own)
-        taken = self._given.pop((principal, is_extension, handle), None)
+        taken = self._given.get((principal, is_extension, handle))
         if taken is not None and taken.entry is not entry:
-            self._given[principal, is_extension, handle] = taken
             # Not to be guessed, or it could be taken too.
             handle = self._others[name] = f"{own}~{urandom(8).hex()}"
-        self._given[principal, is_extension, handle] = _Given(entry, own)
+        key = (principal, is_extension, handle)
+        self._given[key] = _Given(entry, own)
+        self._given.move_to_end(key)
+        siblings = self._of_one.setdefault((principal, entry.toolbox, entry.name), OrderedDict())
+        siblings[key] = None
+        siblings.move_to_end(key)
+        if len(siblings) > MOST_TASKS_OF_ONE:
+            self._forget(next(iter(siblings)))
         while len(self._given) > MOST_TASKS:
-            (whose, kind, _), gone = self._given.popitem(last=False)
-            self._others.pop((whose, kind, gone.entry.toolbox, gone.entry.name, gone.own), None)
+            self._forget(next(iter(self._given)))
+
+    def _forget(self, key: _Key) -> None:
+        principal, is_extension, handle = key
+        gone = self._given.pop(key)
+        owner = (principal, gone.entry.toolbox, gone.entry.name)
+        self._of_one[owner].pop(key, None)
+        if not self._of_one[owner]:
+            del self._of_one[owner]
+        name = (principal, is_extension, gone.entry.toolbox, gone.entry.name, gone.own)
+        if self._others.get(name) == handle:
+            del self._others[name]
+
+    def listed(self, view: View, entry: ServerEntry, tasks: Iterable[Raw], client: Revision) -> list[bytes]:
+        """What a server lists of its tasks, each under the handle that the client has or gets now."""
+        shown = []
+        for task in tasks:
+            try:
+                own = _decode_task(task).taskId
+            except (DecodeError, ValidationError):
+                # Nobody can ask for it.
+                continue
+            self._note(view.principal, client.has_task_extension, entry, own)
+            shown.append(self.shown(view, entry, bytes(task), client))
+        return shown
+
+    @property
+    def has_renamed(self) -> bool:
+        """Whether any client has a handle that is not the server's own."""
+        return bool(self._others)
 
     def shown(self, view: View, entry: ServerEntry, members: bytes, client: Revision) -> bytes:
         """What a server says about a task, under the handle that the client has."""
@@ -154,6 +208,38 @@ def _life(milliseconds: float | None) -> float:
 
 def _has_tasks(entry: ServerEntry, client: Revision) -> bool:
     return EXTENSION in extensions(entry) if client.has_task_extension else "tasks" in entry.capabilities
+
+
+def having_lists(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
+    """The servers that list their tasks, in the way of 2025-11-25."""
+    return [entry for entry in entries if (declared := _declared(entry)) is not None and _is_declared(declared.list)]
+
+
+def declared_tasks(entries: Iterable[ServerEntry]) -> dict[str, object] | None:
+    """The capability `tasks` of 2025-11-25: all that any of these servers declares; None where none does."""
+    found = [declared for entry in entries if (declared := _declared(entry)) is not None]
+    merged: dict[str, object] = {}
+    requests: dict[str, dict[str, Raw]] = {}
+    for declared in found:
+        for name, value in (("list", declared.list), ("cancel", declared.cancel)):
+            if _is_declared(value):
+                merged.setdefault(name, value)
+        for kind, methods in declared.requests.items():
+            requests[kind] = {**methods, **requests.get(kind, {})}
+    if requests:
+        merged["requests"] = requests
+    return merged if found else None
+
+
+def _is_declared(value: Raw) -> bool:
+    return bytes(value) != bytes(_NOT_DECLARED)
+
+
+def _declared(entry: ServerEntry) -> _Declared | None:
+    try:
+        return _decode_declared(entry.capabilities["tasks"])
+    except (KeyError, DecodeError, ValidationError):
+        return None
 
 
 def extensions(entry: ServerEntry) -> dict[str, Raw]:

@@ -47,7 +47,9 @@ class Revision(Struct, frozen=True, eq=False, gc=False):
     has_mirrored_headers: bool = True
     # Tasks are the extension `io.modelcontextprotocol/tasks`. Otherwise, where they exist, they are a capability.
     has_task_extension: bool = True
-    # The requests about a task. `tasks/list` of 2025-11-25 names none, so with several servers nobody is meant by it.
+    # Tasks are a capability that servers declare in `initialize`.
+    has_task_capability: bool = False
+    # The requests about tasks.
     task_methods: frozenset[str] = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
     # Several messages in one POST.
     has_batches: bool = False
@@ -86,7 +88,9 @@ def _write_stamp(name: str, info: bytes, capabilities: bytes) -> bytes:
 _kept_stamp: Final = lru_cache(MOST_KEPT)(_write_stamp)
 
 
-def _with_handshake(name: str, *, has_batches: bool = False, has_primed_streams: bool = False) -> Revision:
+def _with_handshake(
+    name: str, *, has_batches: bool = False, has_primed_streams: bool = False, has_task_capability: bool = False
+) -> Revision:
     return Revision(
         name,
         has_handshake=True,
@@ -96,7 +100,8 @@ def _with_handshake(name: str, *, has_batches: bool = False, has_primed_streams:
         has_log_level_per_request=False,
         has_mirrored_headers=False,
         has_task_extension=False,
-        task_methods=frozenset({"tasks/get", "tasks/result", "tasks/cancel"}),
+        has_task_capability=has_task_capability,
+        task_methods=frozenset({"tasks/get", "tasks/list", "tasks/result", "tasks/cancel"}),
         has_batches=has_batches,
         has_primed_streams=has_primed_streams,
         resource_not_found=RESOURCE_NOT_FOUND,
@@ -111,7 +116,7 @@ KNOWN: Final[dict[str, Revision]] = {
         _with_handshake("2024-11-05"),
         _with_handshake("2025-03-26", has_batches=True),
         _with_handshake("2025-06-18"),
-        _with_handshake("2025-11-25", has_primed_streams=True),
+        _with_handshake("2025-11-25", has_primed_streams=True, has_task_capability=True),
         Revision("2026-07-28"),
     )
 }

@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_subscriptions import Subscriber
+    from mcp_workbench.downstream.traffic import Traffic
+    from mcp_workbench.protocol.revisions import Revision
     from mcp_workbench.router.guard import Guard
     from mcp_workbench.router.subscriptions import Subscription, Subscriptions
+    from mcp_workbench.router.task_lists import TaskLists
     from mcp_workbench.router.toolboxes import Toolboxes
     from mcp_workbench.steps import Step
 
@@ -101,6 +104,12 @@ class Router:
             lambda call: self._wait_for_list(call, "resources"),
         )
 
+    @cached_property
+    def _task_lists(self) -> TaskLists:
+        from mcp_workbench.router.task_lists import TaskLists
+
+        return TaskLists(self._face, self._tasks, self._lists, self.connections, self._guard)
+
     def in_background(self, work: Awaitable[None]) -> None:
         """Work that nobody waits for; the task group owns it."""
         _ = self._start_task(work)
@@ -138,6 +147,8 @@ class Router:
         client = call.revision
         if call.method not in client.task_methods or (not client.has_task_extension and self.has_one_server):
             self.relay(call, params)
+        elif call.method == "tasks/list":
+            self.start_for(call, self._task_lists.answer(call, params, lambda: self.relay(call, params)))
         else:
             self._act(call, self._tasks.resolve(call.view, call.method, params, call.revision))
 
@@ -359,6 +370,13 @@ class Router:
         """The same for the answer to a request about a task of 2025-11-25."""
         assert call.route.entry is not None
         return self._tasks.shown_result(call.view, call.route.entry, result, call.revision)
+
+    def show_task_outside(self, view: View, traffic: Traffic, members: bytes, client: Revision) -> bytes:
+        """The same for what a server tells of a task when no call is under way."""
+        if not self._tasks.has_renamed:
+            return members
+        entry = next((each.entry for each in self._pool.connections() if each.traffic is traffic), None)
+        return members if entry is None else self._tasks.shown(view, entry, members, client)
 
     # ── lists ──
 

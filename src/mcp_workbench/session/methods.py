@@ -185,6 +185,7 @@ TABLE: Final[dict[str, Method]] = {
     "server/discover": _discover,
     "ping": _ping,
     "tasks/get": _task,
+    "tasks/list": _task,
     "tasks/result": _task,
     "tasks/update": _task,
     "tasks/cancel": _task,

@@ -356,7 +356,7 @@ class Session:
         info = bytes(params.clientInfo)
         self.client_info = info if len(info) <= MOST_CLIENT_INFO else b"{}"
         self.subscribe_to_changes()
-        result = self.welcome.initialize_result(self.revision.name, self.view)
+        result = self.welcome.initialize_result(self.revision, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
 
     def _on_notification(self, method: str, params: Raw | None) -> None:
@@ -491,4 +491,6 @@ class Session:
         is_log = method == "notifications/message"
         if self.revision is None or (is_log and self.log_level is not None and not is_severe(params, self.log_level)):
             return
+        if method.startswith("notifications/tasks") and params is not None:
+            params = Raw(self.router.show_task_outside(self.view, traffic, bytes(params), self.revision))
         self.notify(method, params)

@@ -9,7 +9,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import decode
 
 from mcp_workbench.face.base import Face
-from mcp_workbench.face.tasks import extensions
+from mcp_workbench.face.tasks import declared_tasks, extensions
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.protocol.constants import SERVER_INFO
@@ -30,11 +30,11 @@ class Welcome:
         self.info = encode({"name": name, "title": "MCP Workbench", "version": version})
         self._stamp = b'"_meta":' + encode({SERVER_INFO: Raw(self.info)})
 
-    def initialize_result(self, version: str, view: View) -> bytes:
-        """The answer to `initialize`."""
+    def initialize_result(self, client: Revision, view: View) -> bytes:
+        """The answer to `initialize`, in the revision that was agreed on."""
         return b'{"protocolVersion":%b,"capabilities":%b,"serverInfo":%b,"instructions":%b}' % (
-            encode(version),
-            self._capabilities(view),
+            encode(client.name),
+            self._capabilities(view, declared_tasks(self._face.known(view)) if client.has_task_capability else None),
             self.info,
             encode(self._face.instructions(view)),
         )
@@ -58,7 +58,7 @@ class Welcome:
         stable = kind == "tools" and not self._face.tools_change
         return b"{%b,%b,%b,%b}" % (COMPLETE, _cache(STABLE_TTL_MS if stable else CHANGING_TTL_MS), self._stamp, body)
 
-    def _capabilities(self, view: View) -> bytes:
+    def _capabilities(self, view: View, tasks: dict[str, object] | None = None) -> bytes:
         declared: dict[str, object] = {
             "tools": {"listChanged": self._face.tools_change},
             "prompts": {"listChanged": True},
@@ -66,6 +66,8 @@ class Welcome:
             "completions": {},
             "logging": {},
         }
+        if tasks is not None:
+            declared["tasks"] = tasks
         shared = self._extensions(view)
         if shared:
             declared["extensions"] = shared

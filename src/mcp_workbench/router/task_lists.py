@@ -1,0 +1,168 @@
+"""`tasks/list` of 2025-11-25 with several servers: one page is the pages of all of them that list their tasks.
+
+Owns how pages are put together, and the cursor of the whole, which says how far each server has got and is all that is
+kept of a list: nothing of it is kept here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.errors import DownstreamError, WorkbenchError
+from mcp_workbench.face.base import Face
+from mcp_workbench.face.tasks import Tasks, having_lists
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
+from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.router.call import RoutedCall
+from mcp_workbench.router.connections import CallerConnections
+from mcp_workbench.router.lists import Lists
+
+if TYPE_CHECKING:
+    from mcp_workbench.router.guard import Guard
+
+METHOD: Final = "tasks/list"
+# For one server to give its page, its start included: a server that hangs must not keep the tasks of all others back.
+PAGE_PATIENCE: Final = 10.0
+# Tasks on one page of one server. Their handles are remembered; servers have pages to say more.
+MOST_ON_PAGE: Final = 1000
+# In the `_meta` of a list: the servers whose tasks are missing in it, and why.
+UNAVAILABLE_META: Final = "mcp-workbench/unavailable"
+BAD_CURSOR: Final = "`cursor` was not given out here; list the tasks from the beginning"
+
+Params = dict[str, Raw]
+
+
+class _Page(Struct):
+    tasks: list[Raw]
+    nextCursor: str | None = None
+
+
+class _Position(Struct, frozen=True, array_like=True):
+    """Where the list goes on for one server."""
+
+    toolbox: str
+    server: str
+    cursor: str | None = None
+
+
+_decode_page: Final = Decoder(_Page).decode
+_decode_positions: Final = Decoder(list[_Position]).decode
+_decode_cursor: Final = Decoder(str | None).decode
+
+
+class TaskLists:
+    """Lists of the tasks of several servers."""
+
+    def __init__(
+        self, face: Face, tasks: Tasks, lists: Lists, connections: CallerConnections, guard: Guard | None
+    ) -> None:
+        self._face = face
+        self._tasks = tasks
+        self._lists = lists
+        self._connections = connections
+        self._guard = guard
+
+    async def answer(self, call: RoutedCall, params: Params, nobody: Callable[[], None]) -> None:
+        """Answer with the next page of each server that has one; call `nobody` where none lists its tasks."""
+        await self._lists.load(self._face.needed(call.view, "prompts"))
+        having = having_lists(self._face.entries(call.view))
+        if not having:
+            call.route.task = None
+            nobody()
+            return
+        try:
+            positions = _read_cursor(params, having)
+        except (DecodeError, ValidationError, ValueError):
+            call.finish_error(INVALID_PARAMS, BAD_CURSOR)
+            return
+        pages = await asyncio.gather(*(self._page(call, *position) for position in positions))
+        call.route.task = None
+        failures = [page for page in pages if isinstance(page, WorkbenchError)]
+        if failures and len(failures) == len(pages):
+            _fail(call, [entry for entry, _ in positions], failures)
+            return
+        tasks: list[bytes] = []
+        following: list[_Position] = []
+        unavailable: dict[str, str] = {}
+        for (entry, _), page in zip(positions, pages, strict=True):
+            if isinstance(page, WorkbenchError):
+                unavailable[entry.label] = page.message
+            elif page is not None:
+                tasks += self._tasks.listed(call.view, entry, page.tasks, call.revision)
+                if page.nextCursor is not None:
+                    following.append(_Position(entry.toolbox, entry.name, page.nextCursor))
+        call.finish_result(_written(tasks, following, unavailable))
+
+    async def _page(self, call: RoutedCall, entry: ServerEntry, cursor: str | None) -> _Page | WorkbenchError | None:
+        """One page of one server, or why there is none; None where a step does not let it be asked."""
+        pages: list[_Page] = []
+        members = b"" if cursor is None else b'"cursor":' + encode(cursor)
+
+        async def work() -> None:
+            pages.append(await self._ask(call, entry, members))
+
+        try:
+            if self._guard is None:
+                await work()
+            else:
+                await self._guard.run(call, METHOD, entry, "", b"{" + members, work)
+        except WorkbenchError as error:
+            return error
+        return pages[0] if pages else None
+
+    async def _ask(self, call: RoutedCall, entry: ServerEntry, members: bytes) -> _Page:
+        try:
+            async with asyncio.timeout(PAGE_PATIENCE):
+                connection = await self._connections.ready(entry, call)
+                result = await connection.traffic.ask_as_era(METHOD, members)
+        except TimeoutError:
+            raise DownstreamError(f"the server did not list its tasks within {PAGE_PATIENCE:g} s") from None
+        try:
+            page = await asyncio.to_thread(_decode_page, result)
+        except (DecodeError, ValidationError) as error:
+            raise DownstreamError(f"its tasks cannot be listed: {error}") from None
+        if len(page.tasks) > MOST_ON_PAGE:
+            raise DownstreamError(f"its tasks cannot be listed: more than {MOST_ON_PAGE} on one page")
+        return page
+
+
+def _read_cursor(params: Params, having: list[ServerEntry]) -> list[tuple[ServerEntry, str | None]]:
+    """Which servers are asked, and from where on. Raises `ValueError` and what msgspec raises."""
+    cursor = _decode_cursor(params.get("cursor", b"null"))
+    if cursor is None:
+        return [(entry, None) for entry in having]
+    by_name = {(entry.toolbox, entry.name): entry for entry in having}
+    positions = _decode_positions(urlsafe_b64decode(cursor.encode()))
+    found = [(by_name.get((each.toolbox, each.server)), each.cursor) for each in positions]
+    known: list[tuple[ServerEntry, str | None]] = [
+        (entry, own) for entry, own in found if entry is not None and own is not None
+    ]
+    if not known or len({entry for entry, _ in known}) != len(positions):
+        raise ValueError(cursor)
+    return known
+
+
+def _written(tasks: list[bytes], following: list[_Position], unavailable: dict[str, str]) -> bytes:
+    result = b'{"tasks":[%b]' % b",".join(tasks)
+    if following:
+        result += b',"nextCursor":' + encode(urlsafe_b64encode(encode(following)).decode())
+    if unavailable:
+        result += b',"_meta":' + encode({UNAVAILABLE_META: unavailable})
+    return result + b"}"
+
+
+def _fail(call: RoutedCall, entries: list[ServerEntry], failures: list[WorkbenchError]) -> None:
+    """No server could be heard: what the only one said, or what happened to each."""
+    (first, *others) = failures
+    if isinstance(first, RemoteError) and not others:
+        call.on_error(Raw(encode(first.error)))
+        return
+    reasons = [f"[{entry.label}] {failure.message}" for entry, failure in zip(entries, failures, strict=True)]
+    call.finish_error(INTERNAL_ERROR, "no server could list its tasks:\n" + "\n".join(reasons))
