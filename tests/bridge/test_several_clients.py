@@ -217,3 +217,26 @@ async def test_what_waits_for_a_call_is_not_asked_in_a_strangers() -> None:
         await until(lambda: request.answer is not None)
         assert [each["method"] for each in request.result["inputRequests"].values()] == ["roots/list"]
         assert "several clients use this connection" in (on.server.answer_to(ids[0]) or {})["error"]["message"]
+
+
+@pytest.mark.bridge("calls-in-flight")
+@pytest.mark.parametrize("is_calling", [True, False])
+async def test_what_a_server_tells_of_a_call_that_was_given_up_reaches_nobody_else(is_calling: bool) -> None:
+    """A log message says nothing about its call, and may hold what only the client of that call may see."""
+    async with staged("legacy") as stage:
+        one, other = stage.client("legacy"), stage.client("legacy")
+        server = await stage.connect(one)
+        assert await stage.connect(other) is server
+        request = one.call()
+        if is_calling:
+            other.call()
+        one.cancel(request)
+        if not is_calling:
+            one.session.leave()
+        server.tell("notifications/message", {"level": "error", "data": "the secret of the first client"})
+        assert other.told("notifications/message") == []
+        for call in server.open_calls():
+            server.reply(call, DONE)
+        server.tell("notifications/message", {"level": "error", "data": "of nobody else"})
+        expected = [] if is_calling else ["of nobody else"]
+        assert [each["data"] for each in other.told("notifications/message")] == expected

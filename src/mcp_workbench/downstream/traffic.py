@@ -440,9 +440,13 @@ class Traffic:
         if related is not None:
             return related.call
         calls = list(self.calls_youngest_first())
+        client = calls[0].client if calls else self.clients.only()
+        # It may be about a call that another client has given up, and that the server goes on with.
+        if self.asking.cancelled_calls.is_anothers(client, self.loop.time()):
+            return None
         if not calls:
-            return self.clients.only()
-        return calls[0].call if len({id(call.client) for call in calls}) == 1 else None
+            return client
+        return calls[0].call if all(call.client is client for call in calls) else None
 
 
 def _too_late(seconds: float) -> DownstreamTimeout:
