@@ -442,7 +442,7 @@ class Traffic:
         calls = list(self.calls_youngest_first())
         client = calls[0].client if calls else self.clients.only()
         # It may be about a call that another client has given up, and that the server goes on with.
-        if self.asking.cancelled_calls.is_anothers(client, self.loop.time()):
+        if self.questions.cancelled_calls.is_anothers(client, self.loop.time()):
             return None
         if not calls:
             return client
