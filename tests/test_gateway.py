@@ -12,7 +12,7 @@ import pytest
 
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.lifecycle import State
-from tests.economy.shelf import Server, Shelf, shelf, tool
+from tests.economy.in_process_workbench import ConnectedClient, Server, tool, workbench_with
 from tests.support.client import Call, Json
 from tests.support.processes import eventually
 
@@ -28,13 +28,13 @@ def named(face: str, toolbox: str, server: str, own: str = "get") -> str:
     return {"flat": f"{toolbox}:{server}:{own}", "dynamic": f"{toolbox}__{server}_{own}"}[face]
 
 
-async def start(seen: Shelf, face: str, toolbox: str, server: str) -> Call:
+async def start(seen: ConnectedClient, face: str, toolbox: str, server: str) -> Call:
     if face == "proxy":
         return await seen.client.start_tool("use_tool", {"tool": f"{toolbox}/{server}/get", "arguments": {}})
     return await seen.client.start_tool(named(face, toolbox, server), {})
 
 
-async def call(seen: Shelf, face: str, toolbox: str, server: str) -> str:
+async def call(seen: ConnectedClient, face: str, toolbox: str, server: str) -> str:
     return said(await (await start(seen, face, toolbox, server)).response())
 
 
@@ -46,14 +46,14 @@ def said(response: Json) -> str:
     return text
 
 
-async def make_known(seen: Shelf, face: str, *toolboxes: str) -> None:
+async def make_known(seen: ConnectedClient, face: str, *toolboxes: str) -> None:
     if face == "flat":
         await seen.client.request("tools/list")
     for toolbox in toolboxes if face != "flat" else ():
         await seen.open(toolbox_name=toolbox)
 
 
-def connections(seen: Shelf) -> dict[str, Connection]:
+def connections(seen: ConnectedClient) -> dict[str, Connection]:
     return {each.label: each for each in seen.gateway.pool.connections()}
 
 
@@ -73,7 +73,7 @@ def release(server: Server) -> None:
 async def test_an_untouched_server_keeps_its_connection_and_its_calls(tmp_path: Path, face: str) -> None:
     stays, goes = saying("stays"), saying("goes")
     stays.held = []
-    async with shelf(tmp_path, {"dev": {"stays": stays, "goes": goes}}, options={"face": face}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"stays": stays, "goes": goes}}, options={"face": face}) as seen:
         await make_known(seen, face, "dev")
         running = await start(seen, face, "dev", "stays")
         await under_way(stays)
@@ -93,7 +93,9 @@ async def test_an_untouched_server_keeps_its_connection_and_its_calls(tmp_path: 
 async def test_a_removed_server_takes_no_new_calls_and_ends_when_its_last_is_over(tmp_path: Path, face: str) -> None:
     stays, goes = saying("stays"), saying("goes")
     goes.held = []
-    async with shelf(tmp_path, {"dev": {"stays": stays}, "ops": {"goes": goes}}, options={"face": face}) as seen:
+    async with workbench_with(
+        tmp_path, {"dev": {"stays": stays}, "ops": {"goes": goes}}, options={"face": face}
+    ) as seen:
         await make_known(seen, face, "dev", "ops")
         running = await start(seen, face, "ops", "goes")
         await under_way(goes)
@@ -113,7 +115,7 @@ async def test_a_removed_server_takes_no_new_calls_and_ends_when_its_last_is_ove
 async def test_a_changed_server_takes_new_calls_with_its_new_settings(tmp_path: Path, face: str) -> None:
     old = saying("old")
     old.held = []
-    async with shelf(tmp_path, {"dev": {"server": old}}, options={"face": face}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"server": old}}, options={"face": face}) as seen:
         await make_known(seen, face, "dev")
         running = await start(seen, face, "dev", "server")
         await under_way(old)
@@ -135,7 +137,7 @@ async def test_a_changed_server_takes_new_calls_with_its_new_settings(tmp_path: 
 @every_face
 async def test_a_server_that_is_treated_otherwise_keeps_its_process(tmp_path: Path, face: str) -> None:
     server = Server(tool("get"), tool("put"))
-    async with shelf(tmp_path, {"dev": {"server": server}}, options={"face": face}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"server": server}}, options={"face": face}) as seen:
         await make_known(seen, face, "dev")
         await call(seen, face, "dev", "server")
         before = connections(seen)["dev/server"]
@@ -150,7 +152,7 @@ async def test_a_server_that_is_treated_otherwise_keeps_its_process(tmp_path: Pa
 
 async def test_a_removed_server_that_runs_idle_ends_at_once(tmp_path: Path) -> None:
     goes = saying("goes")
-    async with shelf(tmp_path, {"dev": {"stays": saying("stays"), "goes": goes}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"stays": saying("stays"), "goes": goes}}) as seen:
         await make_known(seen, "proxy", "dev")
         await call(seen, "proxy", "dev", "goes")
         ending = connections(seen)["dev/goes"]
@@ -161,7 +163,7 @@ async def test_a_removed_server_that_runs_idle_ends_at_once(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("face", "told"), [("flat", True), ("dynamic", True), ("proxy", False)])
 async def test_clients_are_told_that_tools_have_come_and_gone(tmp_path: Path, face: str, told: bool) -> None:
-    async with shelf(tmp_path, {"dev": {"one": saying("one")}}, options={"face": face}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"one": saying("one")}}, options={"face": face}) as seen:
         await make_known(seen, face, "dev")
         await seen.client.request("tools/list")
         await seen.gateway.apply_boxes(tmp_path, {"dev": {"two": saying("two")}})
@@ -175,7 +177,7 @@ async def test_clients_are_told_that_tools_have_come_and_gone(tmp_path: Path, fa
 
 
 async def test_the_toolboxes_that_are_named_are_those_of_the_new_file(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"one": saying("one")}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"one": saying("one")}}) as seen:
         await seen.client.request("tools/list")
         await seen.gateway.apply_boxes(tmp_path, {"web": {"one": saying("one")}}, descriptions={"web": "Pages."})
         (opening, _) = (await seen.client.request("tools/list"))["tools"]
@@ -187,7 +189,7 @@ async def test_the_toolboxes_that_are_named_are_those_of_the_new_file(tmp_path: 
 async def test_a_toolbox_that_is_removed_while_it_is_opened_does_not_exist(tmp_path: Path) -> None:
     slow = saying("slow")
     slow.gate = asyncio.Event()
-    async with shelf(tmp_path, {"dev": {"slow": slow}, "ops": {"other": saying("other")}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"slow": slow}, "ops": {"other": saying("other")}}) as seen:
         opening = await seen.client.start_tool("open_toolbox", {"toolbox_name": "dev"})
         await eventually(lambda: slow.starts == 1, what="the start of the server")
         await seen.gateway.apply_boxes(tmp_path, {"ops": {"other": saying("other")}})
@@ -203,7 +205,7 @@ async def test_what_cannot_change_while_clients_are_connected_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: Mapping[str, Any], name: str
 ) -> None:
     boxes = {"dev": {"one": saying("one")}}
-    async with shelf(tmp_path, boxes) as seen:
+    async with workbench_with(tmp_path, boxes) as seen:
         before = seen.gateway.config
         with caplog.at_level(logging.WARNING, "mcp_workbench"):
             await seen.gateway.apply_boxes(tmp_path, boxes, **settings)
@@ -218,7 +220,7 @@ async def test_what_cannot_change_while_clients_are_connected_is_said(
 
 async def test_many_replacements_in_a_row_leave_nothing_behind(tmp_path: Path) -> None:
     stays = saying("stays")
-    async with shelf(tmp_path, {"dev": {"stays": stays, "other": saying("other")}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"stays": stays, "other": saying("other")}}) as seen:
         await make_known(seen, "proxy", "dev")
         for number in range(50):
             other = saying(f"other {number}")

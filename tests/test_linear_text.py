@@ -29,7 +29,7 @@ from mcp_workbench.catalog import filters, uris
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy import prose, result_pieces, select, terms
 from mcp_workbench.economy.answer import answer
-from mcp_workbench.economy.fields import Entry, fields
+from mcp_workbench.economy.fields import SearchDocument, fields
 from mcp_workbench.economy.forms import Form, show
 from mcp_workbench.economy.index import Index
 from mcp_workbench.economy.instructions import Box, instructions
@@ -176,16 +176,16 @@ def _tool(text: str) -> Tool:
     return Tool(f"box/server/{text}", "box", "server", text, messages.encode(definition))
 
 
-def _entry(text: str) -> Entry:
+def _entry(text: str) -> SearchDocument:
     schema = messages.encode({"properties": {text: {"description": text, "enum": [text]}}})
-    return Entry(key="k", name=text, description=text, title=text, server=text, toolbox=text, schema=schema)
+    return SearchDocument(key="k", name=text, description=text, title=text, server=text, toolbox=text, schema=schema)
 
 
 def _result(text: str) -> bytes:
     return messages.encode({"content": [{"type": "text", "text": text}], "structuredContent": {text: [text]}})
 
 
-INDEX = Index.build([Entry(key="a", name="read_file", description="Reads a file.")])
+INDEX = Index.build([SearchDocument(key="a", name="read_file", description="Reads a file.")])
 READERS: dict[str, Callable[[str], object]] = {
     "one line": prose.one_line,
     "first sentence": prose.first_sentence,

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bench.context.tokenizer import Tokenizer
-from mcp_workbench.economy.index import Entry
+from mcp_workbench.economy.index import SearchDocument
 from mcp_workbench.economy.tokens import tokens
 from mcp_workbench.economy.tool import Tool
 
@@ -32,8 +32,8 @@ class Listed(msgspec.Struct, frozen=True):
     description: str | None = None
     input_schema: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="inputSchema")
 
-    def entry(self) -> Entry:
-        return Entry(
+    def entry(self) -> SearchDocument:
+        return SearchDocument(
             key=self.id,
             name=self.name,
             description=self.description or "",

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.observe.status_socket import StatusSocket
-    from mcp_workbench.signin.sign_ins import SignIns, Visiting
-    from mcp_workbench.signin.source import Place
+    from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
+    from mcp_workbench.signin.signed_in_headers import SignInTarget
     from mcp_workbench.steps import Step
     from mcp_workbench.transport.http.client.headers import HeaderSource
     from mcp_workbench.transport.http.client.pool import HttpClient
@@ -263,7 +263,7 @@ class Gateway:
 
     def _header_source(self, connection: Connection) -> HeaderSource:
         """What the configuration says, until the server wants somebody to sign in. A token of the user's own stands."""
-        from mcp_workbench.signin.place import may_hold
+        from mcp_workbench.signin.store_location import may_hold
         from mcp_workbench.transport.http.client.headers import FixedHeaders, UntilRefused
 
         config = connection.config
@@ -273,7 +273,7 @@ class Gateway:
         entry, principal = connection.entry, connection.caller.principal
 
         def signed_in(headers: Mapping[str, str]) -> HeaderSource:
-            return self.sign_ins().source(self.place(entry, principal), headers)
+            return self.sign_ins().source(self.sign_in_target(entry, principal), headers)
 
         if config.oauth is not None or may_hold(config.url):
             return signed_in(FixedHeaders(config.headers).headers())
@@ -287,23 +287,23 @@ class Gateway:
             self._sign_ins = SignIns(self.http)
         return self._sign_ins
 
-    async def begin_sign_in(self, entry: ServerEntry, principal: str) -> Visiting:
-        """For a client whose user can be shown a page (`SignInDesk`). The page leads back to this machine."""
-        from mcp_workbench.signin.exchange import SignInFailed, is_loopback
+    async def begin_sign_in(self, entry: ServerEntry, principal: str) -> BrowserSignIn:
+        """For a client whose user can be shown a page (`SignInService`). The page leads back to this machine."""
+        from mcp_workbench.signin.flow_io import SignInFailed, is_loopback
 
         if self.serving not in (None, "stdio") and not is_loopback(self.serving):
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
-        return await self.sign_ins().begin(self.place(entry, principal))
+        return await self.sign_ins().begin(self.sign_in_target(entry, principal))
 
-    def sign_in_under_way(self, entry: ServerEntry, principal: str) -> Visiting | None:
+    def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
         """What the user of such a client has been shown already."""
-        return self.sign_ins().under_way(self.place(entry, principal))
+        return self.sign_ins().under_way(self.sign_in_target(entry, principal))
 
-    def place(self, entry: ServerEntry, principal: str) -> Place:
+    def sign_in_target(self, entry: ServerEntry, principal: str) -> SignInTarget:
         """Where this principal signs in to this server."""
         from shlex import quote
 
-        from mcp_workbench.signin.source import Place
+        from mcp_workbench.signin.signed_in_headers import SignInTarget
         from mcp_workbench.transport.http.server.authentication import ANONYMOUS, TOKEN_PRINCIPAL
 
         config = entry.config
@@ -313,7 +313,7 @@ class Gateway:
         command = f"mcp-workbench login {quote(name)} --config {quote(self.config.path)}"
         # Whoever is served without a principal of their own is our own user, who signs in at the command line.
         own = principal in ("", TOKEN_PRINCIPAL, ANONYMOUS)
-        return Place("" if own else principal, config.url, config.oauth, command)
+        return SignInTarget("" if own else principal, config.url, config.oauth, command)
 
     def _reap_strays_when_they_end(self) -> None:
         loop = asyncio.get_running_loop()

@@ -97,7 +97,7 @@ class PlayedServer:
     def unread_bytes(self) -> int:
         return 0
 
-    def last_words(self, count: int) -> list[str]:
+    def stderr_lines(self, count: int) -> list[str]:
         return []
 
     # what it says by itself

@@ -49,7 +49,7 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "call_later": (2, "reason", "{}"),
     # what clients over HTTP get
     "Refusal": (1, "message", "{}"),
-    "Challenge": (0, "message", "{}"),
+    "AuthenticationChallenge": (0, "message", "{}"),
     "_complain": (3, "message", "{}"),
 }
 # Functions that return a text.

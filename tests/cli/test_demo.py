@@ -10,7 +10,7 @@ from mcp_workbench.cli.demo import SERVERS
 from tests.cli.shell import COMMAND, Done, on_terminal, run
 from tests.support.client import RawClient
 
-STORY = """\
+WALKTHROUGH = """\
 MCP Workbench: one MCP server in front of many.
 A client, a workbench and five real servers, in a temporary folder.
 
@@ -65,13 +65,13 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.requirement("cli.demo")
-def test_the_story_is_told_whole_and_leaves_nothing_behind(temporary_folder: Path) -> None:
+def test_the_walkthrough_is_shown_whole_and_leaves_nothing_behind(temporary_folder: Path) -> None:
     status, shown, complaints = run("demo")
     assert (status, complaints) == (0, "")
-    story, _, figures = shown.partition("\nMeasured during this run\n")
-    story = re.sub(r"[\d.e+]+ ms", "T ms", story)
-    story = re.sub(r"\w+day, \S+ \(UTC\)", "NOW (UTC)", story)
-    assert story == STORY
+    walkthrough, _, figures = shown.partition("\nMeasured during this run\n")
+    walkthrough = re.sub(r"[\d.e+]+ ms", "T ms", walkthrough)
+    walkthrough = re.sub(r"\w+day, \S+ \(UTC\)", "NOW (UTC)", walkthrough)
+    assert walkthrough == WALKTHROUGH
     numbers = {line[3:32].strip(): line[32:].split() for line in figures.splitlines()[1:6]}
     assert numbers["tools that the agent sees"] == ["17", "2"]
     assert numbers["servers running at the start"] == ["5", "0"]
@@ -81,13 +81,13 @@ def test_the_story_is_told_whole_and_leaves_nothing_behind(temporary_folder: Pat
     assert list(temporary_folder.iterdir()) == []
 
 
-def test_the_story_is_coloured_on_a_terminal(temporary_folder: Path) -> None:
+def test_the_walkthrough_is_coloured_on_a_terminal(temporary_folder: Path) -> None:
     status, shown = on_terminal("demo")
     assert status == 0
     assert "\x1b[1mMCP Workbench: one MCP server in front of many.\x1b[0m" in shown
 
 
-def test_interrupting_the_story_leaves_nothing_behind(temporary_folder: Path) -> None:
+def test_interrupting_the_walkthrough_leaves_nothing_behind(temporary_folder: Path) -> None:
     status, shown = on_terminal("demo", type_when=lambda shown: "4. The agent uses tools" in shown)
     assert status == 130
     assert "Traceback" not in shown

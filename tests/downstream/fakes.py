@@ -27,8 +27,8 @@ NEVER = object()
 class FakeLink:
     """One life of the server."""
 
-    def __init__(self, house: House, receiver: Receiver) -> None:
-        self.house = house
+    def __init__(self, server: FakeServer, receiver: Receiver) -> None:
+        self.server = server
         self.receiver = receiver
         self.received: list[str] = []
         self.stopped = False
@@ -39,7 +39,7 @@ class FakeLink:
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         message = json.loads(b"".join(map(bytes, parts)))
         self.received.append(message["method"])
-        answer = self.house.answers.get(message["method"], NEVER)
+        answer = self.server.answers.get(message["method"], NEVER)
         if "id" in message and answer is not NEVER:
             written = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer}).encode()
             self._loop.call_soon(self._deliver, written)
@@ -55,16 +55,16 @@ class FakeLink:
     def unread_bytes(self) -> int:
         return 0
 
-    def last_words(self, count: int) -> list[str]:
+    def stderr_lines(self, count: int) -> list[str]:
         return []
 
     async def stop(self) -> None:
         self.stopping.set()
-        await self.house.may_stop.wait()
+        await self.server.may_stop.wait()
         self.stopped = True
 
 
-class House:
+class FakeServer:
     """One connection, everything around it, and every link that it opened."""
 
     def __init__(self, **settings: Any) -> None:
@@ -97,7 +97,7 @@ class House:
         self.tasks.append(asyncio.get_running_loop().create_task(run()))
         return self.tasks[-1]
 
-    async def __aenter__(self) -> House:
+    async def __aenter__(self) -> FakeServer:
         return self
 
     async def __aexit__(self, *error: object) -> None:

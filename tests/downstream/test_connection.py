@@ -11,7 +11,7 @@ import pytest
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.errors import DownstreamError
-from tests.downstream.fakes import NEVER, TOOLS, House
+from tests.downstream.fakes import NEVER, TOOLS, FakeServer
 
 
 async def turns(count: int) -> None:
@@ -20,179 +20,179 @@ async def turns(count: int) -> None:
 
 
 async def test_everybody_who_waits_shares_one_start() -> None:
-    async with House() as house:
-        await asyncio.gather(*(house.connection.ensure_ready() for _ in range(20)))
-        await asyncio.gather(*(house.connection.ensure_listed(asked=True) for _ in range(20)))
-        assert (len(house.links), house.connection.starts) == (1, 1)
-        assert house.connection.state is State.READY
-        assert list(house.entry.tools) == ["t"]
-        assert house.links[0].received == ["initialize", "notifications/initialized", "tools/list"]
+    async with FakeServer() as server:
+        await asyncio.gather(*(server.connection.ensure_ready() for _ in range(20)))
+        await asyncio.gather(*(server.connection.ensure_listed(asked=True) for _ in range(20)))
+        assert (len(server.links), server.connection.starts) == (1, 1)
+        assert server.connection.state is State.READY
+        assert list(server.entry.tools) == ["t"]
+        assert server.links[0].received == ["initialize", "notifications/initialized", "tools/list"]
 
 
 async def test_a_failed_start_fails_everybody_who_waits_and_ends_the_server() -> None:
-    async with House(startup_timeout=0.05) as house:
-        house.answers["initialize"] = NEVER
-        waiting = [asyncio.create_task(house.connection.ensure_ready()) for _ in range(3)]
+    async with FakeServer(startup_timeout=0.05) as server:
+        server.answers["initialize"] = NEVER
+        waiting = [asyncio.create_task(server.connection.ensure_ready()) for _ in range(3)]
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(outcome, DownstreamError) and "handshake" in outcome.message
-        assert house.connection.state is State.BACKOFF
+        assert server.connection.state is State.BACKOFF
 
 
 @pytest.mark.parametrize("later", range(8))
 async def test_a_server_that_dies_right_after_its_handshake_is_never_ready_with_nobody_there(later: int) -> None:
     """Its answer and its end may come in one breath; then the one is read after the other has happened."""
-    async with House() as house:
-        house.connection.start_in_background()
-        while not house.links:
+    async with FakeServer() as server:
+        server.connection.start_in_background()
+        while not server.links:
             await turns(1)
         await turns(later)
-        house.links[0].die()
+        server.links[0].die()
         await turns(10)
-        assert house.connection.state is State.BACKOFF
-        await house.connection.ensure_listed()
-        assert house.connection.starts == 2
+        assert server.connection.state is State.BACKOFF
+        await server.connection.ensure_listed()
+        assert server.connection.starts == 2
 
 
 async def test_the_end_waits_for_what_a_crashed_life_still_clears_up() -> None:
-    async with House() as house:
-        await house.connection.ensure_ready()
-        house.may_stop.clear()
-        house.links[0].die()
-        house.connection.policy.forgive()
-        await house.connection.ensure_ready(asked=True)
-        assert len(house.links) == 2
-        house.connection.retire(DownstreamError("the end"))
-        ending = asyncio.create_task(house.connection.wait_stopped())
-        await asyncio.gather(*(link.stopping.wait() for link in house.links))
-        assert house.connection.is_running and not ending.done()
-        house.may_stop.set()
+    async with FakeServer() as server:
+        await server.connection.ensure_ready()
+        server.may_stop.clear()
+        server.links[0].die()
+        server.connection.policy.forgive()
+        await server.connection.ensure_ready(asked=True)
+        assert len(server.links) == 2
+        server.connection.retire(DownstreamError("the end"))
+        ending = asyncio.create_task(server.connection.wait_stopped())
+        await asyncio.gather(*(link.stopping.wait() for link in server.links))
+        assert server.connection.is_running and not ending.done()
+        server.may_stop.set()
         await ending
-        assert all(link.stopped for link in house.links) and not house.connection.is_running
+        assert all(link.stopped for link in server.links) and not server.connection.is_running
 
 
 async def test_somebody_who_gives_up_waiting_does_not_stop_the_start() -> None:
-    async with House() as house:
-        waiting = asyncio.create_task(house.connection.ensure_ready())
+    async with FakeServer() as server:
+        waiting = asyncio.create_task(server.connection.ensure_ready())
         await turns(1)
         waiting.cancel()
-        await house.connection.ensure_ready()
-        assert house.connection.starts == 1
+        await server.connection.ensure_ready()
+        assert server.connection.starts == 1
 
 
 @pytest.mark.parametrize("later", range(8))
 async def test_a_use_right_after_a_crash_gets_a_new_server_whatever_the_old_one_was_doing(later: int) -> None:
     """The old owner task may still be on its way out, and must not take the new server down with it."""
     for listing in (False, True):
-        async with House() as house:
+        async with FakeServer() as server:
             if listing:
-                house.answers["tools/list"] = NEVER
-            await house.connection.ensure_ready()
+                server.answers["tools/list"] = NEVER
+            await server.connection.ensure_ready()
             if not listing:
-                await house.connection.ensure_listed()
+                await server.connection.ensure_listed()
             await turns(3)
-            house.links[0].die()
-            house.answers["tools/list"] = TOOLS
+            server.links[0].die()
+            server.answers["tools/list"] = TOOLS
             await turns(later)
-            await house.connection.ensure_listed()
+            await server.connection.ensure_listed()
             await turns(10)
-            assert house.connection.state is State.READY
-            assert len(house.links) == 2
-            assert house.links[0].stopped, "what the old one left behind is ended too"
-            assert not house.links[1].stopping.is_set()
+            assert server.connection.state is State.READY
+            assert len(server.links) == 2
+            assert server.links[0].stopped, "what the old one left behind is ended too"
+            assert not server.links[1].stopping.is_set()
 
 
 async def test_a_new_server_need_not_wait_until_the_old_one_is_cleared_away() -> None:
-    async with House() as house:
-        await house.connection.ensure_listed()
-        house.may_stop.clear()
-        house.links[0].die()
-        await house.connection.ensure_listed()
-        assert house.links[0].stopping.is_set() and not house.links[0].stopped
-        house.may_stop.set()
+    async with FakeServer() as server:
+        await server.connection.ensure_listed()
+        server.may_stop.clear()
+        server.links[0].die()
+        await server.connection.ensure_listed()
+        assert server.links[0].stopping.is_set() and not server.links[0].stopped
+        server.may_stop.set()
         await turns(5)
-        assert house.connection.state is State.READY
+        assert server.connection.state is State.READY
 
 
 async def test_a_use_while_an_idle_server_stops_waits_for_its_end_and_starts_it_anew() -> None:
-    async with House(idle_timeout=0.05) as house:
-        await house.connection.ensure_listed()
-        house.may_stop.clear()
+    async with FakeServer(idle_timeout=0.05) as server:
+        await server.connection.ensure_listed()
+        server.may_stop.clear()
         async with asyncio.timeout(5):
-            await house.links[0].stopping.wait()
-        using = asyncio.create_task(house.connection.ensure_ready())
+            await server.links[0].stopping.wait()
+        using = asyncio.create_task(server.connection.ensure_ready())
         await turns(5)
-        assert (house.connection.state, len(house.links)) == (State.STOPPING, 1)
-        house.may_stop.set()
+        assert (server.connection.state, len(server.links)) == (State.STOPPING, 1)
+        server.may_stop.set()
         await using
-        assert len(house.links) == 2
+        assert len(server.links) == 2
 
 
 @pytest.mark.parametrize("moment", range(1, 13))
 async def test_it_can_be_stopped_at_any_moment(moment: int) -> None:
     for hanging in ("nothing", "initialize", "tools/list"):
-        async with House() as house:
-            house.answers[hanging] = NEVER
-            waiting = asyncio.create_task(house.connection.ensure_listed())
+        async with FakeServer() as server:
+            server.answers[hanging] = NEVER
+            waiting = asyncio.create_task(server.connection.ensure_listed())
             await turns(moment)
-            house.connection.request_stop()
+            server.connection.request_stop()
             async with asyncio.timeout(5):
-                await house.connection.wait_stopped()
+                await server.connection.wait_stopped()
                 outcome = (await asyncio.gather(waiting, return_exceptions=True))[0]
             assert outcome is None or isinstance(outcome, DownstreamError)
-            assert house.connection.state not in (State.STARTING, State.READY, State.STOPPING)
+            assert server.connection.state not in (State.STARTING, State.READY, State.STOPPING)
 
 
 async def test_changes_that_come_together_are_fetched_together() -> None:
-    async with House() as house:
-        await house.connection.ensure_listed()
-        (link,) = house.links
+    async with FakeServer() as server:
+        await server.connection.ensure_listed()
+        (link,) = server.links
         for _ in range(10_000):
             link.receiver.on_message(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
-        house.answers["tools/list"] = {"tools": [{"name": "other", "inputSchema": {}}]}
+        server.answers["tools/list"] = {"tools": [{"name": "other", "inputSchema": {}}]}
         async with asyncio.timeout(5):
-            while list(house.entry.tools) != ["other"]:
+            while list(server.entry.tools) != ["other"]:
                 await asyncio.sleep(0.01)
         assert link.received.count("tools/list") == 2
 
 
 async def test_a_connection_prints_its_state() -> None:
-    async with House() as house:
-        assert repr(house.connection) == "<Connection box/server configured, 0 under way, started 0x>"
-        await house.connection.ensure_ready()
-        assert "ready" in repr(house.connection) and "started 1x" in repr(house.connection)
+    async with FakeServer() as server:
+        assert repr(server.connection) == "<Connection box/server configured, 0 under way, started 0x>"
+        await server.connection.ensure_ready()
+        assert "ready" in repr(server.connection) and "started 1x" in repr(server.connection)
 
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_no_order_of_events_breaks_it(seed: int) -> None:
     """Uses, crashes, stops and pauses in random order: no impossible transition, no server left, no waiter left."""
     rng = random.Random(seed)
-    async with House(startup_timeout=0.05, idle_timeout=0.05) as house:
-        house.connection.policy._random = rng
+    async with FakeServer(startup_timeout=0.05, idle_timeout=0.05) as server:
+        server.connection.policy._random = rng
         waiting: list[asyncio.Task[None]] = []
         for _ in range(25):
             match rng.choice(("use", "open", "die", "stop", "pause", "hang", "mend")):
                 case "use":
-                    waiting.append(asyncio.create_task(house.connection.ensure_ready()))
+                    waiting.append(asyncio.create_task(server.connection.ensure_ready()))
                 case "open":
-                    waiting.append(asyncio.create_task(house.connection.ensure_listed(asked=True)))
-                case "die" if house.links:
-                    house.links[-1].die()
+                    waiting.append(asyncio.create_task(server.connection.ensure_listed(asked=True)))
+                case "die" if server.links:
+                    server.links[-1].die()
                 case "stop":
-                    house.connection.request_stop()
+                    server.connection.request_stop()
                 case "hang":
-                    house.answers[rng.choice(("initialize", "tools/list"))] = NEVER
+                    server.answers[rng.choice(("initialize", "tools/list"))] = NEVER
                 case "mend":
-                    house.answers.update(House().answers)
+                    server.answers.update(FakeServer().answers)
             await turns(rng.randrange(6))
             if rng.random() < 0.1:
                 # One more event, not a wait for something: deadlines may pass or not, and both must be right.
                 await asyncio.sleep(0.06)
-        house.answers.update(House().answers)
+        server.answers.update(FakeServer().answers)
         async with asyncio.timeout(30):
             for outcome in await asyncio.gather(*waiting, return_exceptions=True):
                 assert outcome is None or isinstance(outcome, DownstreamError), outcome
-    assert not house.connection.traffic.pending.values()
-    for task in house.tasks:
+    assert not server.connection.traffic.pending.values()
+    for task in server.tasks:
         assert task.cancelled() or task.exception() is None
 
 
@@ -202,9 +202,9 @@ async def test_a_large_offer_is_written_to_the_disk_where_nobody_waits_for_it(
 ) -> None:
     threads: list[threading.Thread] = []
     monkeypatch.setattr(ManifestStore, "save", lambda *_: threads.append(threading.current_thread()))
-    async with House() as house:
-        house.answers["tools/list"] = {"tools": [{"name": str(number), "x": "y" * size} for number in range(6)]}
-        await house.connection.ensure_listed()
+    async with FakeServer() as server:
+        server.answers["tools/list"] = {"tools": [{"name": str(number), "x": "y" * size} for number in range(6)]}
+        await server.connection.ensure_listed()
         async with asyncio.timeout(5):
             while not threads:
                 await asyncio.sleep(0.001)

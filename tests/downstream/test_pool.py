@@ -13,11 +13,11 @@ from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.meta import usable
 from mcp_workbench.protocol.revisions import Era
-from tests.downstream.fakes import House
+from tests.downstream.fakes import FakeServer
 
 
-def pool_of(house: House) -> Pool:
-    return Pool(house.catalog, b"{}", house._open, house._start_task)
+def pool_of(server: FakeServer) -> Pool:
+    return Pool(server.catalog, b"{}", server._open, server._start_task)
 
 
 def kind(number: int) -> bytes:
@@ -30,45 +30,45 @@ def caller(principal: str, capabilities: bytes = b"{}", era: Era = "legacy") -> 
 
 
 async def test_callers_who_can_do_the_same_share_and_others_do_not() -> None:
-    async with House() as house:
-        pool = pool_of(house)
-        first = pool.connection(house.entry, caller("anna", kind(1)))
-        assert pool.connection(house.entry, caller("anna", kind(1))) is first
+    async with FakeServer() as server:
+        pool = pool_of(server)
+        first = pool.connection(server.entry, caller("anna", kind(1)))
+        assert pool.connection(server.entry, caller("anna", kind(1))) is first
         others = [
-            pool.connection(house.entry, caller("anna", kind(2))),
-            pool.connection(house.entry, caller("bert", kind(1))),
+            pool.connection(server.entry, caller("anna", kind(2))),
+            pool.connection(server.entry, caller("bert", kind(1))),
         ]
         assert len({id(each) for each in (first, *others)}) == 3
 
 
 async def test_an_idle_connection_makes_room_for_another_kind_of_client() -> None:
-    async with House() as house:
-        pool = pool_of(house)
-        first = pool.connection(house.entry, caller("anna", kind(0)))
+    async with FakeServer() as server:
+        pool = pool_of(server)
+        first = pool.connection(server.entry, caller("anna", kind(0)))
         await first.ensure_ready()
         for number in range(1, MOST_VARIANTS + 1):
-            await pool.connection(house.entry, caller("anna", kind(number))).ensure_ready()
+            await pool.connection(server.entry, caller("anna", kind(number))).ensure_ready()
         assert len(pool.connections()) == MOST_VARIANTS
         await first.wait_stopped()
         assert first.state is State.STOPPED
         with pytest.raises(DownstreamError, match="closed to make room"):
             await first.ensure_ready()
-        assert pool.connection(house.entry, caller("anna", kind(0))) is not first
+        assert pool.connection(server.entry, caller("anna", kind(0))) is not first
         await pool.close()
 
 
 async def test_nobody_who_waits_for_a_start_loses_it_to_another_kind_of_client() -> None:
-    async with House() as house:
+    async with FakeServer() as server:
         gate = asyncio.Event()
 
         async def wait() -> None:
             await gate.wait()
 
-        house.before_opening = wait
-        pool = pool_of(house)
+        server.before_opening = wait
+        pool = pool_of(server)
         waiting = []
         for number in range(MOST_VARIANTS + 4):
-            connection = pool.connection(house.entry, caller("anna", kind(number)))
+            connection = pool.connection(server.entry, caller("anna", kind(number)))
             waiting.append(asyncio.create_task(connection.ensure_ready()))
             await asyncio.sleep(0)
         gate.set()
@@ -79,41 +79,41 @@ async def test_nobody_who_waits_for_a_start_loses_it_to_another_kind_of_client()
 
 
 async def test_where_all_are_in_use_one_more_is_refused_and_none_is_started() -> None:
-    async with House() as house:
-        pool = pool_of(house)
+    async with FakeServer() as server:
+        pool = pool_of(server)
         for number in range(MOST_VARIANTS):
-            connection = pool.connection(house.entry, caller("anna", kind(number)))
+            connection = pool.connection(server.entry, caller("anna", kind(number)))
             await connection.ensure_ready()
             # It works on something that outlives a call.
             connection.held_until = float("inf")
-        started = len(house.links)
+        started = len(server.links)
         for number in range(MOST_VARIANTS, MOST_VARIANTS + 5):
             with pytest.raises(DownstreamError) as refusal:
-                await pool.connection(house.entry, caller("anna", kind(number))).ensure_ready()
+                await pool.connection(server.entry, caller("anna", kind(number))).ensure_ready()
             assert refusal.value.message == NO_ROOM
-        assert (len(house.links), len(pool.connections())) == (started, MOST_VARIANTS)
-        await pool.connection(house.entry, caller("bert", kind(0))).ensure_ready()
+        assert (len(server.links), len(pool.connections())) == (started, MOST_VARIANTS)
+        await pool.connection(server.entry, caller("bert", kind(0))).ensure_ready()
         pool.connections()[0].held_until = 0.0
-        await pool.connection(house.entry, caller("anna", kind(99))).ensure_ready()
+        await pool.connection(server.entry, caller("anna", kind(99))).ensure_ready()
         await pool.close()
 
 
 async def test_log_levels_are_remembered_for_servers_to_come_within_a_bound() -> None:
-    async with House() as house:
-        pool = pool_of(house)
+    async with FakeServer() as server:
+        pool = pool_of(server)
         for number in range(MOST_LOG_LEVELS + 10):
             pool.set_log_level(caller("anna", kind(number)), "error")
         pool.set_log_level(caller("anna", kind(12)), "debug")
         assert len(pool._log_levels) == MOST_LOG_LEVELS
-        assert pool.connection(house.entry, caller("anna", kind(12))).subscriptions.log_level == "debug"
-        assert pool.connection(house.entry, caller("anna", kind(0))).subscriptions.log_level is None
+        assert pool.connection(server.entry, caller("anna", kind(12))).subscriptions.log_level == "debug"
+        assert pool.connection(server.entry, caller("anna", kind(0))).subscriptions.log_level is None
 
 
 async def test_what_is_looked_up_quickly_stays_within_a_bound() -> None:
-    async with House(protocol="modern") as house:
-        pool = pool_of(house)
+    async with FakeServer(protocol="modern") as server:
+        pool = pool_of(server)
         found = {
-            pool.connection(house.entry, caller("anna", kind(number), "modern")) for number in range(MOST_FOUND + 9)
+            pool.connection(server.entry, caller("anna", kind(number), "modern")) for number in range(MOST_FOUND + 9)
         }
         assert len(found) == 1, "a modern server is told with each request what its client can do"
         assert len(pool._found) <= MOST_FOUND

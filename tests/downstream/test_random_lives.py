@@ -16,7 +16,7 @@ from mcp_workbench.downstream import lifecycle
 from mcp_workbench.downstream.lifecycle import TRANSITIONS, Event, State
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.link import SESSION_LOST
-from tests.downstream.fakes import INITIALIZED, NEVER, TOOLS, House
+from tests.downstream.fakes import INITIALIZED, NEVER, TOOLS, FakeServer
 
 # A handshake or a list that never comes ends after this long.
 STARTUP = 0.02
@@ -45,20 +45,20 @@ steps = st.lists(
 class Life:
     """One connection's, as far as it goes."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, server: FakeServer) -> None:
+        self.server = server
         self.waiting: list[asyncio.Task[None]] = []
         self.moves: list[tuple[State, Event, State]] = []
         self._may_open = True
-        house.before_opening = self._open
-        move = house.connection._move
+        server.before_opening = self._open
+        move = server.connection._move
 
         def watched(event: Event) -> None:
-            before = house.connection.state
+            before = server.connection.state
             move(event)
-            self.moves.append((before, event, house.connection.state))
+            self.moves.append((before, event, server.connection.state))
 
-        house.connection._move = watched  # type: ignore[method-assign]
+        server.connection._move = watched  # type: ignore[method-assign]
 
     async def _open(self) -> None:
         await asyncio.sleep(0)
@@ -66,7 +66,7 @@ class Life:
             raise DownstreamError("command `fake` does not exist")
 
     async def step(self, what: str, detail: Any) -> None:
-        house, connection = self.house, self.house.connection
+        server, connection = self.server, self.server.connection
         match what:
             case "use":
                 self.waiting.append(asyncio.create_task(connection.ensure_ready(asked=detail)))
@@ -78,18 +78,18 @@ class Life:
                     connection.start_in_background()
             case "give up waiting" if self.waiting:
                 self.waiting[detail % len(self.waiting)].cancel()
-            case "die" if house.links:
-                house.links[detail % len(house.links)].die()
-            case "forget" if house.links:
-                house.links[detail % len(house.links)].die(SESSION_LOST)
+            case "die" if server.links:
+                server.links[detail % len(server.links)].die()
+            case "forget" if server.links:
+                server.links[detail % len(server.links)].die(SESSION_LOST)
             case "stop":
                 connection.request_stop()
             case "list changed":
                 connection.on_list_changed("tools")
             case "initialize" | "tools/list":
-                house.answers[what] = detail
+                server.answers[what] = detail
             case "may stop":
-                (house.may_stop.set if detail else house.may_stop.clear)()
+                (server.may_stop.set if detail else server.may_stop.clear)()
             case "may open":
                 self._may_open = detail
             case "turns":
@@ -101,31 +101,31 @@ class Life:
 
     async def recover(self) -> None:
         """All is well again: everybody who waited has been told, and whoever comes gets a server."""
-        self.house.answers.update({"initialize": INITIALIZED, "tools/list": TOOLS})
+        self.server.answers.update({"initialize": INITIALIZED, "tools/list": TOOLS})
         self._may_open = True
-        self.house.may_stop.set()
+        self.server.may_stop.set()
         for outcome in await asyncio.gather(*self.waiting, return_exceptions=True):
             assert outcome is None or isinstance(outcome, DownstreamError | asyncio.CancelledError), repr(outcome)
         for _ in range(3):
             try:
-                await self.house.connection.ensure_listed(asked=True)
+                await self.server.connection.ensure_listed(asked=True)
                 break
             except DownstreamError:
                 # Somebody had asked it to stop, or it was just on its way down.
                 continue
         else:
-            raise AssertionError(f"it cannot be had again: {self.house.connection!r}")
-        assert self.house.connection.state is State.READY
-        assert [link for link in self.house.links if not link.stopping.is_set()] == self.house.links[-1:]
+            raise AssertionError(f"it cannot be had again: {self.server.connection!r}")
+        assert self.server.connection.state is State.READY
+        assert [link for link in self.server.links if not link.stopping.is_set()] == self.server.links[-1:]
 
 
 async def _live(script: list[tuple[str, Any]]) -> None:
-    async with asyncio.timeout(30), House(startup_timeout=STARTUP) as house:
-        life = Life(house)
+    async with asyncio.timeout(30), FakeServer(startup_timeout=STARTUP) as server:
+        life = Life(server)
         for what, detail in script:
             await life.step(what, detail)
         await life.recover()
-    for task in house.tasks:
+    for task in server.tasks:
         assert task.cancelled() or task.exception() is None, repr(task.exception())
     assert all(TRANSITIONS[before, event] is after for before, event, after in life.moves)
     assert [after for _, _, after in life.moves[:-1]] == [before for before, _, _ in life.moves[1:]]

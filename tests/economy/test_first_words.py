@@ -11,7 +11,7 @@ import pytest
 from mcp_workbench import gateway
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.proxy import ProxyFace
-from tests.economy.shelf import Server, Shelf, shelf, tool
+from tests.economy.in_process_workbench import ConnectedClient, Server, tool, workbench_with
 from tests.support.client import Json
 
 
@@ -23,7 +23,7 @@ def minified(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-async def first_words(seen: Shelf, era: str) -> Json:
+async def first_words(seen: ConnectedClient, era: str) -> Json:
     return await (seen.client.discover() if era == "modern" else seen.client.initialize())
 
 
@@ -44,7 +44,7 @@ def named_boxes(*names: str) -> dict[str, dict[str, Server]]:
     ids=["two", "twenty", "many", "escaped", "long"],
 )
 async def test_the_two_tools_never_cost_more_than_250_tokens(tmp_path: Path, era: str, names: tuple[str, ...]) -> None:
-    async with shelf(tmp_path, named_boxes(*names), era=era) as seen:
+    async with workbench_with(tmp_path, named_boxes(*names), era=era) as seen:
         listed = await seen.client.request("tools/list")
         two = listed["tools"]
         assert [each["name"] for each in two] == ["open_toolbox", "use_tool"]
@@ -58,7 +58,7 @@ async def test_the_two_tools_never_cost_more_than_250_tokens(tmp_path: Path, era
 
 @pytest.mark.parametrize("count", [1, 10, 100, 1000])
 async def test_nothing_that_clients_cut_is_longer_than_2048_bytes(tmp_path: Path, count: int) -> None:
-    async with shelf(tmp_path, boxes(count)) as seen:
+    async with workbench_with(tmp_path, boxes(count)) as seen:
         for each in (await seen.client.request("tools/list"))["tools"]:
             assert len(each["description"].encode()) <= 2048
         instructions = (await first_words(seen, "legacy"))["instructions"]
@@ -67,13 +67,13 @@ async def test_nothing_that_clients_cut_is_longer_than_2048_bytes(tmp_path: Path
 
 
 async def test_toolboxes_are_named_in_the_description_for_clients_that_ignore_instructions(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes(2)) as seen:
+    async with workbench_with(tmp_path, boxes(2)) as seen:
         described = (await seen.client.request("tools/list"))["tools"][0]["description"]
         assert "toolbox 000 ä, toolbox 001 ä" in described
-    async with shelf(tmp_path, named_boxes("dev", "team", "ops")) as seen:
+    async with workbench_with(tmp_path, named_boxes("dev", "team", "ops")) as seen:
         described = (await seen.client.request("tools/list"))["tools"][0]["description"]
         assert described.endswith("Toolboxes: dev, team, ops")
-    async with shelf(tmp_path, boxes(200)) as seen:
+    async with workbench_with(tmp_path, boxes(200)) as seen:
         described = (await seen.client.request("tools/list"))["tools"][0]["description"]
         assert described.endswith(" more. `open_toolbox` without arguments lists them.")
 
@@ -81,7 +81,7 @@ async def test_toolboxes_are_named_in_the_description_for_clients_that_ignore_in
 async def test_both_eras_are_told_the_same(tmp_path: Path) -> None:
     told = {}
     for era in ("legacy", "modern"):
-        async with shelf(tmp_path, boxes(), era=era) as seen:
+        async with workbench_with(tmp_path, boxes(), era=era) as seen:
             told[era] = (await first_words(seen, era))["instructions"]
     assert told["legacy"] == told["modern"]
 
@@ -96,12 +96,12 @@ async def test_once_known_toolboxes_are_told_by_count_and_by_the_words_that_tell
 ) -> None:
     monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
     every = {"one": {"a": words(0)}, "two": {"b": words(1), "c": words(2)}}
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         assert "tools)" not in (await first_words(seen, "legacy"))["instructions"]
         await seen.open(query="weather")
         while not list(tmp_path.rglob("summary-*.bin")):
             await asyncio.sleep(0.01)
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         instructions = (await first_words(seen, "legacy"))["instructions"]
         assert "- one (3 tools): Toolbox one. [weather" in instructions
         assert "- two (6 tools): Toolbox two. [" in instructions
@@ -116,10 +116,10 @@ async def test_a_server_that_is_heard_alone_does_not_make_its_toolbox_smaller(
 ) -> None:
     monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
     every = {"two": {"b": words(1), "c": words(2)}}
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.open(query="branch")
     every["two"]["b"].tools.append(tool("invoice_send", "Sends the invoice."))
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.use("two/b/invoice_send")
         while "two (7 tools)" not in await seen.said():
             await asyncio.sleep(0.01)
@@ -129,11 +129,11 @@ async def test_a_new_configuration_of_known_servers_is_introduced_after_a_toolbo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
-    async with shelf(tmp_path, {"one": {"a": words(0)}}) as seen:
+    async with workbench_with(tmp_path, {"one": {"a": words(0)}}) as seen:
         await seen.open(toolbox_name="one")
     for stored in tmp_path.rglob("summary-*.bin"):
         stored.unlink()
-    async with shelf(tmp_path, {"one": {"a": words(0)}}) as seen:
+    async with workbench_with(tmp_path, {"one": {"a": words(0)}}) as seen:
         await seen.open(toolbox_name="one")
         while "one (3 tools)" not in await seen.said():
             await asyncio.sleep(0.01)
@@ -141,12 +141,12 @@ async def test_a_new_configuration_of_known_servers_is_introduced_after_a_toolbo
 
 async def test_the_same_tools_are_told_in_the_same_bytes_whenever_a_process_ended(tmp_path: Path) -> None:
     every = {f"box {number}": {"a": words(number % 3)} for number in range(12)}
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         # Ends before anybody had the time to sum up what was learnt.
         await seen.open(query="weather")
     told = set()
     for number in range(4):
-        async with shelf(tmp_path, every) as seen:
+        async with workbench_with(tmp_path, every) as seen:
             told.add((await first_words(seen, "legacy"))["instructions"])
             await seen.use(f"box {number}/a/weather_get")
             told.add((await first_words(seen, "legacy"))["instructions"])
@@ -156,22 +156,22 @@ async def test_the_same_tools_are_told_in_the_same_bytes_whenever_a_process_ende
 
 async def test_what_another_process_has_met_is_told(tmp_path: Path) -> None:
     every = {"one": {"a": words(0)}, "two": {"b": words(1)}}
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.open(toolbox_name="one")
-    async with shelf(tmp_path, every) as first:
+    async with workbench_with(tmp_path, every) as first:
         assert "two (3 tools)" not in (await first_words(first, "legacy"))["instructions"]
-        async with shelf(tmp_path, every) as second:
+        async with workbench_with(tmp_path, every) as second:
             await second.open(toolbox_name="two")
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         instructions = (await first_words(seen, "legacy"))["instructions"]
         assert "- one (3 tools)" in instructions and "- two (3 tools)" in instructions
 
 
 async def test_a_server_that_was_given_up_is_told_as_it_was_known(tmp_path: Path) -> None:
     every = {"one": {"a": words(0)}, "two": {"b": words(1)}}
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.open(query="weather")
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         before = (await first_words(seen, "legacy"))["instructions"]
         seen.gateway.catalog.load(seen.gateway.catalog.entries())
         seen.gateway.catalog.withdraw(seen.gateway.catalog.toolboxes["two"]["b"], DownstreamError("crashed"))

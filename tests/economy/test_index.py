@@ -7,25 +7,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.economy.index import Entry, Index
+from mcp_workbench.economy.index import Index, SearchDocument
 
 CATALOGUE = [
-    Entry(key="fs/write_file", name="write_file", description="Create or overwrite a file.", server="filesystem"),
-    Entry(key="fs/read_file", name="read_file", description="Read the contents of a file.", server="filesystem"),
-    Entry(
+    SearchDocument(
+        key="fs/write_file", name="write_file", description="Create or overwrite a file.", server="filesystem"
+    ),
+    SearchDocument(
+        key="fs/read_file", name="read_file", description="Read the contents of a file.", server="filesystem"
+    ),
+    SearchDocument(
         key="fs/info", name="get_info", description="Tells file size, file date and file owner.", server="filesystem"
     ),
-    Entry(key="gh/create_issue", name="create_issue", description="Open a new issue.", server="github"),
-    Entry(key="gh/list_repos", name="list_repositories", description="List repositories of a user.", server="github"),
-    Entry(
+    SearchDocument(key="gh/create_issue", name="create_issue", description="Open a new issue.", server="github"),
+    SearchDocument(
+        key="gh/list_repos", name="list_repositories", description="List repositories of a user.", server="github"
+    ),
+    SearchDocument(
         key="mail/send",
         name="send",
         description="Sends it.",
         server="post",
         schema={"properties": {"recipient_address": {"type": "string", "description": "who gets the letter"}}},
     ),
-    Entry(key="cn/search", name="bing_search", description="使用必应搜索指定的关键词", server="bing"),
-    Entry(key="weather", name="getForecast", description="Weather for a city.", server="meteo", toolbox="outdoors"),
+    SearchDocument(key="cn/search", name="bing_search", description="使用必应搜索指定的关键词", server="bing"),
+    SearchDocument(
+        key="weather", name="getForecast", description="Weather for a city.", server="meteo", toolbox="outdoors"
+    ),
 ]
 
 
@@ -64,7 +72,9 @@ def test_synonyms_find_what_the_words_do_not(index: Index) -> None:
 
 
 def test_a_synonym_counts_less_than_the_word() -> None:
-    index = Index.build([Entry(key="other", name="remove_note"), Entry(key="said", name="delete_note")])
+    index = Index.build(
+        [SearchDocument(key="other", name="remove_note"), SearchDocument(key="said", name="delete_note")]
+    )
     assert best(index, "delete note") == ["said", "other"]
 
 
@@ -80,10 +90,10 @@ def test_a_slip_of_the_pen_is_forgiven(index: Index, slip: str) -> None:
 def test_a_word_in_one_piece_or_in_two_is_the_same(query: str, key: str) -> None:
     made = Index.build(
         [
-            Entry("one", "list", "Lists a filesystem."),
-            Entry("two", "draw", "Draws a word cloud."),
-            Entry("three", "todo_add"),
-            Entry("four", "other", "Something else."),
+            SearchDocument("one", "list", "Lists a filesystem."),
+            SearchDocument("two", "draw", "Draws a word cloud."),
+            SearchDocument("three", "todo_add"),
+            SearchDocument("four", "other", "Something else."),
         ]
     )
     assert made.search(query).hits[0].key == key
@@ -108,7 +118,7 @@ def test_only_tools_within_are_found(index: Index) -> None:
 
 
 def test_equal_tools_come_in_the_order_of_the_catalogue() -> None:
-    index = Index.build([Entry(key=str(number), name="same") for number in range(5)])
+    index = Index.build([SearchDocument(key=str(number), name="same") for number in range(5)])
     assert best(index, "same") == ["0", "1", "2", "3", "4"]
 
 
@@ -157,7 +167,7 @@ def test_an_empty_catalogue_finds_nothing() -> None:
 
 ENTRIES = st.lists(
     st.builds(
-        Entry,
+        SearchDocument,
         key=st.text(max_size=5),
         name=st.text(max_size=20),
         description=st.text(max_size=80),
@@ -170,7 +180,7 @@ ENTRIES = st.lists(
 
 @settings(max_examples=60)
 @given(ENTRIES, st.text(max_size=60), st.integers(min_value=0, max_value=12))
-def test_any_catalogue_and_query_give_ordered_hits(entries: Sequence[Entry], query: str, limit: int) -> None:
+def test_any_catalogue_and_query_give_ordered_hits(entries: Sequence[SearchDocument], query: str, limit: int) -> None:
     found = Index.build(entries).search(query, limit=limit)
     scores = [hit.score for hit in found.hits]
     assert scores == sorted(scores, reverse=True)
@@ -184,14 +194,17 @@ def test_a_pasted_page_is_cut_to_a_query(index: Index) -> None:
 
 
 def test_a_contracted_word_does_not_match_a_code_that_ends_in_its_letter() -> None:
-    entries = [Entry(key="k", name="list_k8s_resources"), Entry(key="w", name="get_weather")]
+    entries = [SearchDocument(key="k", name="list_k8s_resources"), SearchDocument(key="w", name="get_weather")]
     assert [hit.key for hit in Index.build(entries).search("what's the weather").hits] == ["w"]
     assert [hit.key for hit in Index.build(entries).search("kubernetes resources").hits] == ["k"]
 
 
 def test_a_tool_that_has_one_common_word_of_the_need_is_a_weak_match() -> None:
-    entries = [Entry(key=f"c{number}", name=f"create_thing{chr(97 + number)}") for number in range(20)]
-    entries += [Entry(key="i", name="close_ticket"), Entry(key="r", name="read_file", description="Reads a file.")]
+    entries = [SearchDocument(key=f"c{number}", name=f"create_thing{chr(97 + number)}") for number in range(20)]
+    entries += [
+        SearchDocument(key="i", name="close_ticket"),
+        SearchDocument(key="r", name="read_file", description="Reads a file."),
+    ]
     index = Index.build(entries)
     assert all(hit.is_weak for hit in index.search("create an issue").hits)
     assert not index.search("read a file").hits[0].is_weak

@@ -14,7 +14,7 @@ import pytest
 from mcp_workbench.face import kept_results as kept
 from mcp_workbench.face.view import View
 from mcp_workbench.router.router import LARGE_RESULT
-from tests.economy.shelf import Answer, Server, Shelf, shelf, text_of, tool
+from tests.economy.in_process_workbench import Answer, ConnectedClient, Server, text_of, tool, workbench_with
 from tests.faces.harness import Bench
 from tests.faces.memory import MemoryClient
 from tests.support.client import Json, RpcError
@@ -38,7 +38,7 @@ def uri_in(result: Json) -> str:
     return found[0]
 
 
-async def read_on(seen: Shelf, uri: str, **arguments: Any) -> str:
+async def read_on(seen: ConnectedClient, uri: str, **arguments: Any) -> str:
     result = await seen.use(uri, arguments)
     assert "isError" not in result, text_of(result)
     return text_of(result)
@@ -57,7 +57,7 @@ async def test_reading_on_does_not_hold_up_other_calls(tmp_path: Path, monkeypat
         return piece(*given)
 
     monkeypatch.setattr(kept, "_piece", watched)
-    async with shelf(tmp_path, boxes(text(json.dumps(ISSUES)), resultBudget=300)) as seen:
+    async with workbench_with(tmp_path, boxes(text(json.dumps(ISSUES)), resultBudget=300)) as seen:
         uri = uri_in(await seen.use("dev/get"))
         assert await read_on(seen, uri, select="length(@)") == "(characters 0 to 3 of 3)\n500"
     assert threads and threading.current_thread() not in threads
@@ -68,19 +68,19 @@ async def test_reading_on_does_not_hold_up_other_calls(tmp_path: Path, monkeypat
 
 async def test_without_a_budget_every_result_passes_as_it_is(tmp_path: Path) -> None:
     whole = text(LINES, structuredContent={"a": ISSUES})
-    async with shelf(tmp_path, boxes(whole)) as seen:
+    async with workbench_with(tmp_path, boxes(whole)) as seen:
         assert await seen.use("dev/get") == whole
 
 
 async def test_a_result_within_its_budget_passes_as_it_is(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes(text("short"), resultBudget=1000)) as seen:
+    async with workbench_with(tmp_path, boxes(text("short"), resultBudget=1000)) as seen:
         assert await seen.use("dev/get") == text("short")
 
 
 async def test_what_is_said_twice_counts_once(tmp_path: Path) -> None:
     value = {"issues": ISSUES[:20]}
     whole = text(json.dumps(value), structuredContent=value)
-    async with shelf(tmp_path, boxes(whole)) as seen:
+    async with workbench_with(tmp_path, boxes(whole)) as seen:
         once = len(json.dumps(value)) // 4
         assert await seen.use("dev/get", max_tokens=once + 100) == whole
         assert "workbench://results/" in text_of(await seen.use("dev/get", max_tokens=once - 100))
@@ -92,7 +92,9 @@ async def test_a_larger_one_is_answered_with_its_head_its_shape_and_how_to_read_
     tmp_path: Path, era: str, by: str
 ) -> None:
     settings = {"resultBudget": 500} if by == "server" else {}
-    async with shelf(tmp_path, boxes(text(json.dumps({"issues": ISSUES, "total": 500})), **settings), era=era) as seen:
+    async with workbench_with(
+        tmp_path, boxes(text(json.dumps({"issues": ISSUES, "total": 500})), **settings), era=era
+    ) as seen:
         result = await (seen.use("dev/get", max_tokens=500) if by == "request" else seen.use("dev/get"))
         said = text_of(result)
         assert "Shape: {issues: 500 × {id: integer, title: string, open: boolean}, total: integer}" in said
@@ -107,7 +109,7 @@ async def test_a_larger_one_is_answered_with_its_head_its_shape_and_how_to_read_
 @pytest.mark.parametrize("budget", [200, 300, 1000, 5000])
 @pytest.mark.parametrize("value", [LINES * 20, '"\\\n' * 50_000, "ä" * 100_000, "😀" * 50_000, json.dumps(ISSUES)])
 async def test_a_head_takes_no_more_than_its_budget(tmp_path: Path, budget: int, value: str) -> None:
-    async with shelf(tmp_path, boxes(text(value))) as seen:
+    async with workbench_with(tmp_path, boxes(text(value))) as seen:
         result = await seen.use("dev/get", max_tokens=budget)
         written = json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode()
         assert len(written) <= 4 * budget
@@ -115,7 +117,7 @@ async def test_a_head_takes_no_more_than_its_budget(tmp_path: Path, budget: int,
 
 async def test_what_the_result_says_of_itself_is_kept(tmp_path: Path) -> None:
     own = text(LINES, isError=True, _meta={"example.test/a": 1}, structuredContent={"a": 1}, unknown=[1])
-    async with shelf(tmp_path, boxes(own)) as seen:
+    async with workbench_with(tmp_path, boxes(own)) as seen:
         result = await seen.use("dev/get", max_tokens=300)
         assert result["isError"] is True
         assert result["_meta"] == {"example.test/a": 1}
@@ -127,7 +129,7 @@ async def test_what_the_result_says_of_itself_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["input_required", "task"])
 async def test_what_is_no_result_yet_is_never_shortened(tmp_path: Path, kind: str) -> None:
     asking = {"resultType": kind, "inputRequests": {"q": {"method": "roots/list", "params": {"x": "y" * 5000}}}}
-    async with shelf(tmp_path, boxes(asking, resultBudget=200), era="modern") as seen:
+    async with workbench_with(tmp_path, boxes(asking, resultBudget=200), era="modern") as seen:
         result = await seen.use("dev/get")
         assert result["resultType"] == kind
         assert result["inputRequests"] == asking["inputRequests"]
@@ -135,7 +137,7 @@ async def test_what_is_no_result_yet_is_never_shortened(tmp_path: Path, kind: st
 
 @pytest.mark.parametrize("wrong", [-5, "many", 1.5])
 async def test_a_budget_that_is_none_is_refused_or_ignored(tmp_path: Path, wrong: Any) -> None:
-    async with shelf(tmp_path, boxes(text("short"))) as seen:
+    async with workbench_with(tmp_path, boxes(text("short"))) as seen:
         result = await seen.use("dev/get", max_tokens=wrong)
         assert result.get("isError") is True or result == text("short")
 
@@ -143,12 +145,12 @@ async def test_a_budget_that_is_none_is_refused_or_ignored(tmp_path: Path, wrong
 # reading on
 
 
-async def head_of(seen: Shelf) -> str:
+async def head_of(seen: ConnectedClient) -> str:
     return uri_in(await seen.use("dev/get", max_tokens=300))
 
 
 async def test_a_part_of_json_is_selected(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes(text(json.dumps({"issues": ISSUES})))) as seen:
+    async with workbench_with(tmp_path, boxes(text(json.dumps({"issues": ISSUES})))) as seen:
         uri = await head_of(seen)
         assert await read_on(seen, uri, select="issues[?id == `7`].title") == '(characters 0 to 11 of 11)\n["Issue 7"]'
         assert '"Issue 499"' in await read_on(seen, uri, select="/issues/499/title")
@@ -158,14 +160,14 @@ async def test_a_part_of_json_is_selected(tmp_path: Path) -> None:
 
 
 async def test_structured_content_is_what_is_selected_from(tmp_path: Path) -> None:
-    async with shelf(
+    async with workbench_with(
         tmp_path, boxes(text("see the structured content " * 50, structuredContent={"a": ISSUES}))
     ) as seen:
         assert '"Issue 3"' in await read_on(seen, await head_of(seen), select="a[3].title")
 
 
 async def test_a_large_selection_comes_in_pages(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes(text(json.dumps(ISSUES)))) as seen:
+    async with workbench_with(tmp_path, boxes(text(json.dumps(ISSUES)))) as seen:
         uri = await head_of(seen)
         pieces, start = [], 0
         while True:
@@ -181,7 +183,7 @@ async def test_a_large_selection_comes_in_pages(tmp_path: Path) -> None:
 
 
 async def test_lines_are_read_by_number_and_say_how_to_go_on(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes(text(LINES))) as seen:
+    async with workbench_with(tmp_path, boxes(text(LINES))) as seen:
         uri = await head_of(seen)
         said = await read_on(seen, uri, lines="10-12")
         assert said.split("\n")[1:4] == ["10: line 10 fine", "11: line 11 fine", "12: line 12 fine"]
@@ -194,7 +196,7 @@ async def test_lines_are_read_by_number_and_say_how_to_go_on(tmp_path: Path) -> 
 
 
 async def test_lines_are_searched_with_context_and_in_pages(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes(text(LINES))) as seen:
+    async with workbench_with(tmp_path, boxes(text(LINES))) as seen:
         uri = await head_of(seen)
         said = await read_on(seen, uri, grep="error*broken")
         assert said.startswith("(20 matching lines)\n7: line 7 ERROR broken\n57: line 57 ERROR broken")
@@ -208,7 +210,7 @@ async def test_lines_are_searched_with_context_and_in_pages(tmp_path: Path) -> N
 
 
 async def test_the_text_is_read_page_by_page_to_its_end(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes(text(LINES))) as seen:
+    async with workbench_with(tmp_path, boxes(text(LINES))) as seen:
         uri = await head_of(seen)
         pieces, start = [], 0
         while True:
@@ -223,7 +225,7 @@ async def test_the_text_is_read_page_by_page_to_its_end(tmp_path: Path) -> None:
 
 async def test_embedded_text_is_read_like_text(tmp_path: Path) -> None:
     block = {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": LINES}}
-    async with shelf(tmp_path, boxes({"content": [{"type": "text", "text": "the file:"}, block]})) as seen:
+    async with workbench_with(tmp_path, boxes({"content": [{"type": "text", "text": "the file:"}, block]})) as seen:
         uri = await head_of(seen)
         assert "7: line 6 fine" in await read_on(seen, uri, lines="7-7")
 
@@ -241,7 +243,7 @@ async def test_embedded_text_is_read_like_text(tmp_path: Path) -> None:
 )
 async def test_what_cannot_be_read_says_what_to_do(tmp_path: Path, arguments: Json, said: str) -> None:
     value = json.dumps(ISSUES) if arguments.get("select") == "a[?" else LINES
-    async with shelf(tmp_path, boxes(text(value))) as seen:
+    async with workbench_with(tmp_path, boxes(text(value))) as seen:
         result = await seen.use(await head_of(seen), arguments)
         assert result["isError"] is True
         assert said in text_of(result)
@@ -256,7 +258,7 @@ async def test_images_and_binary_are_linked_and_never_cut(tmp_path: Path) -> Non
     odd = {"type": "x-odd", "anything": [1]}
     audio = {"type": "audio", "data": "QQ==", "mimeType": "audio/wav"}
     whole = {"content": [{"type": "text", "text": "look:"}, IMAGE, blob, link, odd, audio]}
-    async with shelf(tmp_path, boxes(whole)) as seen:
+    async with workbench_with(tmp_path, boxes(whole)) as seen:
         result = await seen.use("dev/get", max_tokens=1000)
         uri = uri_in(result)
         assert "aW1hZ2U=" not in json.dumps(result)
@@ -274,7 +276,7 @@ async def test_images_and_binary_are_linked_and_never_cut(tmp_path: Path) -> Non
 
 async def test_the_whole_result_is_a_resource(tmp_path: Path) -> None:
     whole = text(LINES, structuredContent={"a": [1.5, None]}, unknown=1)
-    async with shelf(tmp_path, boxes(whole)) as seen:
+    async with workbench_with(tmp_path, boxes(whole)) as seen:
         uri = await head_of(seen)
         (contents,) = (await seen.client.request("resources/read", {"uri": uri}))["contents"]
         assert contents["mimeType"] == "application/json"
@@ -283,7 +285,7 @@ async def test_the_whole_result_is_a_resource(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/9", "/x", "/-1", "/²", "x"])
 async def test_what_is_not_kept_is_not_found(tmp_path: Path, path: str) -> None:
-    async with shelf(tmp_path, boxes(text(LINES))) as seen:
+    async with workbench_with(tmp_path, boxes(text(LINES))) as seen:
         with pytest.raises(RpcError) as caught:
             await seen.client.request("resources/read", {"uri": await head_of(seen) + path})
         assert caught.value.code == -32002
@@ -300,7 +302,7 @@ async def test_of_a_huge_value_the_shape_is_not_told_but_it_can_be_selected_from
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept, "LARGEST_SHAPED", 1000)
-    async with shelf(tmp_path, boxes(text(json.dumps(ISSUES)))) as seen:
+    async with workbench_with(tmp_path, boxes(text(json.dumps(ISSUES)))) as seen:
         result = await seen.use("dev/get", max_tokens=300)
         assert "Shape" not in text_of(result)
         assert '"Issue 3"' in await read_on(seen, uri_in(result), select="[3].title")
@@ -310,7 +312,7 @@ async def test_of_a_huge_value_the_shape_is_not_told_but_it_can_be_selected_from
 
 
 async def test_results_are_private_to_whoever_made_the_call(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes(text(LINES)), principal="alice") as seen:
+    async with workbench_with(tmp_path, boxes(text(LINES)), principal="alice") as seen:
         uri = await head_of(seen)
         async with MemoryClient.of(seen.gateway, "bob") as other:
             await other.initialize()
@@ -336,7 +338,7 @@ def counting() -> Answer:
 
 async def test_only_so_many_are_kept_and_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "MOST_RESULTS", 3)
-    async with shelf(tmp_path, {"dev": {"api": Server(tool("get"), answer=counting())}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"api": Server(tool("get"), answer=counting())}}) as seen:
         uris = [await head_of(seen) for _ in range(5)]
         answers = [(await seen.use(uri)).get("isError", False) for uri in uris]
         assert answers == [True, True, False, False, False]
@@ -344,7 +346,7 @@ async def test_only_so_many_are_kept_and_the_oldest_go_first(tmp_path: Path, mon
 
 async def test_only_so_many_bytes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "MOST_BYTES", 25_000)
-    async with shelf(tmp_path, {"dev": {"api": Server(tool("get"), answer=counting())}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"api": Server(tool("get"), answer=counting())}}) as seen:
         uris = [await head_of(seen) for _ in range(4)]
         assert [(await seen.use(uri)).get("isError", False) for uri in uris] == [True, True, False, False]
 
@@ -353,7 +355,7 @@ async def test_a_result_that_is_too_large_to_be_kept_is_shortened_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept, "MOST_BYTES", 5_000)
-    async with shelf(tmp_path, boxes(text(LINES))) as seen:
+    async with workbench_with(tmp_path, boxes(text(LINES))) as seen:
         result = await seen.use("dev/get", max_tokens=300)
         assert "too large to be kept" in text_of(result)
         assert len(text_of(result)) <= 1200
@@ -388,7 +390,7 @@ async def test_a_large_result_is_shortened_where_nobody_waits_for_it(
     here = threading.current_thread()
     for size, is_here in ((10_000, True), (LARGE_RESULT, False)):
         threads.clear()
-        async with shelf(tmp_path, boxes(text("x\n" * size), resultBudget=300)) as seen:
+        async with workbench_with(tmp_path, boxes(text("x\n" * size), resultBudget=300)) as seen:
             uri = uri_in(await seen.use("dev/get"))
             assert [thread is here for thread in threads] == [is_here]
             assert "1: x" in await read_on(seen, uri, lines="1-3")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.economy.shelf import Server, Shelf, shelf, text_of, tool
+from tests.economy.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 from tests.support.client import Json
 
 READ = tool("read_file", "Reads a file. Lines may be chosen.", path_="string", lines={"type": "integer", "default": 10})
@@ -39,7 +39,7 @@ def tokens(result: Json) -> int:
 
 async def test_without_arguments_the_toolboxes_are_listed_and_nothing_is_started(tmp_path: Path) -> None:
     files = Server(READ)
-    async with shelf(tmp_path, {"dev": {"files": files}, "ops": {"logs": Server()}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": files}, "ops": {"logs": Server()}}) as seen:
         result = await seen.open()
         assert text_of(result).split("\n") == [
             "2 toolboxes:",
@@ -52,7 +52,7 @@ async def test_without_arguments_the_toolboxes_are_listed_and_nothing_is_started
 
 @pytest.mark.parametrize("empty", [{}, {"toolbox_name": None, "query": None, "tools": [], "cursor": ""}])
 async def test_arguments_that_are_empty_count_as_absent(tmp_path: Path, empty: Json) -> None:
-    async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         assert (await seen.said(**empty)).startswith("1 toolbox:\n- dev")
         found = await seen.open(toolbox_name="dev", query="", tools=None)
         assert [each["name"] for each in found["structuredContent"]["tools"]] == ["read_file", "write_file"]
@@ -61,7 +61,7 @@ async def test_arguments_that_are_empty_count_as_absent(tmp_path: Path, empty: J
 async def test_five_hundred_toolboxes_are_introduced_within_the_budget_and_none_is_lost(tmp_path: Path) -> None:
     boxes = {f"toolbox number {number:03} with a long name": {"server": Server()} for number in range(500)}
     descriptions = dict.fromkeys(boxes, "What it is for, told at length. " * 20)
-    async with shelf(tmp_path, boxes, descriptions=descriptions, budget=1000) as seen:
+    async with workbench_with(tmp_path, boxes, descriptions=descriptions, budget=1000) as seen:
         found: list[str] = []
         cursor = None
         while True:
@@ -80,7 +80,7 @@ async def test_five_hundred_toolboxes_are_introduced_within_the_budget_and_none_
 async def test_an_index_tells_as_much_of_each_toolbox_as_fits(tmp_path: Path) -> None:
     boxes = {f"box {number}": {"server": Server()} for number in range(30)}
     descriptions = dict.fromkeys(boxes, "What it is for. " * 20)
-    async with shelf(tmp_path, boxes, descriptions=descriptions, budget=1500) as seen:
+    async with workbench_with(tmp_path, boxes, descriptions=descriptions, budget=1500) as seen:
         text = await seen.said()
         assert 4 * 1400 < len(text.encode()) <= 4 * 1500
         assert text.count("\n- box ") == 30 and text.count("What it is for. What it is for.") >= 30
@@ -90,7 +90,7 @@ async def test_an_index_tells_as_much_of_each_toolbox_as_fits(tmp_path: Path) ->
 
 
 async def test_a_small_toolbox_comes_with_full_schemas_and_no_note(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         content = (await seen.open(toolbox_name="dev"))["structuredContent"]
         assert content["form"] == "full"
         assert "note" not in content
@@ -101,7 +101,7 @@ async def test_a_small_toolbox_comes_with_full_schemas_and_no_note(tmp_path: Pat
 
 async def test_output_schemas_and_unknown_fields_come_only_when_asked_for(tmp_path: Path) -> None:
     rich = {**READ, "outputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}, "x-own": [1]}
-    async with shelf(tmp_path, {"dev": {"files": Server(rich)}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": Server(rich)}}) as seen:
         for arguments in ({"toolbox_name": "dev"}, {"tools": ["dev/read_file"]}, {"query": "read", "detail": "lean"}):
             text = await seen.said(**arguments)
             assert "read_file" in text
@@ -119,7 +119,7 @@ async def test_output_schemas_and_unknown_fields_come_only_when_asked_for(tmp_pa
 async def test_nothing_is_over_the_budget_however_many_tools_there_are(tmp_path: Path, budget: int, count: int) -> None:
     box = {"big": many(count), "broken": Server(), "talkative": Server(READ, instructions="Mind the gap. " * 200)}
     box["broken"].failing = "it does not start: " + "stderr " * 2000
-    async with shelf(tmp_path, {"dev": box}, descriptions={"dev": "About it. " * 300}, budget=budget) as seen:
+    async with workbench_with(tmp_path, {"dev": box}, descriptions={"dev": "About it. " * 300}, budget=budget) as seen:
         seen_tools: list[str] = []
         arguments: Json = {"toolbox_name": "dev"}
         for _ in range(1000):
@@ -143,7 +143,7 @@ async def test_nothing_is_over_the_budget_however_many_tools_there_are(tmp_path:
 
 async def test_a_budget_is_that_of_the_request_else_of_the_toolbox_else_of_the_file(tmp_path: Path) -> None:
     boxes = {"one": {"big": many(50)}, "two": {"big": many(50)}, "three": {"big": many(50)}}
-    async with shelf(tmp_path, boxes, budget=400, budgets={"two": 3000, "three": None}) as seen:
+    async with workbench_with(tmp_path, boxes, budget=400, budgets={"two": 3000, "three": None}) as seen:
         assert 300 < len((await seen.said(toolbox_name="one")).encode()) <= 4 * 400
         one, two = [len((await seen.said(toolbox_name=name)).encode()) for name in ("one", "two")]
         assert one < two <= 4 * 3000
@@ -156,7 +156,7 @@ async def test_a_budget_is_that_of_the_request_else_of_the_toolbox_else_of_the_f
 
 
 async def test_a_budget_of_the_request_may_be_spent_whole_in_every_form(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"all": many(60, words=150)}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"all": many(60, words=150)}}) as seen:
         forms = []
         for budget in range(300, 27_000, 200):
             result = await seen.open(toolbox_name="dev", budget=budget)
@@ -178,7 +178,7 @@ async def test_a_budget_of_the_request_may_be_spent_whole_in_every_form(tmp_path
 
 @pytest.mark.parametrize("budget", [0, -1, 299])
 async def test_a_budget_that_cannot_hold_an_answer_is_refused(tmp_path: Path, budget: int) -> None:
-    async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         result = await seen.open(toolbox_name="dev", budget=budget)
         assert result["isError"] is True
         assert "from 300 up" in text_of(result)
@@ -186,7 +186,7 @@ async def test_a_budget_that_cannot_hold_an_answer_is_refused(tmp_path: Path, bu
 
 @pytest.mark.parametrize("detail", ["full", "lean", "text", "clipped", "sentence", "arguments", "names"])
 async def test_every_form_can_be_asked_for_and_says_which_it_is(tmp_path: Path, detail: str) -> None:
-    async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         result = await seen.open(toolbox_name="dev", detail=detail)
         text = text_of(result)
         assert "read_file" in text and "write_file" in text
@@ -201,7 +201,7 @@ async def test_every_form_can_be_asked_for_and_says_which_it_is(tmp_path: Path, 
 
 
 async def test_a_shorter_form_shows_paths_that_can_be_used(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         lines = (await seen.said(toolbox_name="dev", detail="sentence")).split("\n")
         assert lines[1:] == [
             "dev/files/",
@@ -213,14 +213,14 @@ async def test_a_shorter_form_shows_paths_that_can_be_used(tmp_path: Path) -> No
 async def test_a_signature_that_is_not_complete_is_marked(tmp_path: Path) -> None:
     deep: Json = {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"type": "object"}}}}}
     deep["properties"]["a"]["properties"]["b"]["properties"] = {"c": {"type": "string"}}
-    async with shelf(tmp_path, {"dev": {"files": Server(tool("deep", "Goes deep.", value=deep))}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": Server(tool("deep", "Goes deep.", value=deep))}}) as seen:
         text = await seen.said(toolbox_name="dev", detail="sentence")
         assert "deep(value?: {a?: {b?: {…}}}) - Goes deep." in text
         assert "`…` marks what is left out." in text
 
 
 async def test_a_limit_cuts_a_toolbox_into_pages(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"big": many(25, words=2, arguments=0)}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"big": many(25, words=2, arguments=0)}}) as seen:
         first = (await seen.open(toolbox_name="dev", limit=10))["structuredContent"]
         assert len(first["tools"]) == 10
         assert first["note"].startswith("10 of 25 tools")
@@ -232,7 +232,7 @@ async def test_a_limit_cuts_a_toolbox_into_pages(tmp_path: Path) -> None:
 
 
 async def test_instructions_of_servers_are_told_where_they_cost_no_schema(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"files": Server(READ, instructions="Paths are relative.")}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": Server(READ, instructions="Paths are relative.")}}) as seen:
         content = (await seen.open(toolbox_name="dev"))["structuredContent"]
         assert content["instructions"] == {"files": "Paths are relative."}
 
@@ -240,7 +240,7 @@ async def test_instructions_of_servers_are_told_where_they_cost_no_schema(tmp_pa
 async def test_a_toolbox_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
     broken = Server()
     broken.failing = "no licence found"
-    async with shelf(tmp_path, {"dev": {"broken": broken}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"broken": broken}}) as seen:
         result = await seen.open(toolbox_name="dev")
         assert result["isError"] is True
         (entry,) = result["structuredContent"]["unavailable"]
@@ -252,7 +252,7 @@ async def test_a_toolbox_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
 async def test_the_index_says_which_toolbox_could_not_be_opened(tmp_path: Path) -> None:
     broken = Server()
     broken.failing = "no licence found"
-    async with shelf(tmp_path, {"dev": {"broken": broken}, "ops": {"files": FILES, "broken": broken}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"broken": broken}, "ops": {"files": FILES, "broken": broken}}) as seen:
         assert "not available" not in await seen.said()
         await seen.open(toolbox_name="dev")
         await seen.open(toolbox_name="ops")
@@ -264,7 +264,7 @@ async def test_the_index_says_which_toolbox_could_not_be_opened(tmp_path: Path) 
 async def test_what_is_not_available_is_said_beside_lines_of_text_too(tmp_path: Path) -> None:
     broken = Server()
     broken.failing = "no licence found"
-    async with shelf(tmp_path, {"dev": {"files": FILES, "broken": broken}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES, "broken": broken}}) as seen:
         text = await seen.said(toolbox_name="dev", detail="names")
         assert "Not available: broken: " in text and "no licence found" in text
 
@@ -289,14 +289,14 @@ async def test_what_is_not_available_is_said_beside_lines_of_text_too(tmp_path: 
     ],
 )
 async def test_named_tools_come_with_their_whole_schema(tmp_path: Path, arguments: Json) -> None:
-    async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         content = (await seen.open(**arguments))["structuredContent"]
         (shown,) = content["tools"]
         assert shown == {"toolbox_name": "dev", "source_server": "files", **READ}
 
 
 async def test_a_wrong_name_is_told_with_the_nearest_and_the_right_ones_are_shown(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         content = (await seen.open(tools=["dev/files/read_file", "dev/files/wriet_file"]))["structuredContent"]
         assert [each["name"] for each in content["tools"]] == ["read_file"]
         assert "did you mean `dev/files/write_file`" in content["missing"][0]
@@ -306,7 +306,7 @@ async def test_a_wrong_name_is_told_with_the_nearest_and_the_right_ones_are_show
 
 
 async def test_definitions_that_do_not_fit_become_lean_or_are_named_as_left_out(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"big": many(40)}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"big": many(40)}}) as seen:
         asked = [f"dev/big/tool_{number:04}" for number in range(40)]
         left, rounds = asked, 0
         while left:
@@ -324,7 +324,7 @@ async def test_one_definition_that_is_over_the_budget_alone_is_shown_shorter_and
     tmp_path: Path,
 ) -> None:
     huge = tool("huge", "Does everything.", value={"type": "string", "enum": [f"choice {n}" for n in range(3000)]})
-    async with shelf(tmp_path, {"dev": {"files": Server(huge)}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": Server(huge)}}) as seen:
         result = await seen.open(tools=["dev/huge"])
         assert tokens(result) <= 6000
         text = text_of(result)
@@ -353,23 +353,23 @@ async def test_one_definition_that_is_over_the_budget_alone_is_shown_shorter_and
 async def test_a_request_that_cannot_be_understood_says_what_is_wrong(
     tmp_path: Path, arguments: Json, said: str
 ) -> None:
-    async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         result = await seen.open(**arguments)
         assert result["isError"] is True
         assert said in text_of(result)
 
 
 async def test_arguments_that_are_no_object_are_refused(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         result = await seen.client.request("tools/call", {"name": "open_toolbox", "arguments": ["dev"]})
         assert result["isError"] is True
 
 
-async def opened_names(seen: Shelf, **arguments: Any) -> list[str]:
+async def opened_names(seen: ConnectedClient, **arguments: Any) -> list[str]:
     return [each["name"] for each in (await seen.open(**arguments))["structuredContent"]["tools"]]
 
 
 async def test_a_cursor_of_another_time_is_harmless(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"files": FILES}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         assert await opened_names(seen, toolbox_name="dev", cursor="full:files/read_file") == ["write_file"]
         assert await opened_names(seen, toolbox_name="dev", cursor="full:") == ["read_file", "write_file"]

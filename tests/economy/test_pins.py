@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.economy.shelf import Server, Shelf, shelf, text_of, tool
+from tests.economy.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 from tests.support.client import Json
 
 CREATE = {
@@ -27,7 +27,7 @@ def boxes(**settings: Any) -> dict[str, dict[str, Server]]:
     }
 
 
-async def listed(seen: Shelf) -> list[Json]:
+async def listed(seen: ConnectedClient) -> list[Json]:
     found: list[Json] = (await seen.client.request("tools/list"))["tools"]
     return found
 
@@ -36,10 +36,10 @@ async def listed(seen: Shelf) -> list[Json]:
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_pinned_tool_stands_beside_the_two_and_can_be_called(tmp_path: Path, path: str, known: bool) -> None:
     if known:
-        async with shelf(tmp_path, boxes()) as seen:
+        async with workbench_with(tmp_path, boxes()) as seen:
             await seen.open(query="anything")
     every = boxes()
-    async with shelf(tmp_path, every, pin=[path]) as seen:
+    async with workbench_with(tmp_path, every, pin=[path]) as seen:
         *two, pinned = await listed(seen)
         assert [each["name"] for each in two] == ["open_toolbox", "use_tool"]
         assert pinned["name"] == "github__issues_create_issue"
@@ -52,13 +52,13 @@ async def test_a_pinned_tool_stands_beside_the_two_and_can_be_called(tmp_path: P
 
 
 async def test_without_pins_there_are_two_tools_that_never_change(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         assert len(await listed(seen)) == 2
 
 
 async def test_arguments_of_a_pinned_tool_are_checked(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every, pin=["github/create_issue"]) as seen:
+    async with workbench_with(tmp_path, every, pin=["github/create_issue"]) as seen:
         await listed(seen)
         result = await seen.client.call_tool("github__issues_create_issue", {"titel": "x"})
         assert "`title` is missing (`titel` was sent)" in text_of(result)
@@ -67,7 +67,7 @@ async def test_arguments_of_a_pinned_tool_are_checked(tmp_path: Path) -> None:
 
 async def test_a_client_that_knows_the_name_from_its_last_visit_can_call_it_at_once(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every, pin=["github/create_issue"]) as seen:
+    async with workbench_with(tmp_path, every, pin=["github/create_issue"]) as seen:
         await seen.client.call_tool("github__issues_create_issue", {"title": "x"})
         assert every["github"]["issues"].calls == [("create_issue", {"title": "x"})]
 
@@ -80,7 +80,9 @@ async def test_names_are_such_that_every_client_accepts_them(
     tmp_path: Path, toolbox: str, server: str, name: str
 ) -> None:
     odd = Server(tool(name), tool(name + "2"))
-    async with shelf(tmp_path, {toolbox: {server: odd}}, pin=[f"{toolbox}/{name}", f"{toolbox}/{name}2"]) as seen:
+    async with workbench_with(
+        tmp_path, {toolbox: {server: odd}}, pin=[f"{toolbox}/{name}", f"{toolbox}/{name}2"]
+    ) as seen:
         names = [each["name"] for each in (await listed(seen))[2:]]
         assert len(set(names)) == 2
         assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", each) for each in names)
@@ -101,7 +103,7 @@ async def test_a_pin_that_leads_nowhere_is_reported_once(
 ) -> None:
     every = boxes(toolFilters=["*", "!hidden"])
     every["github"]["issues"].tools.append(tool("hidden"))
-    async with shelf(tmp_path, every, pin=[pin]) as seen:
+    async with workbench_with(tmp_path, every, pin=[pin]) as seen:
         assert len(await listed(seen)) == 2
         await listed(seen)
         assert [said in record.getMessage() for record in caplog.records if "pinned" in record.getMessage()] == [True]
@@ -111,14 +113,14 @@ async def test_a_pin_that_two_servers_have_is_reported_and_not_guessed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     box = {"one": Server(tool("get")), "two": Server(tool("get"))}
-    async with shelf(tmp_path, {"dev": box}, pin=["dev/get"]) as seen:
+    async with workbench_with(tmp_path, {"dev": box}, pin=["dev/get"]) as seen:
         assert len(await listed(seen)) == 2
         assert "can be any of `dev/one/get`, `dev/two/get`" in caplog.text
 
 
 async def test_a_change_of_a_pinned_tool_is_told_and_one_of_another_server_is_not(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every, pin=["github/create_issue"]) as seen:
+    async with workbench_with(tmp_path, every, pin=["github/create_issue"]) as seen:
         await listed(seen)
         await seen.open(toolbox_name="home")
         every["home"]["lights"].tools.append(tool("dim"))
@@ -137,11 +139,11 @@ async def test_a_pinned_tool_whose_results_are_shortened_promises_no_structure(t
     big = {"content": [{"type": "text", "text": "x" * 5000}], "structuredContent": {"a": "x" * 5000}}
     every = boxes(resultBudget=300)
     every["github"]["issues"].answer = lambda name, arguments: big
-    async with shelf(tmp_path, every, pin=["github/create_issue"]) as seen:
+    async with workbench_with(tmp_path, every, pin=["github/create_issue"]) as seen:
         pinned = (await listed(seen))[2]
         assert "outputSchema" not in pinned
         result = await seen.client.call_tool(pinned["name"], {"title": "x"})
         assert "structuredContent" not in result
         assert "workbench://results/" in text_of(result)
-    async with shelf(tmp_path, boxes(), pin=["github/create_issue"]) as seen:
+    async with workbench_with(tmp_path, boxes(), pin=["github/create_issue"]) as seen:
         assert "outputSchema" in (await listed(seen))[2]

@@ -14,7 +14,7 @@ from mcp_workbench.economy.index import Index
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.router import toolboxes
 from mcp_workbench.router.lists import STARTS_AT_ONCE
-from tests.economy.shelf import Server, shelf, text_of, tool
+from tests.economy.in_process_workbench import Server, text_of, tool, workbench_with
 
 
 def boxes() -> dict[str, dict[str, Server]]:
@@ -57,7 +57,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def test_a_need_is_met_across_servers_that_nobody_has_met(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         result = await seen.open(query="what will the weather be like tomorrow")
         lines = text_of(result).split("\n")
         assert lines[1] == "home/weather/forecast(city: string)"
@@ -69,7 +69,7 @@ async def test_a_need_is_met_across_servers_that_nobody_has_met(tmp_path: Path) 
 
 async def test_what_is_found_says_how_many_of_how_many(tmp_path: Path) -> None:
     many = Server(*(tool(f"read_{number}", "Reads.") for number in range(100)))
-    async with shelf(tmp_path, {"dev": {"many": many}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"many": many}}) as seen:
         assert (await seen.said(query="read")).startswith("10 of 100: signatures, the first 3 with text\n")
         assert (await seen.said(query="read", limit=3)).startswith("3 of 100: signatures, with text\n")
         assert (await seen.said(query="read", limit=90)).startswith("50 of 100: ")
@@ -77,7 +77,7 @@ async def test_what_is_found_says_how_many_of_how_many(tmp_path: Path) -> None:
 
 async def test_a_server_in_many_toolboxes_leaves_room_for_ten_different_tools(tmp_path: Path) -> None:
     readers = [tool(f"read_{number}", "Reads " + "something " * number) for number in range(15)]
-    async with shelf(tmp_path, {f"box{number}": {"same": Server(*readers)} for number in range(9)}) as seen:
+    async with workbench_with(tmp_path, {f"box{number}": {"same": Server(*readers)} for number in range(9)}) as seen:
         said = await seen.said(query="read")
         assert said.startswith("10 of 135: ")
         assert len(set(re.findall(r"^box\d/same/(\w+)", said, re.MULTILINE))) == 10
@@ -85,13 +85,13 @@ async def test_a_server_in_many_toolboxes_leaves_room_for_ten_different_tools(tm
 
 
 async def test_nothing_found_says_what_to_do(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         assert "Try other words" in await seen.said(query="zzzzqqq")
 
 
 async def test_a_search_inside_a_toolbox_stays_inside(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         text = await seen.said(query="file weather", toolbox_name="dev")
         assert "dev/files/read_file" in text and "home/" not in text
         assert every["home"]["weather"].starts == 0
@@ -107,14 +107,14 @@ async def test_a_search_inside_a_toolbox_stays_inside(tmp_path: Path) -> None:
     ],
 )
 async def test_other_languages_are_found(tmp_path: Path, need: str, path: str) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         assert f"\n{path}(" in await seen.said(query=need)
 
 
 @pytest.mark.parametrize("detail", ["full", "lean"])
 async def test_whole_definitions_of_what_is_found_can_be_asked_for(tmp_path: Path, detail: str) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         content = (await seen.open(query="weather forecast", detail=detail, limit=1))["structuredContent"]
         (shown,) = content["tools"]
         assert shown["name"] == "forecast"
@@ -123,7 +123,7 @@ async def test_whole_definitions_of_what_is_found_can_be_asked_for(tmp_path: Pat
 
 
 async def test_a_form_that_is_asked_for_is_that_of_every_tool(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         assert "\nhome/weather/forecast - Tells the weather of the next days." in await seen.said(
             query="forecast", detail="names"
         )
@@ -131,7 +131,7 @@ async def test_a_form_that_is_asked_for_is_that_of_every_tool(tmp_path: Path) ->
 
 async def test_a_tool_of_the_answer_can_be_used_as_it_is_written(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         path = (await seen.said(query="create a branch")).split("\n")[1].partition("(")[0]
         await seen.use(path, {"name": "x"})
         assert every["dev"]["git"].calls == [("create_branch", {"name": "x"})]
@@ -143,7 +143,7 @@ async def test_a_tool_of_the_answer_can_be_used_as_it_is_written(tmp_path: Path)
 async def test_a_server_that_fails_is_told_and_the_others_are_searched(tmp_path: Path) -> None:
     every = boxes()
     every["dev"]["git"].failing = "no licence found"
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         text = await seen.said(query="read a file")
         assert text.split("\n")[1].startswith("dev/files/read_file(")
         assert "Not available: git: no licence found" in text
@@ -152,7 +152,7 @@ async def test_a_server_that_fails_is_told_and_the_others_are_searched(tmp_path:
 async def test_looking_again_does_not_start_again_what_has_just_failed(tmp_path: Path) -> None:
     every = boxes()
     every["dev"]["git"].failing = "no licence found"
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.said(query="read a file")
         assert "no licence found" in await seen.said(query="write a file")
         assert every["dev"]["git"].starts == 1
@@ -164,7 +164,7 @@ async def test_a_slow_server_does_not_hold_up_a_search_and_is_said_to_be_startin
     monkeypatch.setattr(toolboxes, "SEARCH_PATIENCE", 0.2)
     every = boxes()
     every["home"]["weather"].gate = asyncio.Event()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         text = await seen.said(query="read a file")
         assert text.split("\n")[1].startswith("dev/files/read_file(")
         assert "\nStill starting: weather (ask again in a moment)" in text
@@ -180,7 +180,7 @@ async def test_many_unknown_servers_are_not_started_all_at_once(tmp_path: Path) 
     servers = {f"server{number:02}": Server(tool(f"tool{number:02}", "Works.")) for number in range(30)}
     for server in servers.values():
         server.gate = gate
-    async with shelf(tmp_path, {"dev": servers}) as seen:
+    async with workbench_with(tmp_path, {"dev": servers}) as seen:
         call = await seen.client.start_tool("open_toolbox", {"query": "tool29"})
         started = [0]
         while started[-1] < STARTS_AT_ONCE:
@@ -198,7 +198,7 @@ async def test_servers_that_were_started_for_a_search_go_again_unless_they_are_c
 ) -> None:
     monkeypatch.setattr(toolboxes, "LISTED_STAYS", 0.3)
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.said(query="read a file")
         await seen.use("dev/files/read_file", {"path": "x"})
         states: dict[str, State] = {}
@@ -215,7 +215,9 @@ async def test_thirty_broken_servers_do_not_break_the_budget(tmp_path: Path) -> 
     servers = {f"server{number}": Server() for number in range(30)}
     for server in servers.values():
         server.failing = "it does not start: " + "stderr " * 500
-    async with shelf(tmp_path, {"dev": {**servers, "files": Server(tool("read", "Reads."))}}, budget=400) as seen:
+    async with workbench_with(
+        tmp_path, {"dev": {**servers, "files": Server(tool("read", "Reads."))}}, budget=400
+    ) as seen:
         text = await seen.said(query="read")
         assert len(text.encode()) <= 4 * 400
         assert "dev/files/read()" in text
@@ -227,7 +229,7 @@ async def test_thirty_broken_servers_do_not_break_the_budget(tmp_path: Path) -> 
 async def test_an_answer_is_never_over_the_budget(tmp_path: Path, budget: int, limit: int) -> None:
     properties: dict[str, Any] = {f"argument_{number}_": "string" for number in range(20)}
     many = Server(*(tool(f"read_{number}", "Reads. " * 200, **properties) for number in range(60)))
-    async with shelf(tmp_path, {"dev": {"many": many}}, budget=budget) as seen:
+    async with workbench_with(tmp_path, {"dev": {"many": many}}, budget=budget) as seen:
         text = await seen.said(query="read", limit=limit)
         assert len(text.encode()) <= 4 * budget
         assert "dev/many/read_" in text
@@ -237,18 +239,18 @@ async def test_an_answer_is_never_over_the_budget(tmp_path: Path, budget: int, l
 
 
 async def test_the_index_is_built_once_and_remembered(tmp_path: Path, builds: list[int]) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         for need in ("read", "write", "weather"):
             await seen.said(query=need)
         assert builds == [7]
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         assert "home/weather/forecast" in await seen.said(query="weather")
         assert builds == [7]
 
 
 async def test_the_index_is_built_anew_when_a_server_says_something_else(tmp_path: Path, builds: list[int]) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.said(query="read")
         git = every["dev"]["git"]
         git.tools.append(tool("blame", "Tells who wrote a line.", path_="string"))
@@ -262,10 +264,10 @@ async def test_the_index_is_built_anew_when_a_server_says_something_else(tmp_pat
 
 
 async def test_a_server_that_says_the_same_again_costs_no_new_index(tmp_path: Path, builds: list[int]) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         await seen.said(query="read")
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.said(query="read")
         assert every["dev"]["files"].starts == 0
         await seen.open(toolbox_name="dev")
@@ -280,7 +282,7 @@ async def test_a_server_that_was_given_up_is_not_found_and_costs_no_new_index(
     tmp_path: Path, builds: list[int]
 ) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         assert "home/weather/forecast" in await seen.said(query="weather")
         entry = seen.gateway.catalog.toolboxes["home"]["weather"]
         (connection,) = (each for each in seen.gateway.pool.connections() if each.label == "home/weather")
@@ -295,7 +297,7 @@ async def test_a_server_that_was_given_up_is_not_found_and_costs_no_new_index(
 
 async def test_without_a_cache_nothing_is_remembered(tmp_path: Path, builds: list[int]) -> None:
     for _ in range(2):
-        async with shelf(tmp_path, boxes(), options={"use_cache": False}) as seen:
+        async with workbench_with(tmp_path, boxes(), options={"use_cache": False}) as seen:
             assert "home/weather/forecast" in await seen.said(query="weather")
     assert builds == [7, 7]
     assert not list(tmp_path.rglob("*.bin"))
@@ -303,17 +305,17 @@ async def test_without_a_cache_nothing_is_remembered(tmp_path: Path, builds: lis
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish", b"\x00" * 1000])
 async def test_a_damaged_index_is_built_anew(tmp_path: Path, builds: list[int], damage: bytes) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         await seen.said(query="read")
     (stored,) = tmp_path.rglob("index-*.bin")
     stored.write_bytes(damage)
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         assert "home/weather/forecast" in await seen.said(query="weather")
     assert builds == [7, 7]
 
 
 async def test_two_searches_at_once_build_one_index(tmp_path: Path, builds: list[int]) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         calls = [await seen.client.start_tool("open_toolbox", {"query": need}) for need in ("read", "weather", "log")]
         for call in calls:
             assert " of " in text_of(await call.result())
@@ -331,7 +333,7 @@ async def test_servers_that_are_only_slow_are_not_said_to_be_unusable(
         every[f"box-{number}"]["slow"].gate = gate
     every["box-0"]["slow"].gate = None
     every["box-0"]["slow"].failing = "no licence"
-    async with shelf(tmp_path, every, budget=400) as seen:
+    async with workbench_with(tmp_path, every, budget=400) as seen:
         text = await seen.said(query="read a file")
         assert "dev/files/read_file(" in text
         assert "299 servers still starting (ask again in a moment)" in text

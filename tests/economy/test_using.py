@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.face.checking import MOST_BYTES
-from tests.economy.shelf import Server, shelf, text_of, tool
+from tests.economy.in_process_workbench import Server, text_of, tool, workbench_with
 from tests.support.client import Json
 
 READ = tool("read_file", "Reads a file.", path_="string", lines={"type": "integer", "minimum": 1})
@@ -46,7 +46,7 @@ async def test_a_tool_is_found_by_its_identity_or_by_its_path(
     tmp_path: Path, given: Any, called: tuple[str, str, str], known: bool
 ) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         if known:
             await seen.open(query="anything")
         result = await seen.use(given, {"path": "x"})
@@ -67,7 +67,7 @@ async def test_a_tool_is_found_by_its_identity_or_by_its_path(
 )
 async def test_the_parts_may_stand_beside_the_arguments_also_with_slashes(tmp_path: Path, arguments: Json) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         result = await seen.client.call_tool("use_tool", arguments)
         assert "isError" not in result, text_of(result)
         assert every["dev"]["git"].calls == [("a/b", {"n": 1})]
@@ -76,7 +76,7 @@ async def test_the_parts_may_stand_beside_the_arguments_also_with_slashes(tmp_pa
 @pytest.mark.parametrize("path", ["dev/stat", "team/work/ti/ckets/create"])
 async def test_a_path_that_can_mean_two_tools_is_not_guessed(tmp_path: Path, path: str) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.open(query="anything")
         result = await seen.use(path)
         assert result["isError"] is True
@@ -89,7 +89,7 @@ async def test_a_path_that_can_mean_two_tools_is_not_guessed(tmp_path: Path, pat
 
 async def test_a_short_path_asks_only_the_servers_that_can_be_meant(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.use("dev/read_file", {"path": "x"})
         assert every["dev"]["files"].calls == [("read_file", {"path": "x"})]
         assert every["team/work"]["ti"].starts == 0
@@ -97,7 +97,7 @@ async def test_a_short_path_asks_only_the_servers_that_can_be_meant(tmp_path: Pa
 
 async def test_a_whole_path_starts_no_other_server(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.use("dev/files/read_file", {"path": "x"})
         assert every["dev"]["git"].starts == 0
 
@@ -105,7 +105,7 @@ async def test_a_whole_path_starts_no_other_server(tmp_path: Path) -> None:
 async def test_a_server_that_fails_does_not_keep_a_short_path_from_its_tool(tmp_path: Path) -> None:
     every = boxes()
     every["dev"]["git"].failing = "no licence found"
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         assert "isError" not in await seen.use("dev/read_file", {"path": "x"})
         missing = await seen.use("dev/log")
         assert missing["isError"] is True
@@ -123,7 +123,7 @@ async def test_a_server_that_fails_does_not_keep_a_short_path_from_its_tool(tmp_
     ],
 )
 async def test_a_wrong_path_is_answered_with_the_nearest(tmp_path: Path, path: str, near: str) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         await seen.open(query="anything")
         result = await seen.use(path)
         assert result["isError"] is True
@@ -133,7 +133,7 @@ async def test_a_wrong_path_is_answered_with_the_nearest(tmp_path: Path, path: s
 @pytest.mark.parametrize("wanted", ["stat", {"tool": "stat"}, {"toolbox": "", "server": None, "tool": "stat"}])
 async def test_a_bare_name_is_answered_with_the_paths_that_it_can_mean(tmp_path: Path, wanted: object) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         await seen.open(query="anything")
         result = await seen.client.call_tool("use_tool", {"tool": wanted})
         assert result["isError"] is True
@@ -144,7 +144,7 @@ async def test_a_bare_name_is_answered_with_the_paths_that_it_can_mean(tmp_path:
 
 
 async def test_a_bare_name_that_only_one_tool_has_is_answered_with_its_path(tmp_path: Path) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         await seen.open(query="anything")
         result = await seen.use("read_file", {"path": "x"})
         assert result["isError"] is True
@@ -153,14 +153,14 @@ async def test_a_bare_name_that_only_one_tool_has_is_answered_with_its_path(tmp_
 
 async def test_a_bare_name_before_any_server_is_known_says_how_to_get_to_know_them(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         assert "open_toolbox with `query` lists them" in text_of(await seen.use("read_file"))
         assert not any(server.starts for box in every.values() for server in box.values())
 
 
 async def test_an_object_without_its_server_is_a_short_path(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         wanted = {"toolbox": "dev", "tool": "read_file"}
         await seen.client.call_tool("use_tool", {"tool": wanted, "arguments": {"path": "x"}})
         assert every["dev"]["files"].calls == [("read_file", {"path": "x"})]
@@ -173,7 +173,7 @@ async def test_wrong_arguments_are_told_with_where_what_was_meant_and_the_schema
     tmp_path: Path,
 ) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         result = await seen.use("dev/files/read_file", {"pth": "x", "lines": 0})
         assert result["isError"] is True
         first, *problems, schema = text_of(result).split("\n")
@@ -185,14 +185,14 @@ async def test_wrong_arguments_are_told_with_where_what_was_meant_and_the_schema
 
 async def test_checking_can_be_switched_off(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every, checkArguments=False) as seen:
+    async with workbench_with(tmp_path, every, checkArguments=False) as seen:
         assert "isError" not in await seen.use("dev/files/read_file", {"lines": "many"})
         assert every["dev"]["files"].calls == [("read_file", {"lines": "many"})]
 
 
 async def test_arguments_that_are_too_large_to_look_at_are_the_servers_to_judge(tmp_path: Path) -> None:
     every = boxes()
-    async with shelf(tmp_path, every) as seen:
+    async with workbench_with(tmp_path, every) as seen:
         large = {"path": "x" * MOST_BYTES, "lines": "many"}
         assert "isError" not in await seen.use("dev/files/read_file", large)
         assert every["dev"]["files"].calls == [("read_file", large)]
@@ -220,7 +220,7 @@ async def test_references_are_followed_in_every_draft(tmp_path: Path, draft: str
     if draft == "draft 4":
         schema["properties"]["speed"]["exclusiveMinimum"] = True  # type: ignore[index]
     server = Server({"name": "go", "inputSchema": schema})
-    async with shelf(tmp_path, {"dev": {"car": server}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"car": server}}) as seen:
         assert "$.point: `x` is missing" in text_of(await seen.use("dev/go", {"point": {}}))
         assert "isError" not in await seen.use("dev/go", {"point": {"x": 1}, "speed": 1})
         assert len(server.calls) == 1
@@ -232,7 +232,7 @@ async def test_limits_of_draft_four_do_not_stop_a_call_that_fits(tmp_path: Path)
         "inputSchema": {"properties": {"n": {"type": "number", "minimum": 0, "exclusiveMinimum": True}}},
     }
     server = Server(limited)
-    async with shelf(tmp_path, {"dev": {"car": server}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"car": server}}) as seen:
         assert "isError" not in await seen.use("dev/go", {"n": 1})
         assert "expected more than 0" in text_of(await seen.use("dev/go", {"n": 0}))
 
@@ -250,16 +250,16 @@ async def test_limits_of_draft_four_do_not_stop_a_call_that_fits(tmp_path: Path)
 )
 async def test_a_schema_that_cannot_be_judged_stops_no_call(tmp_path: Path, schema: Any) -> None:
     server = Server({"name": "go", "inputSchema": schema})
-    async with shelf(tmp_path, {"dev": {"car": server}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"car": server}}) as seen:
         assert "isError" not in await seen.use("dev/car/go", {"a": {"b": [1]}})
         assert server.calls == [("go", {"a": {"b": [1]}})]
 
 
 async def test_a_stale_schema_stops_no_call_that_the_server_accepts_now(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"files": Server(READ)}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": Server(READ)}}) as seen:
         await seen.open(toolbox_name="dev")
     newer = Server(tool("read_file", "Reads a file.", file_="string"))
-    async with shelf(tmp_path, {"dev": {"files": newer}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": newer}}) as seen:
         assert "isError" not in await seen.use("dev/files/read_file", {"file": "x"})
         assert newer.calls == [("read_file", {"file": "x"})]
         assert "`file` is missing (`path` was sent)" not in text_of(
@@ -269,17 +269,17 @@ async def test_a_stale_schema_stops_no_call_that_the_server_accepts_now(tmp_path
 
 
 async def test_a_remembered_schema_lets_right_arguments_through_without_a_list(tmp_path: Path) -> None:
-    async with shelf(tmp_path, {"dev": {"files": Server(READ)}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": Server(READ)}}) as seen:
         await seen.open(toolbox_name="dev")
     again = Server(READ)
-    async with shelf(tmp_path, {"dev": {"files": again}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": again}}) as seen:
         assert "isError" not in await seen.use("dev/files/read_file", {"path": "x"})
         assert again.calls == [("read_file", {"path": "x"})]
 
 
 async def test_a_schema_that_changes_while_we_run_counts_from_then_on(tmp_path: Path) -> None:
     server = Server(READ)
-    async with shelf(tmp_path, {"dev": {"files": server}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": server}}) as seen:
         await seen.use("dev/files/read_file", {"path": "x"})
         server.tools = [tool("read_file", "Reads a file.", file_="string")]
         server.say_changed()
@@ -291,13 +291,13 @@ async def test_a_schema_that_changes_while_we_run_counts_from_then_on(tmp_path: 
 
 async def test_an_error_of_the_server_is_left_as_it_is(tmp_path: Path) -> None:
     own = {"content": [{"type": "text", "text": "no such file"}], "isError": True, "_meta": {"a": 1}}
-    async with shelf(tmp_path, {"dev": {"files": Server(READ, answer=lambda name, given: own)}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": Server(READ, answer=lambda name, given: own)}}) as seen:
         assert await seen.use("dev/files/read_file", {"path": "x"}) == own
 
 
 async def test_a_huge_schema_is_answered_with_the_signature_and_where_to_get_it(tmp_path: Path) -> None:
     huge = tool("huge", "", value_={"type": "string", "enum": [f"choice {number}" for number in range(3000)]})
-    async with shelf(tmp_path, {"dev": {"files": Server(huge)}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": Server(huge)}}) as seen:
         text = text_of(await seen.use("dev/huge", {"value": "x"}))
         assert len(text) < 2000
         assert "open_toolbox with `tools`: `dev/files/huge`" in text
@@ -305,14 +305,14 @@ async def test_a_huge_schema_is_answered_with_the_signature_and_where_to_get_it(
 
 async def test_large_arguments_are_not_looked_at(tmp_path: Path) -> None:
     server = Server(READ)
-    async with shelf(tmp_path, {"dev": {"files": server}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"files": server}}) as seen:
         assert "isError" not in await seen.use("dev/files/read_file", {"path": 5, "text": "x" * (1 << 20)})
         assert len(server.calls) == 1
 
 
 async def test_a_path_that_leads_nowhere_is_looked_for_by_its_words(tmp_path: Path) -> None:
     files = Server(tool("read_text_file"), tool("write_text_file"), tool("delete_directory"), *map(tool, "abcdefgh"))
-    async with shelf(tmp_path, {"dev": {"filesystem": files}, "ops": {"logs": Server(tool("tail"))}}) as seen:
+    async with workbench_with(tmp_path, {"dev": {"filesystem": files}, "ops": {"logs": Server(tool("tail"))}}) as seen:
         await seen.open(query="everything")
         for text in (
             text_of(await seen.use("company-tools/file-service/fileReadContentsAsText")),

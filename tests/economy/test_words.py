@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from mcp_workbench.economy.index import Entry
+from mcp_workbench.economy.index import SearchDocument
 from mcp_workbench.economy.words import distinctive_words
 
 
-def entries(*texts: tuple[str, str]) -> list[Entry]:
-    return [Entry(key=name, name=name, description=text) for name, text in texts]
+def entries(*texts: tuple[str, str]) -> list[SearchDocument]:
+    return [SearchDocument(key=name, name=name, description=text) for name, text in texts]
 
 
 GROUPS = {

@@ -97,7 +97,7 @@ def test_a_result_without_links_is_not_decoded_nor_one_that_is_too_large(
 
     def counted(result: Raw) -> object:
         decoded.append(result)
-        return Decoder(links_module._Result).decode(result)
+        return Decoder(links_module._LinkingResult).decode(result)
 
     monkeypatch.setattr(links_module, "_decode_result", counted)
     monkeypatch.setattr(links_module, "LARGEST_SEARCHED", 1000)

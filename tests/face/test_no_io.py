@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import mcp_workbench.face
-from tests.economy.shelf import Boxes, Server, Shelf, shelf, tool
+from tests.economy.in_process_workbench import Boxes, ConnectedClient, Server, tool, workbench_with
 
 FACE = Path(next(iter(mcp_workbench.face.__path__)))
 # What reads, writes or looks at files. From `os`, nothing but random bytes.
@@ -85,7 +85,7 @@ def boxes() -> Boxes:
     }
 
 
-async def use_everything(seen: Shelf, face: str) -> None:
+async def use_everything(seen: ConnectedClient, face: str) -> None:
     for kind in ("tools", "prompts", "resources", "resources/templates"):
         await seen.client.request(f"{kind}/list", {})
     for method, params in (
@@ -118,11 +118,11 @@ async def use_everything(seen: Shelf, face: str) -> None:
 async def test_no_request_makes_a_face_touch_a_file(
     tmp_path: Path, touched: list[str], face: str, pin: list[str]
 ) -> None:
-    async with shelf(tmp_path, boxes()) as seen:
+    async with workbench_with(tmp_path, boxes()) as seen:
         for toolbox in boxes():
             await seen.open(toolbox_name=toolbox)
         await seen.open(query="commit")
-    async with shelf(tmp_path, boxes(), options={"face": face}, pin=pin) as seen:
+    async with workbench_with(tmp_path, boxes(), options={"face": face}, pin=pin) as seen:
         await use_everything(seen, face)
     assert touched == []
 

@@ -60,7 +60,7 @@ class ThreadedServer:
     def unread_bytes(self) -> int:
         return 0
 
-    def last_words(self, count: int) -> list[str]:
+    def stderr_lines(self, count: int) -> list[str]:
         return ["the last words"]
 
     def _serve(self, server: ScriptedServer) -> None:

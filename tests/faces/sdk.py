@@ -68,7 +68,7 @@ class SdkLink:
     def unread_bytes(self) -> int:
         return 0
 
-    def last_words(self, count: int) -> list[str]:
+    def stderr_lines(self, count: int) -> list[str]:
         return []
 
     async def _run(self, era: str) -> None:

@@ -334,7 +334,7 @@ MAY_TELL_THE_TIME = {
     "catalog/manifests.py": "the age of files; what is dropped too early is learnt again",
     "cli/auth.py": "tells people when a sign-in ends",
     "signin/sign_ins.py": "when somebody signed in, which outlives this process",
-    "signin/source.py": "when a token ends, by its issuer's clock; one that is refused is refreshed whatever it says",
+    "signin/signed_in_headers.py": "when a token ends, by its issuer's clock; one that is refused is refreshed whatever it says",
     "transport/http/server/connections.py": "the `Date` of a response",
 }
 WALL_CLOCKS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}

@@ -18,8 +18,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.signin.sign_ins import SignIns
-from mcp_workbench.signin.source import Place, SignedInHeaders
-from mcp_workbench.signin.store import Record, TokenStore
+from mcp_workbench.signin.signed_in_headers import SignedInHeaders, SignInTarget
+from mcp_workbench.signin.store import SignInRecord, TokenStore
 from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response_body import read_whole
 from tests.transport.http.listening import Reply, Request, ScriptedHttp, scripted_http
@@ -199,30 +199,30 @@ class Scene:
     server: ScriptedHttp
     client: HttpClient
     sign_ins: SignIns
-    place: Place
+    target: SignInTarget
     source: SignedInHeaders
 
     async def call(self) -> int:
         """A request as the transport sends it; its status. Raises `SignInNeeded`."""
-        target = HttpTarget.of(self.place.url, self.source)
-        response = await self.client.request("POST", target, {"content-type": "application/json"}, b"{}")
+        http_target = HttpTarget.of(self.target.url, self.source)
+        response = await self.client.request("POST", http_target, {"content-type": "application/json"}, b"{}")
         await read_whole(response, 1024)
         response.release()
         return response.status
 
-    async def log_in(self, *, new_client: bool = False) -> Record:
+    async def log_in(self, *, new_client: bool = False) -> SignInRecord:
         """Sign in with a browser whose user agrees to everything."""
-        visiting = await self.sign_ins.begin(self.place, new_client=new_client)
-        await follow(visiting.page.result())
-        return await visiting.wait()
+        sign_in = await self.sign_ins.begin(self.target, new_client=new_client)
+        await follow(sign_in.page.result())
+        return await sign_in.wait()
 
     @property
-    def record(self) -> Record:
-        found = self.sign_ins.store.read().find(self.place.principal, self.place.server)
+    def record(self) -> SignInRecord:
+        found = self.sign_ins.store.read().find(self.target.principal, self.target.server)
         assert found is not None
         return found
 
-    async def change(self, change: Callable[[Record], Record]) -> None:
+    async def change(self, change: Callable[[SignInRecord], SignInRecord]) -> None:
         """Have the store hold another record, and everybody look at it."""
         changed = change(self.record)
         await self.sign_ins.store.change(lambda contents: contents.put(changed))
@@ -233,8 +233,10 @@ def another(scene: Scene, principal: str = "", settings: OAuthConfig | None = No
     """Another process of the same user, or another principal."""
     folder = Path(scene.sign_ins.store.path).parent
     sign_ins = SignIns(lambda: scene.client, TokenStore(str(folder)))
-    place = Place(principal, scene.authority.url, settings or scene.place.settings, "mcp-workbench login files")
-    return Scene(scene.authority, scene.server, scene.client, sign_ins, place, sign_ins.source(place, {}))
+    target = SignInTarget(
+        principal, scene.authority.url, settings or scene.target.settings, "mcp-workbench login files"
+    )
+    return Scene(scene.authority, scene.server, scene.client, sign_ins, target, sign_ins.source(target, {}))
 
 
 @contextlib.asynccontextmanager
@@ -245,9 +247,9 @@ async def scene(folder: Path, settings: OAuthConfig | None = None, **switches: A
         authority.origin = f"http://127.0.0.1:{server.port}"
         client = HttpClient("tests")
         sign_ins = SignIns(lambda: client, TokenStore(str(folder / "sign-ins")))
-        place = Place("", authority.url, settings, "mcp-workbench login files")
+        target = SignInTarget("", authority.url, settings, "mcp-workbench login files")
         try:
-            yield Scene(authority, server, client, sign_ins, place, sign_ins.source(place, {}))
+            yield Scene(authority, server, client, sign_ins, target, sign_ins.source(target, {}))
         finally:
             await sign_ins.close()
             await client.close()

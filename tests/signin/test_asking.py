@@ -22,7 +22,7 @@ MODERN = "2026-07-28"
 USE_TOOL = {"name": "use_tool", "arguments": {"tool": {"toolbox": "box", "server": "files", "tool": "read"}}}
 
 
-class Client:
+class OAuthClient:
     """A client of a workbench over stdio, raw."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -57,7 +57,7 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def workbench(folder: Path, authority: Authority) -> AsyncIterator[Client]:
+async def workbench(folder: Path, authority: Authority) -> AsyncIterator[OAuthClient]:
     config = folder / "workbench-config.json"
     server = {"url": authority.url}
     toolbox = {"description": "Files", "mcpServers": {"files": server}}
@@ -69,7 +69,7 @@ async def workbench(folder: Path, authority: Authority) -> AsyncIterator[Client]
         env={**os.environ, "XDG_DATA_HOME": str(folder)},
     )
     try:
-        yield Client(process)
+        yield OAuthClient(process)
     finally:
         assert process.stdin is not None
         process.stdin.close()

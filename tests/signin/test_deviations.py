@@ -10,9 +10,9 @@ import pytest
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import challenge
-from mcp_workbench.signin.exchange import SignInFailed
-from mcp_workbench.signin.place import StoreUnusable
+from mcp_workbench.signin.flow_io import SignInFailed
 from mcp_workbench.signin.profiles import known, profile_for
+from mcp_workbench.signin.store_location import StoreUnusable
 from tests.signin.authority import another, scene
 
 pytestmark = pytest.mark.processes
@@ -73,7 +73,7 @@ async def test_a_configured_secret_reaches_the_token_request(tmp_path: Path) -> 
 
 async def test_a_sign_in_that_was_given_up_after_registering_works_at_the_next_try(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
-        await at.sign_ins.begin(at.place)
+        await at.sign_ins.begin(at.target)
         await at.sign_ins.close()
         await another(at).log_in()
         assert len(at.authority.registrations) == 1
@@ -82,16 +82,16 @@ async def test_a_sign_in_that_was_given_up_after_registering_works_at_the_next_t
 @pytest.mark.parametrize("wrong", [{"state": "other"}, {"iss": "https://evil.example.com"}, {"code": None}])
 async def test_a_callback_that_is_not_ours_signs_nobody_in(tmp_path: Path, wrong: dict[str, str | None]) -> None:
     async with scene(tmp_path, callback=wrong) as at:
-        visiting = await at.sign_ins.begin(at.place)
-        assert visiting.task is not None
+        sign_in = await at.sign_ins.begin(at.target)
+        assert sign_in.task is not None
         from tests.signin.authority import follow
 
-        await follow(visiting.page.result())
+        await follow(sign_in.page.result())
         if "state" in wrong:
-            assert not visiting.task.done(), "it changes nothing"
+            assert not sign_in.task.done(), "it changes nothing"
         else:
             with pytest.raises(SignInFailed):
-                await visiting.wait()
+                await sign_in.wait()
         assert at.authority.token_requests == []
 
 

@@ -11,19 +11,19 @@ from msgspec.structs import replace
 
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
-from mcp_workbench.signin.exchange import NotNow, SignInFailed
-from mcp_workbench.signin.store import Record
+from mcp_workbench.signin.flow_io import NotNow, SignInFailed
+from mcp_workbench.signin.store import SignInRecord
 from tests.signin.authority import Scene, another, scene
 
 pytestmark = pytest.mark.processes
 
 
-def due(record: Record) -> Record:
+def due(record: SignInRecord) -> SignInRecord:
     """The same, with a token that should be refreshed now."""
     return replace(record, obtained_at=time.time() - 900, expires_at=time.time() + 100)
 
 
-def over(record: Record) -> Record:
+def over(record: SignInRecord) -> SignInRecord:
     return replace(record, obtained_at=time.time() - 900, expires_at=time.time() - 1)
 
 
@@ -77,8 +77,8 @@ async def test_every_refresh_answer_is_saved_before_it_is_used(tmp_path: Path) -
 
 async def test_parallel_sign_ins_share_one_page_and_one_registration(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
-        begun = await asyncio.gather(*(at.sign_ins.begin(at.place) for _ in range(3)))
-        assert len({visiting.page.result() for visiting in begun}) == 1
+        begun = await asyncio.gather(*(at.sign_ins.begin(at.target) for _ in range(3)))
+        assert len({sign_in.page.result() for sign_in in begun}) == 1
         assert len(at.authority.registrations) == 1
 
 
@@ -255,7 +255,7 @@ async def test_two_accounts_at_one_address_are_two_sign_ins(tmp_path: Path) -> N
 async def test_signing_out_revokes_and_forgets(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         await at.log_in()
-        _, is_revoked = await at.sign_ins.sign_out(at.place)
+        _, is_revoked = await at.sign_ins.sign_out(at.target)
         assert (is_revoked, at.authority.revoked) == (True, ["refresh-1"])
         with pytest.raises(SignInNeeded):
             await at.call()
@@ -329,4 +329,4 @@ async def test_two_servers_at_one_address_share_a_sign_in_and_keep_their_own_hea
 
 
 def replace_source(at: Scene, base: dict[str, str]) -> Scene:
-    return Scene(at.authority, at.server, at.client, at.sign_ins, at.place, at.sign_ins.source(at.place, base))
+    return Scene(at.authority, at.server, at.client, at.sign_ins, at.target, at.sign_ins.source(at.target, base))

@@ -201,7 +201,7 @@ async def test_100_megabytes_on_stderr_are_drained_and_hold_up_nothing(table: Pr
     noisy = "head -c 50000000 /dev/zero | tr '\\0' 'x' >&2; head -c 50000000 /dev/zero | tr '\\0' '\\n' >&2; "
     async with running(table, noisy + "echo last words >&2; echo done; cat") as (link, recorder):
         assert await recorder.wait_messages(1) == [b"done"]
-        await recorder.wait(lambda: link.last_words(1) == ["last words"])
+        await recorder.wait(lambda: link.stderr_lines(1) == ["last words"])
         assert link.stderr.total_bytes == 100_000_011
 
 
@@ -210,7 +210,7 @@ async def test_the_exit_status_is_told_with_the_end(table: ProcessTable, status:
     async with running(table, f"echo out; echo why >&2; exit {status}") as (link, recorder):
         assert await recorder.wait_closed() == f"the server exited with status {status}"
         assert recorder.messages == [b"out"]
-        assert link.last_words(8) == ["why"]
+        assert link.stderr_lines(8) == ["why"]
         assert repr(link) == f"<ChildLink pid={link.pid} the server exited with status {status}>"
 
 

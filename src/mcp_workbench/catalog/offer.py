@@ -68,7 +68,7 @@ class Offer(Struct, frozen=True):
         return self.lists.get("tools", {})
 
 
-class _Named(Struct, gc=False):
+class _NamedItem(Struct, gc=False):
     name: str
 
 
@@ -80,7 +80,7 @@ class _Template(Struct, gc=False):
     uriTemplate: str
 
 
-_decode_name = Decoder(_Named).decode
+_decode_name = Decoder(_NamedItem).decode
 _decode_uri = Decoder(_Resource).decode
 _decode_template = Decoder(_Template).decode
 

@@ -25,7 +25,7 @@ from mcp_workbench.jsonrpc.messages import encode
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
-    from mcp_workbench.economy.fields import Entry
+    from mcp_workbench.economy.fields import SearchDocument
     from mcp_workbench.economy.index import Index
     from mcp_workbench.economy.tool import Tool
 
@@ -39,14 +39,14 @@ class _Summary(Struct):
     words: tuple[str, ...] = ()
 
 
-class _Remembered(Struct):
+class _StoredSummaries(Struct):
     """The summaries of all toolboxes, and the state of the manifests that they were worked out from."""
 
     manifests: dict[str, str]
     toolboxes: dict[str, _Summary]
 
 
-_decode_remembered: Final = Decoder(_Remembered).decode
+_decode_summaries: Final = Decoder(_StoredSummaries).decode
 
 
 class ToolIndex:
@@ -159,7 +159,7 @@ class ToolIndex:
         that what is told of the same tools is the same whatever happened to the process that listed them."""
         data = self._store.load_blob(self._summary_name)
         try:
-            found = None if data is None else _decode_remembered(data)
+            found = None if data is None else _decode_summaries(data)
         except (DecodeError, ValidationError):
             found = None
         if found is not None and all(self._store.state(key) == state for key, state in found.manifests.items()):
@@ -199,7 +199,7 @@ class ToolIndex:
             described = {each.name: each.description for each in self._catalog.described.values()}
             words = distinctive_words(groups, most=WORDS_OF_A_TOOLBOX, besides=described)
         summaries = {name: _Summary(len(tools), words.get(name, ())) for name, tools in known.items()}
-        self._store.save_blob(self._summary_name, encode(_Remembered(manifests, summaries)))
+        self._store.save_blob(self._summary_name, encode(_StoredSummaries(manifests, summaries)))
         return summaries
 
 
@@ -219,12 +219,12 @@ def _is_known(entry: ServerEntry) -> bool:
     return entry.offer is not None
 
 
-def _indexed(tool: Tool) -> Entry:
-    from mcp_workbench.economy.fields import Entry
+def _indexed(tool: Tool) -> SearchDocument:
+    from mcp_workbench.economy.fields import SearchDocument
     from mcp_workbench.economy.tool import parts
 
     known = parts(tool.definition)
-    return Entry(
+    return SearchDocument(
         key=tool.path,
         name=tool.name,
         description=known.description,

@@ -9,8 +9,8 @@ from mcp_workbench.cli.complain import remark
 from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.settings import JSON
-from mcp_workbench.signin.source import due_at
-from mcp_workbench.signin.store import Record, TokenStore, Wanted
+from mcp_workbench.signin.signed_in_headers import due_at
+from mcp_workbench.signin.store import SignInRecord, TokenStore, Wanted
 
 ABOUT = """
 Shows every sign-in in your data folder: the server, the account where it is known, the scopes, until when the token is
@@ -42,7 +42,7 @@ def run(parsed: Parsed) -> int:
 COMMAND = Command("auth [OPTIONS]", ABOUT, (JSON,), run, takes=0)
 
 
-def state_of(record: Record) -> str:
+def state_of(record: SignInRecord) -> str:
     """In a few words."""
     if record.ended or not record.access_token:
         return "needs sign-in"
@@ -51,7 +51,7 @@ def state_of(record: Record) -> str:
     return "signed in"
 
 
-def _row(record: Record) -> list[Part]:
+def _row(record: SignInRecord) -> list[Part]:
     state = state_of(record)
     return [
         (record.server, "name"),
@@ -63,7 +63,7 @@ def _row(record: Record) -> list[Part]:
     ]
 
 
-def _as_json(record: Record) -> dict[str, Any]:
+def _as_json(record: SignInRecord) -> dict[str, Any]:
     due = due_at(record)
     return {
         "principal": record.principal,

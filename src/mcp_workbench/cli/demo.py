@@ -1,7 +1,7 @@
-"""`mcp-workbench demo`: the main job as a small story, on servers that ship inside the package.
+"""`mcp-workbench demo`: a walkthrough of a short session, on servers that ship inside the package.
 
-Owns the story. It starts `mcp-workbench serve` as any client does and speaks MCP to it; every figure is measured while
-it runs. `mcp-workbench demo SERVER` is one of those servers by itself, for a first configuration of one's own.
+Owns the walkthrough. It starts `mcp-workbench serve` as any client does and speaks MCP to it; every figure is measured
+while it runs. `mcp-workbench demo SERVER` is one of those servers by itself, for a first configuration of one's own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mcp_workbench.nearest import nearest
 
 SERVERS: Final = ("notes", "clock", "calculator", "files")
 TIMED_CALLS: Final = 200
-# In turns, so that a moment in which the machine is busy with something else hits both sides.
+# Alternating, so that a moment in which the machine is busy with something else hits both sides.
 ROUNDS: Final = 5
 
 ABOUT = """
@@ -47,7 +47,7 @@ TOOLBOXES: Final[dict[str, tuple[str, dict[str, list[str]]]]] = {
 
 
 def run(parsed: Parsed) -> int:
-    """Tell the story, or be one of its servers; the exit status."""
+    """Run the walkthrough, or one of the demo servers; the exit status."""
     if parsed.positionals:
         return _be_server(parsed.positionals[0], parsed.positionals[1:])
     # A request to end takes the same way out as Ctrl-C, past the temporary folder.
@@ -55,7 +55,7 @@ def run(parsed: Parsed) -> int:
     with tempfile.TemporaryDirectory(prefix="mcp-workbench-demo-") as folder:
         log = Path(folder) / "serve.log"
         try:
-            Story(stdout(), Path(folder)).tell()
+            Walkthrough(stdout(), Path(folder)).run()
         except DemoFailed as error:
             said = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
             return complain("\n".join([error.message, *said]), "please report this", status=FAILED)
@@ -81,17 +81,17 @@ def server_command(server: str, arguments: list[str]) -> list[str]:
     return [sys.executable, "-m", f"mcp_workbench.demo.{server}", *arguments]
 
 
-class Story:
+class Walkthrough:
     """One run of the demo."""
 
     def __init__(self, screen: Screen, folder: Path) -> None:
         self._screen = screen
         self._folder = folder
-        self._chapter = 0
+        self._part = 0
         self._log = (folder / "serve.log").open("wb")
         self._config = folder / "workbench-config.json"
 
-    def tell(self) -> None:
+    def run(self) -> None:
         """From the configuration to the figures."""
         began = time.monotonic()
         with self._log:
@@ -110,7 +110,7 @@ class Story:
             self._figures(definitions, opened, direct, through)
         self._next_steps(time.monotonic() - began)
 
-    # chapters
+    # ── its parts, in order ──
 
     def _configure(self) -> None:
         self._heading("One file groups your servers into toolboxes")
@@ -183,7 +183,7 @@ class Story:
         self._request("close stdin", f"exit status {status}{left}", took)
 
     def _timed(self, client: DemoClient) -> tuple[float, float]:
-        """The median of a call to the clock, directly and through the workbench, in turns."""
+        """The median of a call to the clock, directly and through the workbench, alternating."""
         taken: tuple[list[float], list[float]] = [], []
         with DemoClient(server_command("clock", []), self._folder, self._log) as direct:
             direct.initialize()
@@ -241,9 +241,9 @@ class Story:
     # lines
 
     def _heading(self, text: str) -> None:
-        self._chapter += 1
+        self._part += 1
         self._screen.blank()
-        self._screen.line((f"{self._chapter}. {text}", "strong"))
+        self._screen.line((f"{self._part}. {text}", "strong"))
 
     def _request(self, what: str, result: str, seconds: float | None) -> None:
         took = "" if seconds is None else f"  {_ms(seconds)}"

@@ -1,7 +1,7 @@
 """The client of the demo: starts an MCP server and speaks to it over stdio, one request at a time.
 
-Owns one child process. Blocking on purpose: the demo is a story, and this is all that a client needs. A watchdog ends
-a server that does not answer, so that the story ends too.
+Owns one child process. Blocking on purpose: the demo does one thing after another, and this is all that a client needs.
+A watchdog ends a server that does not answer, so that the demo ends too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GOODBYE: Final = 10.0
 
 
 class DemoFailed(WorkbenchError):
-    """The story cannot go on."""
+    """The demo cannot go on."""
 
 
 class DemoClient:

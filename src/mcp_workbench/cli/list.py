@@ -78,7 +78,7 @@ def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bo
     face = engine.shown_to_clients(options)
     view = View(LOCAL_PRINCIPAL)
     view.opened.update(dict.fromkeys(engine.toolboxes))
-    names = [decode(definition, type=_Named).name for definition in face.tools(view)]
+    names = [decode(definition, type=_NamedTool).name for definition in face.tools(view)]
     unknown = [entry.label for entry in engine.face.catalog.entries() if entry.load_manifest() is None]
     if as_json:
         screen.json({"face": face.name, "tools": names, "unknown": unknown})
@@ -90,7 +90,7 @@ def _show_names(screen: Screen, engine: Engine, options: Options, *, as_json: bo
         remark("note", f"not including {', '.join(unknown)}, not listed yet; --connect lists them")
 
 
-class _Named(Struct):
+class _NamedTool(Struct):
     name: str
 
 

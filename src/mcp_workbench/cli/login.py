@@ -16,9 +16,9 @@ from mcp_workbench.cli.settings import CONFIG, DEBUG, configuration, log_for
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.printable import visible
 from mcp_workbench.serving import LOCAL_PRINCIPAL
-from mcp_workbench.signin.exchange import SignInFailed, Wait
-from mcp_workbench.signin.sign_ins import Visiting
-from mcp_workbench.signin.store import Record
+from mcp_workbench.signin.flow_io import DeviceCodeWait, SignInFailed
+from mcp_workbench.signin.sign_ins import BrowserSignIn
+from mcp_workbench.signin.store import SignInRecord
 
 ABOUT = """
 Connects to the server, and where it wants somebody to sign in, opens its page in the browser (the program that BROWSER
@@ -65,10 +65,10 @@ COMMAND = Command("login [OPTIONS] SERVER", ABOUT, (CONFIG, NO_BROWSER, DEVICE, 
 
 async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     gateway = engine.gateway
-    place = gateway.place(entry, LOCAL_PRINCIPAL)
+    target = gateway.sign_in_target(entry, LOCAL_PRINCIPAL)
     sign_ins = gateway.sign_ins()
-    signed_in = sign_ins.store.read().find(place.principal, place.server)
-    wanted = sign_ins.store.read().wanted_at(place.principal, place.server)
+    signed_in = sign_ins.store.read().find(target.principal, target.server)
+    wanted = sign_ins.store.read().wanted_at(target.principal, target.server)
     if wanted is None and not parsed.has("again") and not parsed.has("new-client"):
         # What the server says when it refuses us is where a sign-in starts.
         with contextlib.suppress(SignInNeeded):
@@ -77,10 +77,10 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
                 remark("note", f"you are signed in to {entry.name}; --again signs in once more")
                 return
     if parsed.has("device"):
-        record = await sign_ins.sign_in_by_device(place, _show_code)
+        record = await sign_ins.sign_in_by_device(target, _show_code)
     else:
-        visiting = await sign_ins.begin(place, new_client=parsed.has("new-client"))
-        record = await _visit(visiting, parsed.has("no-browser"))
+        sign_in = await sign_ins.begin(target, new_client=parsed.has("new-client"))
+        record = await _visit(sign_in, parsed.has("no-browser"))
     _say_signed_in(entry, record)
     try:
         await engine.listed(entry)
@@ -90,21 +90,21 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     print(f"{entry.name} offers {len(entry.tools)} tool{'s' * (len(entry.tools) != 1)}")
 
 
-async def _visit(visiting: Visiting, no_browser: bool) -> Record:
-    page = visiting.page.result()
+async def _visit(sign_in: BrowserSignIn, no_browser: bool) -> SignInRecord:
+    page = sign_in.page.result()
     if no_browser or not await _open_browser(page):
         remark("note", "open this address in a browser, on any machine:")
         print(visible(page), flush=True)
         remark("note", "then come back here, or paste the address to which you were sent at the end:")
-        return await _wait_or_paste(visiting)
+        return await _wait_or_paste(sign_in)
     remark("note", "a page to sign in at was opened in your browser; waiting for you to come back")
     remark("hint", "does nothing open? End this with Ctrl-C and use --no-browser")
-    return await visiting.wait()
+    return await sign_in.wait()
 
 
-async def _wait_or_paste(visiting: Visiting) -> Record:
+async def _wait_or_paste(sign_in: BrowserSignIn) -> SignInRecord:
     """Whichever comes first: the browser at our callback, or its address at our standard input."""
-    done = asyncio.ensure_future(visiting.wait())
+    done = asyncio.ensure_future(sign_in.wait())
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[str] = asyncio.Queue()
 
@@ -125,7 +125,7 @@ async def _wait_or_paste(visiting: Visiting) -> Record:
             line = asyncio.ensure_future(lines.get())
             await asyncio.wait({done, line}, return_when=asyncio.FIRST_COMPLETED)
             if line.done() and (text := line.result().strip()):
-                why = visiting.paste(text)
+                why = sign_in.paste(text)
                 if why is not None:
                     remark("warning", f"{why} Paste the whole address, with `code` and `state` in it.")
             line.cancel()
@@ -149,12 +149,12 @@ async def _open_browser(page: str) -> bool:
     return await asyncio.to_thread(start)
 
 
-def _show_code(step: Wait) -> None:
+def _show_code(step: DeviceCodeWait) -> None:
     remark("note", "open this address on any device and enter the code:")
     print(f"{visible(step.page)}\n{visible(step.code)}", flush=True)
 
 
-def _say_signed_in(entry: ServerEntry, record: Record) -> None:
+def _say_signed_in(entry: ServerEntry, record: SignInRecord) -> None:
     who = f" as {visible(record.account)}" if record.account else ""
     print(f"signed in to {entry.name}{who}")
     if record.refresh_token is None and record.expires_at is not None:

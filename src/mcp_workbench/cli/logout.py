@@ -30,7 +30,7 @@ def run(parsed: Parsed) -> int:
 
     async def sign_out() -> None:
         gateway = engine.gateway
-        record, is_revoked = await gateway.sign_ins().sign_out(gateway.place(entry, LOCAL_PRINCIPAL))
+        record, is_revoked = await gateway.sign_ins().sign_out(gateway.sign_in_target(entry, LOCAL_PRINCIPAL))
         if record is None:
             remark("note", f"nobody was signed in to {entry.name}")
         elif is_revoked:

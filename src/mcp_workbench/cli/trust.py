@@ -95,7 +95,7 @@ def _list(parsed: Parsed) -> int:
     return 0
 
 
-def _why_not(record: trust.Record) -> str | None:
+def _why_not(record: trust.TrustRecord) -> str | None:
     """Why the file would not be used now; None where it would."""
     try:
         judged = trust.verdict(record.path, read(record.path))

@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 
 from mcp_workbench.config.kinds import (
     Anything,
+    Boolean,
     Choice,
     Filters,
-    Flag,
     Kind,
     Seconds,
     Separator,
@@ -129,7 +129,7 @@ TOOLBOX_BUDGET = Key(
 )
 CHECK_ARGUMENTS = Key(
     "checkArguments",
-    Flag(),
+    Boolean(),
     "Check arguments",
     "Whether `use_tool` checks arguments against the tool's schema and answers with what is wrong, instead of calling.",
     default=True,
@@ -278,8 +278,8 @@ RESULT_BUDGET = Key(
     "while and answered with its head and how to read on. `null`: no limit.",
     default=None,
 )
-DISABLED = Key("disabled", Flag(), "Disabled", "`true` leaves the server out.", default=False)
-ENABLED = Key("enabled", Flag(), "Enabled", "`false` leaves the server out.", default=True)
+DISABLED = Key("disabled", Boolean(), "Disabled", "`true` leaves the server out.", default=False)
+ENABLED = Key("enabled", Boolean(), "Enabled", "`false` leaves the server out.", default=True)
 INCLUDE_TOOLS = Key(
     "includeTools",
     Filters("a list of tool names"),

@@ -270,7 +270,7 @@ class Choice(Kind[str]):
         return or_variable({"enum": list(self._spellings)})
 
 
-class Flag(Kind[bool]):
+class Boolean(Kind[bool]):
     __slots__ = ()
 
     def read(self, value: object, path: Path, reader: Reader) -> bool | None:

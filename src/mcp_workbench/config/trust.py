@@ -31,7 +31,7 @@ class Verdict(Enum):
     CHANGED = "has changed since it was trusted"
 
 
-class Record(Struct, frozen=True):
+class TrustRecord(Struct, frozen=True):
     """A file that the user trusts: where it lies, and the hash of what was in it."""
 
     path: str
@@ -51,7 +51,7 @@ def trust(path: str, content: bytes) -> None:
     place = _place_of(path)
     if place is None:
         raise ConfigError("there is no folder to store trust records in", hint="set `HOME`")
-    record = Record(real_path(path), _hash(content))
+    record = TrustRecord(real_path(path), _hash(content))
     draft = f"{place}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
         os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
@@ -78,7 +78,7 @@ def forget(path: str) -> bool:
     return True
 
 
-def records() -> list[Record]:
+def records() -> list[TrustRecord]:
     """Everything that is trusted, by path."""
     where = folder()
     try:
@@ -115,7 +115,7 @@ def _place_of(path: str) -> str | None:
     return None if where is None else os.path.join(where, f"{_hash(os.fsencode(real_path(path)))}.json")
 
 
-def _read(place: str | None) -> Record | None:
+def _read(place: str | None) -> TrustRecord | None:
     """A record. What is damaged, or was not written by this user alone, vouches for nothing."""
     if place is None:
         return None
@@ -126,7 +126,7 @@ def _read(place: str | None) -> Record | None:
             if not stat.S_ISREG(found.st_mode) or _is_foreign(found):
                 return None
             content = file.read(_LARGEST_RECORD + 1)
-            return msgspec.json.decode(content, type=Record) if len(content) <= _LARGEST_RECORD else None
+            return msgspec.json.decode(content, type=TrustRecord) if len(content) <= _LARGEST_RECORD else None
     except (OSError, msgspec.MsgspecError, UnicodeError):
         return None
 

@@ -16,7 +16,7 @@ class ServerLink(Link, Protocol):
     async def stop(self) -> None:
         """End it. Bounded."""
 
-    def last_words(self, count: int) -> list[str]:
+    def stderr_lines(self, count: int) -> list[str]:
         """The lines that tell most of what the server wrote for people, where the transport carries such."""
 
     @property

@@ -88,14 +88,14 @@ class ServerRun:
             return DownstreamError(what, hint=hint)
         connection = self._connection
         noise = connection.traffic.noise_lines if connection.state is State.STARTING else ()
-        return DownstreamError(with_quoted_output(what, self._link.last_words(QUOTED_STDERR), noise), hint=hint)
+        return DownstreamError(with_quoted_output(what, self._link.stderr_lines(QUOTED_STDERR), noise), hint=hint)
 
     def _fail(self, error: DownstreamError) -> None:
         connection = self._connection
         if not self._is_current:
             return
         if connection.state is State.STARTING and self._links:
-            said = "\n".join((error.message, *self._links[-1].last_words(READ_STDERR)))
+            said = "\n".join((error.message, *self._links[-1].stderr_lines(READ_STDERR)))
             error.hint = "; ".join(filter(None, (error.hint, connection.advise(said)))) or None
         connection.on_failed(error)
 

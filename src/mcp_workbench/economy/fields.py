@@ -23,7 +23,7 @@ _DEEPEST_ARGUMENT = 3
 _MOST_CHOICES = 40
 
 
-class Entry(msgspec.Struct, frozen=True):
+class SearchDocument(msgspec.Struct, frozen=True):
     """One tool to be found. `key` is the caller's name for it and comes back in the hit."""
 
     key: str
@@ -58,22 +58,22 @@ _decode_plain = msgspec.json.Decoder(_Argument).decode
 _NOTHING = _Argument()
 
 
-def fields(entry: Entry) -> Fields:
-    """Sort the texts of `entry`; a schema that cannot be read counts as none."""
-    lead, rest = split_first_sentence(entry.description)
+def fields(document: SearchDocument) -> Fields:
+    """Sort the texts of `document`; a schema that cannot be read counts as none."""
+    lead, rest = split_first_sentence(document.description)
     names: list[str] = []
     details: list[str] = []
-    for name, argument in islice(_arguments(_decoded(entry.schema), _DEEPEST_ARGUMENT), _MOST_ARGUMENTS):
+    for name, argument in islice(_arguments(_decoded(document.schema), _DEEPEST_ARGUMENT), _MOST_ARGUMENTS):
         names.append(name)
         if argument.description:
             details.append(argument.description)
         if argument.enum:
             details.extend(choice for choice in argument.enum[:_MOST_CHOICES] if isinstance(choice, str))
     return Fields(
-        name=entry.name[:_MOST_CHARACTERS],
-        lead=f"{entry.title} {lead}"[:_MOST_CHARACTERS],
+        name=document.name[:_MOST_CHARACTERS],
+        lead=f"{document.title} {lead}"[:_MOST_CHARACTERS],
         arguments=" ".join(names)[:_MOST_CHARACTERS],
-        place=f"{entry.server} {entry.toolbox}"[:_MOST_CHARACTERS],
+        place=f"{document.server} {document.toolbox}"[:_MOST_CHARACTERS],
         rest=f"{rest[:_MOST_REST]} {' '.join(details)[:_MOST_DETAILS]}",
     )
 

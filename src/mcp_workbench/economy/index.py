@@ -20,12 +20,12 @@ from math import sqrt
 
 import msgspec
 
-from mcp_workbench.economy.fields import Entry, fields
+from mcp_workbench.economy.fields import SearchDocument, fields
 from mcp_workbench.economy.postings import STEPS, Postings, post, rarity, read
 from mcp_workbench.economy.synonyms import SYNONYMS
 from mcp_workbench.economy.terms import Splitter, runs, stem
 
-__all__ = ["Entry", "Found", "Hit", "Index"]
+__all__ = ["Found", "Hit", "Index", "SearchDocument"]
 
 NAME_COVERED = 1.0
 # A tool that speaks to less than about one word of the need, or half of a short one, is a weak match, unless it has a
@@ -47,7 +47,7 @@ _MOST_REMEMBERED = 5_000
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A tool that was found: its key, its place in the entries the index was built from, its score, and whether it
+    """A tool that was found: its key, its place in the documents the index was built from, its score, and whether it
     speaks to hardly more than one word of the need."""
 
     key: str
@@ -102,9 +102,9 @@ class Index:
         return f"<Index of {len(self.keys)} tools, {len(self._numbers)} terms>"
 
     @classmethod
-    def build(cls, entries: Iterable[Entry], *, stamp: str = "") -> Index:
-        """Index `entries` in their order. `stamp` is the caller's mark for this state of the catalogue."""
-        return cls(post([(entry.key, fields(entry)) for entry in entries], stamp))
+    def build(cls, documents: Iterable[SearchDocument], *, stamp: str = "") -> Index:
+        """Index `documents` in their order. `stamp` is the caller's mark for this state of the catalogue."""
+        return cls(post([(document.key, fields(document)) for document in documents], stamp))
 
     def to_bytes(self) -> bytes:
         return msgspec.msgpack.encode(self._postings)

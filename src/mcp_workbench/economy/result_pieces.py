@@ -56,7 +56,7 @@ class _Embedded(msgspec.Struct):
     text: str | None = None
 
 
-class _Block(msgspec.Struct):
+class _ContentBlock(msgspec.Struct):
     type: str = ""
     text: str = ""
     resource: _Embedded | None = None
@@ -68,13 +68,13 @@ class _Block(msgspec.Struct):
         return None if self.resource is None else self.resource.text
 
 
-class _Result(msgspec.Struct):
+class _ToolResult(msgspec.Struct):
     content: msgspec.Raw = msgspec.Raw(b"[]")
     structured: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="structuredContent")
 
 
-_decode_result = msgspec.json.Decoder(_Result).decode
-_decode_blocks = msgspec.json.Decoder(list[_Block]).decode
+_decode_result = msgspec.json.Decoder(_ToolResult).decode
+_decode_blocks = msgspec.json.Decoder(list[_ContentBlock]).decode
 
 
 def reading(result: bytes, *, largest_value: int | None = None) -> Reading:

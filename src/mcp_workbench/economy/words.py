@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import log, sqrt
 
-from mcp_workbench.economy.fields import Entry, fields
+from mcp_workbench.economy.fields import SearchDocument, fields
 from mcp_workbench.economy.terms import is_pair, runs, spelt
 
 _SHORTEST = 3
@@ -18,18 +18,18 @@ _FROM_NAME = 2  # A word in a tool's name says twice what one in its first sente
 
 
 def distinctive_words(
-    groups: Mapping[str, Iterable[Entry]], *, most: int = 8, besides: Mapping[str, str] | None = None
+    groups: Mapping[str, Iterable[SearchDocument]], *, most: int = 8, besides: Mapping[str, str] | None = None
 ) -> dict[str, tuple[str, ...]]:
     """For each group up to `most` words, the most distinctive first.
 
     `besides` is what is said about a group anyway, its name and description: those words are not repeated."""
     weights: dict[str, Counter[str]] = {}
     spellings: dict[str, Counter[str]] = {}
-    split = _Remembered()
-    for group, entries in groups.items():
+    split = _SpellingCache()
+    for group, documents in groups.items():
         weights[group] = Counter()
-        for entry in entries:
-            texts = fields(entry)
+        for document in documents:
+            texts = fields(document)
             for text, weight in ((texts.name, _FROM_NAME), (texts.lead, 1)):
                 # Once for each tool: a tool that repeats a word does not make its group more about it.
                 found = dict(pair for run in runs(text) for pair in split[run])
@@ -49,7 +49,7 @@ def distinctive_words(
     return chosen
 
 
-class _Remembered(dict[str, list[tuple[str, str]]]):
+class _SpellingCache(dict[str, list[tuple[str, str]]]):
     def __missing__(self, run: str) -> list[tuple[str, str]]:
         self[run] = spelt(run)
         return self[run]

@@ -29,7 +29,7 @@ _MENTION: Final = re.compile(rb'"resource(?:_link)?"')
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
 
-class _Result(Struct):
+class _LinkingResult(Struct):
     content: Raw = Raw(b"[]")
     messages: Raw = Raw(b"[]")
     # The answer to `tasks/get` has the tool's result inside.
@@ -44,16 +44,16 @@ class _Addressed(Struct):
     uri: str = ""
 
 
-class _Block(Struct):
+class _LinkBlock(Struct):
     type: str = ""
     uri: str = ""
     resource: _Addressed | None = None
 
 
-_decode_result: Final = Decoder(_Result).decode
+_decode_result: Final = Decoder(_LinkingResult).decode
 _decode_list: Final = Decoder(list[Raw]).decode
 _decode_message: Final = Decoder(_Message).decode
-_decode_block: Final = Decoder(_Block).decode
+_decode_block: Final = Decoder(_LinkBlock).decode
 
 
 class Links:

@@ -17,11 +17,11 @@ _KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+
 _decode_key: Final = Decoder(str).decode
 
 
-class _Named(Struct, gc=False):
+class _RawName(Struct, gc=False):
     name: Raw
 
 
-_decode_named: Final = Decoder(_Named).decode
+_decode_named: Final = Decoder(_RawName).decode
 
 
 def renamed(definition: Raw, name: str, **others: str) -> bytes:

@@ -207,15 +207,15 @@ class ClientCall(Struct, eq=False):
 
     def _asks_to_sign_in(self, error: SignInNeeded) -> bool:
         """Whether the user is shown the page to sign in at, once; the call goes on after that."""
-        desk, entry = self.session.desk, self.route.entry
-        if desk is None or entry is None or self.was_asked_to_sign_in or self.method not in ANSWERS_INPUT_REQUIRED:
+        sign_ins, entry = self.session.sign_ins, self.route.entry
+        if sign_ins is None or entry is None or self.was_asked_to_sign_in or self.method not in ANSWERS_INPUT_REQUIRED:
             return False
         from mcp_workbench.session.signing_in import can_visit_pages, sign_in
 
         if not can_visit_pages(self.caller.capabilities):
             return False
         self.was_asked_to_sign_in = True
-        self.session.router.start_for(self, sign_in(self, desk, error))
+        self.session.router.start_for(self, sign_in(self, sign_ins, error))
         return True
 
     # ── what the server says meanwhile ──

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mcp_workbench.router.subscriptions import Subscription
     from mcp_workbench.session.attribution import Attribution
     from mcp_workbench.session.hub import Hub
-    from mcp_workbench.session.signing_in import SignInDesk
+    from mcp_workbench.session.signing_in import SignInService
 
 log = logging.getLogger(__name__)
 
@@ -77,12 +77,12 @@ _numbers: Final = count(1)
 class Services:
     """What every session is given: the same for all clients."""
 
-    __slots__ = ("desk", "hub", "parking", "router", "welcome")
+    __slots__ = ("hub", "parking", "router", "sign_ins", "welcome")
 
     def __init__(
-        self, router: Router, welcome: Welcome, parking: Parking, hub: Hub, desk: SignInDesk | None = None
+        self, router: Router, welcome: Welcome, parking: Parking, hub: Hub, sign_ins: SignInService | None = None
     ) -> None:
-        self.desk = desk
+        self.sign_ins = sign_ins
         self.router = router
         self.welcome = welcome
         self.parking = parking
@@ -102,13 +102,13 @@ class Session:
         "caller",
         "calls",
         "client_info",
-        "desk",
         "is_draining",
         "listed",
         "log_level",
         "parking",
         "revision",
         "router",
+        "sign_ins",
         "streams",
         "subscriptions",
         "view",
@@ -121,7 +121,7 @@ class Session:
         self.router = services.router
         self.welcome = services.welcome
         self.parking = services.parking
-        self.desk = services.desk
+        self.sign_ins = services.sign_ins
         self.view = services.router.views.of_principal(principal)
         # What is to be undone when the client goes: resources that it watches in the legacy way.
         self.subscriptions: dict[str, Subscription] = {}

@@ -1,7 +1,7 @@
 """A call that needs a sign-in: the user is shown the page, and the call goes on when they are done there.
 
 A legacy client is asked with `elicitation/create` in mode `url`, a modern one is answered `input_required` and comes
-back. Others get the error, which names the command to run. Refuses to know how a sign-in works (`SignInDesk`).
+back. Others get the error, which names the command to run. Refuses to know how a sign-in works (`SignInService`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PendingSignIn(Protocol):
         """Return when the user is done. Raises `DownstreamError`."""
 
 
-class SignInDesk(Protocol):
+class SignInService(Protocol):
     """Who begins sign-ins."""
 
     async def begin_sign_in(self, entry: ServerEntry, principal: str) -> PendingSignIn:
@@ -69,13 +69,13 @@ class _PageQuestion(Exchange):
             self.agreed.set_result(agreed)
 
 
-async def sign_in(call: ClientCall, desk: SignInDesk, needed: SignInNeeded) -> None:
+async def sign_in(call: ClientCall, sign_ins: SignInService, needed: SignInNeeded) -> None:
     """Have the user sign in, then send the call; what cannot be done ends it with the error."""
     assert call.route.entry is not None
     principal = call.view.principal
     try:
         if call.revision.asks_in_results and KEY in members_of(call.params.get("inputResponses")):
-            pending = desk.sign_in_under_way(call.route.entry, principal)
+            pending = sign_ins.sign_in_under_way(call.route.entry, principal)
             if pending is not None:
                 await pending.wait()
             if pending is not None or not call.was_resent:
@@ -83,7 +83,7 @@ async def sign_in(call: ClientCall, desk: SignInDesk, needed: SignInNeeded) -> N
                 call.was_resent, call.was_asked_to_sign_in = True, pending is not None
                 _go_on(call)
                 return
-        pending = await desk.begin_sign_in(call.route.entry, principal)
+        pending = await sign_ins.begin_sign_in(call.route.entry, principal)
         if call.revision.asks_in_results:
             _answer_with_page(call, pending, needed)
             return

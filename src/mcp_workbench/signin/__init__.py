@@ -1,4 +1,9 @@
 """OAuth towards servers: the flow without I/O, tokens at rest, and the header that comes of them.
 
+- `sign_ins`: everything of one workbench; `signed_in_headers`: a server's header, refreshed when it is due.
+- `flow`: the sign-in as generators, without I/O: `discovery`, `client_registration`, `challenge`, `tokens` are parts,
+  `flow_io` what it asks for and is told; `flow_runner` carries it out.
+- `callback`: the page that the browser comes back to; `profiles`: servers that deviate from the specification.
+- `store`, `store_location`: tokens at rest.
 Does not know who asks for it. Imported only for a server that wants somebody to sign in, or has been signed in to.
 """

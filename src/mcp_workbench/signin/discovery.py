@@ -15,7 +15,16 @@ from msgspec import Struct
 
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.signin.challenge import Challenge
-from mcp_workbench.signin.exchange import Answer, NotNow, Requests, SignInFailed, checked_url, get, origin_of, words
+from mcp_workbench.signin.flow_io import (
+    NotNow,
+    OAuthResponse,
+    Requests,
+    SignInFailed,
+    checked_url,
+    get,
+    origin_of,
+    words,
+)
 from mcp_workbench.signin.profiles import Profile, profile_for
 
 
@@ -228,6 +237,6 @@ def canonical(url: str) -> str:
     return urlunsplit((parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower(), path, parts.query, ""))
 
 
-def _not_now(place: str, answer: Answer) -> SignInFailed:
+def _not_now(place: str, answer: OAuthResponse) -> SignInFailed:
     why = answer.body.decode(errors="replace")[:300] if answer.status == 0 else f"status {answer.status}"
     return NotNow(f"the metadata of {origin_of(place)} cannot be read: {why}", hint="try again later")

@@ -1,9 +1,10 @@
 """The sign-in, from a challenge to tokens, without I/O: one file to read beside the specification.
 
-`sign_in` is a generator. It yields `Request` and is sent its `Answer`; it yields `Visit` once and is sent what arrived
-at the callback; it returns a `Grant`. *Authorization*, 2025-11-25 and 2026-07-28, in order: discovery, client identity,
-scope selection, authorization request with PKCE, state and resource, validation of the response with `iss`, token
-request. `refresh`, `device_code`, `client_credentials` and `revoke` are the other grants.
+`sign_in` is a generator. It yields an `OAuthRequest` and is sent its `OAuthResponse`; it yields one
+`AuthorizationRequest` and is sent what arrived at the callback; it returns a `Grant`. *Authorization*, 2025-11-25 and
+2026-07-28, in order: discovery, client identity, scope selection, authorization request with PKCE, state and resource,
+validation of the response with `iss`, token request. `refresh`, `device_code`, `client_credentials` and `revoke` are
+the other grants.
 """
 
 from __future__ import annotations
@@ -21,9 +22,18 @@ from msgspec import Struct
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.signin import tokens
 from mcp_workbench.signin.challenge import Challenge
-from mcp_workbench.signin.clients import Client, choose, configured
+from mcp_workbench.signin.client_registration import OAuthClient, choose, configured
 from mcp_workbench.signin.discovery import Discovery, discover
-from mcp_workbench.signin.exchange import Answer, Registered, Request, Requests, SignInFailed, Visit, Wait, origin_of
+from mcp_workbench.signin.flow_io import (
+    AuthorizationRequest,
+    DeviceCodeWait,
+    OAuthRequest,
+    OAuthResponse,
+    Registered,
+    Requests,
+    SignInFailed,
+    origin_of,
+)
 from mcp_workbench.signin.tokens import Tokens
 
 T = TypeVar("T")
@@ -36,7 +46,7 @@ LONGEST_DEVICE_PAUSE: Final = 60.0
 LONGEST_DEVICE_WAIT: Final = 1800.0
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
+class SignInRequest(Struct, frozen=True, kw_only=True):
     """What a sign-in starts from."""
 
     url: str
@@ -47,7 +57,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     # What was granted or asked for before: a step-up asks for all of it again.
     earlier_scopes: tuple[str, ...] = ()
     # A registration that the issuer gave earlier, by issuer.
-    clients: Mapping[str, Client] = {}
+    clients: Mapping[str, OAuthClient] = {}
     now: float = 0.0
 
 
@@ -55,17 +65,19 @@ class Grant(Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     discovery: Discovery
-    client: Client
+    client: OAuthClient
     tokens: Tokens
     # What was asked for; the tokens say what was given, where that differs.
     scopes: tuple[str, ...] = ()
 
 
 # Everything that a sign-in may ask for.
-Steps = Generator[Request | Visit | Wait | Registered, Answer | Mapping[str, str] | None, T]
+Steps = Generator[
+    OAuthRequest | AuthorizationRequest | DeviceCodeWait | Registered, OAuthResponse | Mapping[str, str] | None, T
+]
 
 
-def sign_in(attempt: Attempt) -> Steps[Grant]:
+def sign_in(attempt: SignInRequest) -> Steps[Grant]:
     """The authorization code grant with PKCE."""
     discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
     server = discovery.server
@@ -90,7 +102,9 @@ def sign_in(attempt: Attempt) -> Steps[Grant]:
         "prompt": "consent" if OFFLINE in scopes else None,
         **discovery.profile.extra_authorize_params,
     }
-    returned = yield Visit(with_query(server.authorization_endpoint, fields), attempt.redirect_uri, state)
+    returned = yield AuthorizationRequest(
+        with_query(server.authorization_endpoint, fields), attempt.redirect_uri, state
+    )
     assert isinstance(returned, Mapping)
     code = check_response(returned, state, discovery)
     asked = tokens.request(
@@ -109,16 +123,16 @@ def sign_in(attempt: Attempt) -> Steps[Grant]:
     return Grant(discovery=discovery, client=client, tokens=given, scopes=scopes)
 
 
-def prepare(attempt: Attempt, discovery: Discovery) -> Steps[Client]:
+def prepare(attempt: SignInRequest, discovery: Discovery) -> Steps[OAuthClient]:
     """Who we are to this authorization server. What another issuer gave is not looked at."""
     earlier = attempt.clients.get(discovery.server.identifier)
-    client: Client = yield from choose(discovery, attempt.redirect_uri, earlier, attempt.now, attempt.url)
+    client: OAuthClient = yield from choose(discovery, attempt.redirect_uri, earlier, attempt.now, attempt.url)
     if client.is_registered and client != earlier:
         yield Registered(client)
     return client
 
 
-def select_scopes(attempt: Attempt, discovery: Discovery) -> tuple[str, ...]:
+def select_scopes(attempt: SignInRequest, discovery: Discovery) -> tuple[str, ...]:
     """*Scope Selection Strategy*: what the challenge says, else all that the resource supports, else none; on a step-up
     together with what there was before. `offline_access` only where the authorization server has it."""
     profile = discovery.profile
@@ -170,12 +184,12 @@ class RefreshGrant(Struct, frozen=True):
     """What a refresh needs, all of it from the sign-in: nothing of it is looked up or guessed again."""
 
     token_endpoint: str
-    client: Client
+    client: OAuthClient
     refresh_token: str
     resource: str | None
 
 
-def client_credentials(attempt: Attempt) -> Requests[Grant]:
+def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
     """For machines: the client is the user."""
     discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
     if not discovery.profile.client_id:
@@ -190,7 +204,7 @@ def client_credentials(attempt: Attempt) -> Requests[Grant]:
     return Grant(discovery=discovery, client=client, tokens=given, scopes=scopes)
 
 
-def device_code(attempt: Attempt) -> Steps[Grant]:
+def device_code(attempt: SignInRequest) -> Steps[Grant]:
     """RFC 8628, where the authorization server offers it: a code to enter on another device."""
     discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
     server = discovery.server
@@ -202,7 +216,7 @@ def device_code(attempt: Attempt) -> Steps[Grant]:
     scopes = select_scopes(attempt, discovery)
     fields = {"scope": " ".join(scopes), "resource": discovery.resource}
     begun = yield tokens.request(server.device_authorization_endpoint, client, discovery.profile.client_secret, fields)
-    assert isinstance(begun, Answer)
+    assert isinstance(begun, OAuthResponse)
     given = begun.fields()
     device, code, page = given.get("device_code"), given.get("user_code"), given.get("verification_uri")
     if not begun.is_good or not all(isinstance(each, str) and each for each in (device, code, page)):
@@ -217,10 +231,10 @@ def device_code(attempt: Attempt) -> Steps[Grant]:
     )
     page = given.get("verification_uri_complete") or page
     while waited < limit:
-        yield Wait(pause, str(page) if not waited else "", str(code))
+        yield DeviceCodeWait(pause, str(page) if not waited else "", str(code))
         waited += pause
         answer = yield asked
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, OAuthResponse)
         error = answer.fields().get("error")
         if error == "slow_down":
             pause = min(pause + DEVICE_PAUSE, LONGEST_DEVICE_PAUSE)
@@ -230,7 +244,7 @@ def device_code(attempt: Attempt) -> Steps[Grant]:
     raise SignInFailed("nobody entered the code in time", hint="start again")
 
 
-def revoke(endpoint: str, client: Client, configured_secret: str | None, token: str) -> Request:
+def revoke(endpoint: str, client: OAuthClient, configured_secret: str | None, token: str) -> OAuthRequest:
     """RFC 7009: the token, and with a refresh token usually the whole grant."""
     return tokens.request(endpoint, client, configured_secret, {"token": token})
 

@@ -42,7 +42,7 @@ class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     header_key: str | None = None
 
 
-class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of some hosts, of MCP servers or of authorization servers."""
 
     # Host names; `*.` in front stands for any name below.
@@ -55,9 +55,9 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @cache
-def known() -> tuple[Entry, ...]:
+def known() -> tuple[HostProfile, ...]:
     """Everything in the data file."""
-    return decode((files("mcp_workbench.signin") / "profiles.json").read_bytes(), type=tuple[Entry, ...])
+    return decode((files("mcp_workbench.signin") / "profiles.json").read_bytes(), type=tuple[HostProfile, ...])
 
 
 def profile_for(url: str, settings: OAuthConfig | None, issuer: str | None = None) -> Profile:
@@ -71,7 +71,7 @@ def profile_for(url: str, settings: OAuthConfig | None, issuer: str | None = Non
     return convert(members, Profile)
 
 
-def entry_for(url: str) -> Entry | None:
+def entry_for(url: str) -> HostProfile | None:
     """What is known of the host of an address."""
     host = (urlsplit(url).hostname or "").lower()
     return next((entry for entry in known() if any(_matches(host, pattern) for pattern in entry.hosts)), None)

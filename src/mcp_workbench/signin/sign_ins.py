@@ -1,6 +1,6 @@
-"""Everything about signing in of one workbench: its store, a source of headers for each place, and sign-ins under way.
+"""Everything about signing in of one workbench: its store, a source of headers for each target, and sign-ins under way.
 
-Owned by the composition root, made with the first server that wants it. One sign-in at a time for each place: whoever
+Owned by the composition root, made with the first server that wants it. One sign-in at a time for each target: whoever
 asks while it is under way gets the same page.
 """
 
@@ -15,31 +15,31 @@ from urllib.parse import urlsplit
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.callback import Callback
 from mcp_workbench.signin.challenge import Challenge, parse
-from mcp_workbench.signin.clients import Client
-from mcp_workbench.signin.exchange import SignInFailed, Visit, Wait
-from mcp_workbench.signin.flow import Attempt, Grant
+from mcp_workbench.signin.client_registration import OAuthClient
+from mcp_workbench.signin.flow import Grant, SignInRequest
+from mcp_workbench.signin.flow_io import AuthorizationRequest, DeviceCodeWait, SignInFailed
+from mcp_workbench.signin.flow_runner import run, send
 from mcp_workbench.signin.profiles import profile_for
-from mcp_workbench.signin.running import run, send
-from mcp_workbench.signin.source import Place, SignedInHeaders, keep
-from mcp_workbench.signin.store import Contents, Record, TokenStore
+from mcp_workbench.signin.signed_in_headers import SignedInHeaders, SignInTarget, keep
+from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore
 from mcp_workbench.transport.http.client.pool import HttpClient
 
 # How long a user may take on the pages of a server: passwords, second factors, the approval of a colleague.
-VISIT_SECONDS: Final = 600.0
+BROWSER_SIGN_IN_SECONDS: Final = 600.0
 NO_CALLBACK: Final = (
     "if the page showed an error about the client, run `login` with --new-client; without a browser on this machine, "
     "with --no-browser"
 )
 
 
-class Visiting:
+class BrowserSignIn:
     """A sign-in under way: the page to visit, and its end."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.page: asyncio.Future[str] = loop.create_future()
         self.page.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self.task: asyncio.Task[Record] | None = None
+        self.task: asyncio.Task[SignInRecord] | None = None
         self.callback: Callback | None = None
 
     @property
@@ -47,7 +47,7 @@ class Visiting:
         """The page, once there is one."""
         return self.page.result()
 
-    async def wait(self) -> Record:
+    async def wait(self) -> SignInRecord:
         """Return when the user is done. Raises `SignInFailed`."""
         assert self.task is not None
         return await asyncio.shield(self.task)
@@ -65,108 +65,108 @@ class SignIns:
         self.store = store or TokenStore()
         self._client = client
         self._sources: dict[tuple[str, str, frozenset[tuple[str, str]]], SignedInHeaders] = {}
-        self._visits: dict[tuple[str, str], Visiting] = {}
+        self._visits: dict[tuple[str, str], BrowserSignIn] = {}
 
-    def source(self, place: Place, base: Mapping[str, str]) -> SignedInHeaders:
+    def source(self, target: SignInTarget, base: Mapping[str, str]) -> SignedInHeaders:
         """Where the headers of this server come from, for this principal."""
         # Two servers of a configuration may have one address, and further headers of their own.
-        key = (place.principal, place.server, frozenset(base.items()))
+        key = (target.principal, target.server, frozenset(base.items()))
         if key not in self._sources:
-            self._sources[key] = SignedInHeaders(place, base, self.store, self._client)
+            self._sources[key] = SignedInHeaders(target, base, self.store, self._client)
         return self._sources[key]
 
-    async def begin(self, place: Place, *, new_client: bool = False) -> Visiting:
+    async def begin(self, target: SignInTarget, *, new_client: bool = False) -> BrowserSignIn:
         """Begin a sign-in, or join the one under way; return when there is a page to visit. Raises `SignInFailed`."""
-        key = (place.principal, place.server)
-        visiting = self._visits.get(key)
-        if visiting is None or visiting.task is None or visiting.task.done():
-            visiting = self._visits[key] = Visiting()
-            visiting.task = asyncio.ensure_future(self._visit(place, visiting, new_client))
-            visiting.task.add_done_callback(lambda task: self._on_over(key, visiting, task))
-        await asyncio.shield(visiting.page)
-        return visiting
+        key = (target.principal, target.server)
+        sign_in = self._visits.get(key)
+        if sign_in is None or sign_in.task is None or sign_in.task.done():
+            sign_in = self._visits[key] = BrowserSignIn()
+            sign_in.task = asyncio.ensure_future(self._visit(target, sign_in, new_client))
+            sign_in.task.add_done_callback(lambda task: self._on_over(key, sign_in, task))
+        await asyncio.shield(sign_in.page)
+        return sign_in
 
-    def under_way(self, place: Place) -> Visiting | None:
-        """The sign-in of this place whose page has been shown."""
-        visiting = self._visits.get((place.principal, place.server))
-        return visiting if visiting is not None and visiting.page.done() else None
+    def under_way(self, target: SignInTarget) -> BrowserSignIn | None:
+        """The sign-in of this target whose page has been shown."""
+        sign_in = self._visits.get((target.principal, target.server))
+        return sign_in if sign_in is not None and sign_in.page.done() else None
 
-    async def sign_in_by_device(self, place: Place, show: Callable[[Wait], None]) -> Record:
+    async def sign_in_by_device(self, target: SignInTarget, show: Callable[[DeviceCodeWait], None]) -> SignInRecord:
         """Sign in with a code that the user enters elsewhere."""
 
-        async def wait(step: Wait) -> None:
+        async def wait(step: DeviceCodeWait) -> None:
             if step.page:
                 show(step)
             await asyncio.sleep(step.seconds)
 
-        attempt = self._attempt(place, None, new_client=False)
+        attempt = self._attempt(target, None, new_client=False)
         grant = await run(flow.device_code(attempt), self._client(), wait=wait, keep=self._keep_client)
-        return await self._keep(place, grant)
+        return await self._keep(target, grant)
 
-    async def sign_out(self, place: Place) -> tuple[Record | None, bool]:
+    async def sign_out(self, target: SignInTarget) -> tuple[SignInRecord | None, bool]:
         """Forget the tokens, and have the authorization server forget them where it can: what there was, and whether
         it did. The registration stays."""
-        found: list[Record] = []
+        found: list[SignInRecord] = []
 
         def change(contents: Contents) -> None:
-            record = contents.find(place.principal, place.server)
+            record = contents.find(target.principal, target.server)
             if record is not None:
                 found.append(record)
-            same = (place.principal, place.server)
+            same = (target.principal, target.server)
             contents.records = [each for each in contents.records if (each.principal, each.server) != same]
             contents.satisfy(*same)
 
         await self.store.change(change)
-        self._look_again(place)
+        self._look_again(target)
         if not found:
             return None, False
         record, token = found[0], found[0].refresh_token or found[0].access_token
         if record.revocation_endpoint is None or not token:
             return record, False
-        secret = profile_for(place.url, place.settings, record.issuer).client_secret
+        secret = profile_for(target.url, target.settings, record.issuer).client_secret
         answer = await send(self._client(), flow.revoke(record.revocation_endpoint, record.client, secret, token))
         return record, answer.is_good
 
     async def close(self) -> None:
         """End sign-ins under way; wait for refreshes, which must not be lost."""
-        for visiting in list(self._visits.values()):
-            if visiting.task is not None:
-                visiting.task.cancel()
-                await asyncio.wait({visiting.task})
+        for sign_in in list(self._visits.values()):
+            if sign_in.task is not None:
+                sign_in.task.cancel()
+                await asyncio.wait({sign_in.task})
         await asyncio.gather(*(source.settled() for source in self._sources.values()))
 
-    async def _visit(self, place: Place, visiting: Visiting, new_client: bool) -> Record:
-        profile = profile_for(place.url, place.settings)
+    async def _visit(self, target: SignInTarget, sign_in: BrowserSignIn, new_client: bool) -> SignInRecord:
+        profile = profile_for(target.url, target.settings)
         exact = profile.callback_port is not None
         ports = [profile.callback_port] if profile.callback_port is not None else self._earlier_ports()
         async with Callback.listening(profile.callback_host, ports, exact=exact) as callback:
-            visiting.callback = callback
+            sign_in.callback = callback
 
-            async def visit(step: Visit) -> Mapping[str, str]:
+            async def visit(step: AuthorizationRequest) -> Mapping[str, str]:
                 returned = callback.expect(step.state)
-                visiting.page.set_result(step.url)
+                sign_in.page.set_result(step.url)
                 try:
-                    async with asyncio.timeout(VISIT_SECONDS):
+                    async with asyncio.timeout(BROWSER_SIGN_IN_SECONDS):
                         return await returned
                 except TimeoutError:
                     raise SignInFailed(
-                        f"nobody came back from the sign-in within {VISIT_SECONDS:.0f} s", hint=NO_CALLBACK
+                        f"nobody came back from the sign-in within {BROWSER_SIGN_IN_SECONDS:.0f} s", hint=NO_CALLBACK
                     ) from None
 
-            attempt = self._attempt(place, callback.redirect_uri, new_client=new_client)
+            attempt = self._attempt(target, callback.redirect_uri, new_client=new_client)
             grant = await run(flow.sign_in(attempt), self._client(), visit, keep=self._keep_client)
-            record = await self._keep(place, grant)
+            record = await self._keep(target, grant)
             # The browser gets its page before the address goes away.
             await asyncio.sleep(0)
             return record
 
-    def _attempt(self, place: Place, redirect_uri: str | None, *, new_client: bool) -> Attempt:
+    def _attempt(self, target: SignInTarget, redirect_uri: str | None, *, new_client: bool) -> SignInRequest:
         contents = self.store.read()
-        wanted = contents.wanted_at(place.principal, place.server)
-        return Attempt(
-            url=place.url,
+        wanted = contents.wanted_at(target.principal, target.server)
+        return SignInRequest(
+            url=target.url,
             challenge=Challenge() if wanted is None else parse(wanted.challenge),
-            settings=place.settings,
+            settings=target.settings,
             redirect_uri=redirect_uri,
             earlier_scopes=() if wanted is None else wanted.scopes,
             clients={} if new_client else contents.clients_of(),
@@ -179,22 +179,22 @@ class SignIns:
         found = [port for uri in reversed(uris) if (port := urlsplit(uri).port) is not None]
         return found[:1]
 
-    async def _keep_client(self, client: Client) -> None:
+    async def _keep_client(self, client: OAuthClient) -> None:
         await self.store.change(lambda contents: contents.put_client(client))
 
-    async def _keep(self, place: Place, grant: Grant) -> Record:
-        record = await keep(self.store, place, grant)
-        self._look_again(place)
+    async def _keep(self, target: SignInTarget, grant: Grant) -> SignInRecord:
+        record = await keep(self.store, target, grant)
+        self._look_again(target)
         return record
 
-    def _look_again(self, place: Place) -> None:
+    def _look_again(self, target: SignInTarget) -> None:
         for (principal, server, _), source in self._sources.items():
-            if (principal, server) == (place.principal, place.server):
+            if (principal, server) == (target.principal, target.server):
                 source.forget()
 
-    def _on_over(self, key: tuple[str, str], visiting: Visiting, task: asyncio.Task[Record]) -> None:
-        if self._visits.get(key) is visiting:
+    def _on_over(self, key: tuple[str, str], sign_in: BrowserSignIn, task: asyncio.Task[SignInRecord]) -> None:
+        if self._visits.get(key) is sign_in:
             del self._visits[key]
-        if not visiting.page.done():
+        if not sign_in.page.done():
             error = None if task.cancelled() else task.exception()
-            visiting.page.set_exception(error or SignInFailed("the sign-in was cancelled"))
+            sign_in.page.set_exception(error or SignInFailed("the sign-in was cancelled"))

@@ -21,9 +21,9 @@ from typing import Final, Literal
 from msgspec import MsgspecError, Struct, field
 from msgspec.json import decode, encode, format
 
-from mcp_workbench.signin import place
-from mcp_workbench.signin.clients import Client
-from mcp_workbench.signin.place import FILE_NAME, StoreUnusable
+from mcp_workbench.signin import store_location
+from mcp_workbench.signin.client_registration import OAuthClient
+from mcp_workbench.signin.store_location import FILE_NAME, StoreUnusable
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ LOCK_SECONDS: Final = 10.0
 LOCK_LOOK_SECONDS: Final = 0.02
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class SignInRecord(Struct, frozen=True, kw_only=True):
     """One sign-in of one principal at one server."""
 
     principal: str
@@ -43,7 +43,7 @@ class Record(Struct, frozen=True, kw_only=True):
     server: str
     # The identifier of the authorization server. Nothing here is sent to another.
     issuer: str
-    client: Client
+    client: OAuthClient
     token_endpoint: str
     revocation_endpoint: str | None = None
     resource: str | None = None
@@ -81,30 +81,30 @@ class Contents(Struct, kw_only=True):
     """Everything in the file."""
 
     format: int = FORMAT
-    records: list[Record] = field(default_factory=list)
-    clients: list[Client] = field(default_factory=list)
+    records: list[SignInRecord] = field(default_factory=list)
+    clients: list[OAuthClient] = field(default_factory=list)
     wanted: list[Wanted] = field(default_factory=list)
 
-    def find(self, principal: str, server: str) -> Record | None:
+    def find(self, principal: str, server: str) -> SignInRecord | None:
         """The sign-in of this principal at this server: the latest, should there be one for each of several issuers.
         Nobody else's, whatever is missing."""
         found = [record for record in self.records if (record.principal, record.server) == (principal, server)]
         return max(found, key=lambda record: record.signed_in_at, default=None)
 
-    def put(self, record: Record) -> None:
+    def put(self, record: SignInRecord) -> None:
         """Keep it, instead of the one with the same key."""
         self.records = [each for each in self.records if each.key != record.key] + [record]
 
-    def replace_all(self, record: Record) -> None:
+    def replace_all(self, record: SignInRecord) -> None:
         """Keep it, instead of all that this principal has of this server, whoever issued it."""
         same = (record.principal, record.server)
         self.records = [each for each in self.records if (each.principal, each.server) != same] + [record]
 
-    def clients_of(self, issuer: str | None = None) -> dict[str, Client]:
+    def clients_of(self, issuer: str | None = None) -> dict[str, OAuthClient]:
         """Registrations by issuer."""
         return {client.issuer: client for client in self.clients if issuer in (None, client.issuer)}
 
-    def put_client(self, client: Client) -> None:
+    def put_client(self, client: OAuthClient) -> None:
         """Keep a registration, instead of an earlier one of the same issuer."""
         self.clients = [each for each in self.clients if each.issuer != client.issuer] + [client]
 
@@ -126,7 +126,7 @@ class TokenStore:
     """The file. `folder` is made when something is first written."""
 
     def __init__(self, folder: str | None = None) -> None:
-        self._folder = folder or place.folder()
+        self._folder = folder or store_location.folder()
         self.path = os.path.join(self._folder, FILE_NAME)
 
     def read(self) -> Contents:

@@ -13,8 +13,16 @@ from urllib.parse import quote_plus
 
 from msgspec import Struct
 
-from mcp_workbench.signin.clients import BASIC, NONE, POST, Client
-from mcp_workbench.signin.exchange import Answer, NotNow, Request, Requests, SignInFailed, origin_of, post_form
+from mcp_workbench.signin.client_registration import BASIC, NONE, POST, OAuthClient
+from mcp_workbench.signin.flow_io import (
+    NotNow,
+    OAuthRequest,
+    OAuthResponse,
+    Requests,
+    SignInFailed,
+    origin_of,
+    post_form,
+)
 
 # Lives beyond these are nonsense: a token is then used for as long as the server takes it.
 LONGEST_LIFE: Final = 10 * 366 * 86400.0
@@ -55,7 +63,9 @@ class ClientUnknown(SignInFailed):
     """The authorization server does not know our client (any more)."""
 
 
-def request(endpoint: str, client: Client, configured_secret: str | None, fields: Mapping[str, str | None]) -> Request:
+def request(
+    endpoint: str, client: OAuthClient, configured_secret: str | None, fields: Mapping[str, str | None]
+) -> OAuthRequest:
     """A request to the token endpoint (or one that authenticates in the same way), as this client."""
     form = {name: value for name, value in fields.items() if value}
     headers: dict[str, str] = {}
@@ -77,13 +87,13 @@ def request(endpoint: str, client: Client, configured_secret: str | None, fields
     return post_form(endpoint, form, headers)
 
 
-def ask(asked: Request) -> Requests[Tokens]:
+def ask(asked: OAuthRequest) -> Requests[Tokens]:
     """Send it, and read the tokens. Raises `GrantOver`, `ClientUnknown`, `NotNow`, `SignInFailed`."""
     answer = yield asked
     return read(answer, origin_of(asked.url))
 
 
-def read(answer: Answer, where: str) -> Tokens:
+def read(answer: OAuthResponse, where: str) -> Tokens:
     """The tokens in an answer. Any 2xx counts; an answer without a usable token never does."""
     fields = answer.fields()
     error = fields.get("error") or fields.get("error_code")
@@ -127,7 +137,7 @@ def _life(value: object) -> float | None:
     return seconds if 0 <= seconds <= LONGEST_LIFE else None
 
 
-def _said(answer: Answer, fields: dict[str, Any]) -> str:
+def _said(answer: OAuthResponse, fields: dict[str, Any]) -> str:
     if answer.status == 0:
         return answer.body.decode(errors="replace")[:200]
     parts = [str(fields[name]) for name in ("error", "error_code", "error_description") if fields.get(name)]

@@ -97,7 +97,7 @@ class ChildLink:
         """What the server has certainly not read of what it was sent."""
         return self._writer.unread_bytes
 
-    def last_words(self, count: int) -> list[str]:
+    def stderr_lines(self, count: int) -> list[str]:
         """The lines of stderr that say most about why it failed."""
         return self.stderr.most_relevant(count)
 

@@ -30,9 +30,26 @@ class _Cancelled(Struct, gc=False):
     request_id: Raw | UnsetType = field(name="requestId", default=UNSET)
 
 
+class _AgreedVersion(Struct, gc=False):
+    version: str = field(name="protocolVersion")
+
+
+class _InitializeAnswer(Struct, gc=False):
+    result: _AgreedVersion
+
+
+_decode_initialize_answer: Final = Decoder(_InitializeAnswer).decode
 _decode_meta: Final = Decoder(_Meta).decode
 _decode_cancelled: Final = Decoder(_Cancelled).decode
 _decode_list: Final = Decoder(list[Raw]).decode
+
+
+def version_in_answer(message: bytes) -> str | None:
+    """The revision that an answer to `initialize` agrees to; None where it refuses."""
+    try:
+        return _decode_initialize_answer(message).result.version
+    except (DecodeError, ValidationError):
+        return None
 
 
 class MessageSummary:

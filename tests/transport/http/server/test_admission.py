@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.transport.http.server.admission import Admission, is_loopback, is_wildcard
-from mcp_workbench.transport.http.server.authentication import Anonymous, BearerToken, Challenge
+from mcp_workbench.transport.http.server.authentication import Anonymous, AuthenticationChallenge, BearerToken
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import initialize, modern, modern_headers, written
@@ -148,7 +148,7 @@ def test_the_token_opens(header: str) -> None:
 )
 def test_nothing_else_does(header: str | None) -> None:
     given = arrived() if header is None else arrived(authorization=header)
-    assert isinstance(BearerToken("secret").authenticate(given), Challenge)
+    assert isinstance(BearerToken("secret").authenticate(given), AuthenticationChallenge)
 
 
 def test_loopback_and_wildcard_are_known() -> None:

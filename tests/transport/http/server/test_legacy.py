@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.transport.http.server.authentication import Challenge
+from mcp_workbench.transport.http.server.authentication import AuthenticationChallenge
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.resumable_stream import STREAM_BYTES
@@ -77,7 +77,7 @@ async def test_without_a_session_nothing_is_served(method: str, headers: dict[st
 
 async def test_a_session_belongs_to_whoever_began_it() -> None:
     class ByName:
-        def authenticate(self, head: RequestHead) -> str | Challenge:
+        def authenticate(self, head: RequestHead) -> str | AuthenticationChallenge:
             return head.headers["authorization"]
 
     async with echoing(authenticator=ByName()) as rig:

@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
-from msgspec.json import Decoder
+from msgspec import UNSET, Raw
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_response, read
@@ -38,6 +37,7 @@ from mcp_workbench.transport.http.message_summary import (
     single_line,
     split_batch,
     summarise,
+    version_in_answer,
 )
 from mcp_workbench.transport.link import SESSION_LOST, AnswerReceiver
 
@@ -58,17 +58,6 @@ LISTEN_FIRST_SECONDS: Final = 0.5
 SESSION_LOST_GRACE: Final = 1.0
 # Requests that stay open for as long as they like, and so do not count as under way.
 _ENDLESS: Final = "subscriptions/listen"
-
-
-class _Result(Struct):
-    protocolVersion: str
-
-
-class _Initialized(Struct):
-    result: _Result
-
-
-_decode_initialized: Final = Decoder(_Initialized).decode
 
 
 class HttpLink:
@@ -134,7 +123,7 @@ class HttpLink:
         """HTTP does not tell what a server has read."""
         return 0
 
-    def last_words(self, count: int) -> list[str]:
+    def stderr_lines(self, count: int) -> list[str]:
         """A server at an address writes nothing for people."""
         return []
 
@@ -450,10 +439,7 @@ class HttpLink:
         self.close(SESSION_LOST)
 
     def _learn_version(self, message: bytes) -> None:
-        try:
-            self._session.version = _decode_initialized(message).result.protocolVersion
-        except (DecodeError, ValidationError):
-            self._session.version = None
+        self._session.version = version_in_answer(message)
 
     def _deliver_from_stream(self, message: bytes) -> None:
         answered = self.deliver(message)

@@ -17,7 +17,7 @@ from msgspec import Struct
 from mcp_workbench.jsonrpc.messages import INVALID_REQUEST
 from mcp_workbench.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.transport.http import header_names as names
-from mcp_workbench.transport.http.server.authentication import Authenticator, Challenge
+from mcp_workbench.transport.http.server.authentication import AuthenticationChallenge, Authenticator
 from mcp_workbench.transport.http.server.limits import ROOM_RETRY_SECONDS
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, header
@@ -113,7 +113,7 @@ class Admission:
     def check_caller(self, head: RequestHead) -> Refusal | None:
         """Whether it is known who is calling; if so, `head.principal` is."""
         caller = self.authenticate(head)
-        if isinstance(caller, Challenge):
+        if isinstance(caller, AuthenticationChallenge):
             return Refusal(401, caller.message, header(b"www-authenticate", caller.www_authenticate))
         head.principal = caller
         return None

@@ -18,7 +18,7 @@ TOKEN_PRINCIPAL: Final = "token"
 _REALM: Final = b'Bearer realm="mcp-workbench"'
 
 
-class Challenge(Struct, frozen=True):
+class AuthenticationChallenge(Struct, frozen=True):
     """Why nobody was recognised, and what would be accepted (`WWW-Authenticate`)."""
 
     message: str
@@ -28,14 +28,14 @@ class Challenge(Struct, frozen=True):
 class Authenticator(Protocol):
     """Tells who is calling."""
 
-    def authenticate(self, head: RequestHead) -> str | Challenge:
+    def authenticate(self, head: RequestHead) -> str | AuthenticationChallenge:
         """The principal that this request proves to come from."""
 
 
 class Anonymous:
     """Everybody is the same caller."""
 
-    def authenticate(self, head: RequestHead) -> str | Challenge:
+    def authenticate(self, head: RequestHead) -> str | AuthenticationChallenge:
         """What it brought along is not looked at."""
         return ANONYMOUS
 
@@ -45,10 +45,10 @@ class BearerToken:
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
-        self._missing = Challenge("a bearer token is required", _REALM)
-        self._invalid = Challenge("this token is not valid", _REALM + b', error="invalid_token"')
+        self._missing = AuthenticationChallenge("a bearer token is required", _REALM)
+        self._invalid = AuthenticationChallenge("this token is not valid", _REALM + b', error="invalid_token"')
 
-    def authenticate(self, head: RequestHead) -> str | Challenge:
+    def authenticate(self, head: RequestHead) -> str | AuthenticationChallenge:
         """Compared in constant time, so that nobody can find the token out byte by byte."""
         authorization = head.headers.get("authorization")
         if authorization is None:

@@ -10,12 +10,11 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
-from msgspec.json import Decoder
+from msgspec import Raw
 
 from mcp_workbench.protocol.revisions import KNOWN, Revision
 from mcp_workbench.transport.http import header_names as names
-from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
+from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id, version_in_answer
 from mcp_workbench.transport.http.server.legacy_response import LegacyResponse
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.response_writer import ResponseWriter, header
@@ -32,19 +31,6 @@ from mcp_workbench.transport.shared_timer import SharedTimer
 ID_BYTES: Final = 32
 # The messages of one POST, as they were written and looked at from outside.
 Posted = list[tuple[bytes, MessageSummary]]
-
-
-class _Result(Struct):
-    protocolVersion: str
-
-
-class _Initialized(Struct):
-    """The answer to `initialize`. The client's side has one of its own: the two sides of HTTP do not share code."""
-
-    result: _Result
-
-
-_decode_initialized: Final = Decoder(_Initialized).decode
 
 
 class LegacySession:
@@ -235,12 +221,12 @@ class LegacySession:
 
     def _answer_initialize(self, response: LegacyResponse, id: bytes, message: bytes) -> None:
         self._initialize_id = None
-        try:
-            self.revision = KNOWN.get(_decode_initialized(message).result.protocolVersion)
-        except (DecodeError, ValidationError):
+        version = version_in_answer(message)
+        if version is None:
             response.answer(id, message, self._table.now())
             self.end("`initialize` was refused")
             return
+        self.revision = KNOWN.get(version)
         response.add_headers(header(names.SESSION_ID.encode(), self.id.encode()))
         self._table.enter(self)
         response.answer(id, message, self._table.now())

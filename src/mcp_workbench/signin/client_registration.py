@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from mcp_workbench.signin.discovery import AuthorizationServer, Discovery
-from mcp_workbench.signin.exchange import Answer, Requests, SignInFailed, origin_of, post_json
+from mcp_workbench.signin.flow_io import OAuthResponse, Requests, SignInFailed, origin_of, post_json
 from mcp_workbench.signin.profiles import Profile
 
 BASIC: Final = "client_secret_basic"
@@ -20,7 +20,7 @@ NONE: Final = "none"
 CLIENT_NAME: Final = "MCP Workbench"
 
 
-class Client(Struct, frozen=True, kw_only=True):
+class OAuthClient(Struct, frozen=True, kw_only=True):
     """A client of one authorization server."""
 
     issuer: str
@@ -36,14 +36,14 @@ class Client(Struct, frozen=True, kw_only=True):
 
 
 def choose(
-    discovery: Discovery, redirect_uri: str | None, earlier: Client | None, now: float, url: str
-) -> Requests[Client]:
+    discovery: Discovery, redirect_uri: str | None, earlier: OAuthClient | None, now: float, url: str
+) -> Requests[OAuthClient]:
     """The client to sign in as. `earlier` is a registration that this issuer gave before."""
     server, profile = discovery.server, discovery.profile
     if profile.client_id:
         return configured(server, profile)
     if profile.client_metadata_url and server.takes_client_metadata_url:
-        return Client(issuer=server.identifier, id=profile.client_metadata_url)
+        return OAuthClient(issuer=server.identifier, id=profile.client_metadata_url)
     if earlier is not None and is_usable(earlier, server, redirect_uri, now):
         return earlier
     if server.registration_endpoint is None or redirect_uri is None:
@@ -51,17 +51,17 @@ def choose(
     return (yield from register(discovery, server.registration_endpoint, redirect_uri, url))
 
 
-def configured(server: AuthorizationServer, profile: Profile) -> Client:
+def configured(server: AuthorizationServer, profile: Profile) -> OAuthClient:
     """The client that the user has set up."""
     assert profile.client_id is not None
     supported = server.token_endpoint_auth_methods_supported
     method = profile.token_auth_method
     if method is None:
         method = _method_with_secret(supported) if profile.client_secret else NONE
-    return Client(issuer=server.identifier, id=profile.client_id, auth_method=method)
+    return OAuthClient(issuer=server.identifier, id=profile.client_id, auth_method=method)
 
 
-def is_usable(client: Client, server: AuthorizationServer, redirect_uri: str | None, now: float) -> bool:
+def is_usable(client: OAuthClient, server: AuthorizationServer, redirect_uri: str | None, now: float) -> bool:
     """Whether a registration still serves: the same issuer, this callback, and a secret that has not ended."""
     return (
         client.issuer == server.identifier
@@ -70,7 +70,7 @@ def is_usable(client: Client, server: AuthorizationServer, redirect_uri: str | N
     )
 
 
-def register(discovery: Discovery, endpoint: str, redirect_uri: str, url: str) -> Requests[Client]:
+def register(discovery: Discovery, endpoint: str, redirect_uri: str, url: str) -> Requests[OAuthClient]:
     """RFC 7591, with what 2026-07-28 asks for beside it (`application_type`)."""
     server = discovery.server
     supported = server.token_endpoint_auth_methods_supported
@@ -97,7 +97,7 @@ def register(discovery: Discovery, endpoint: str, redirect_uri: str, url: str) -
     secret = given.get("client_secret")
     secret = secret if isinstance(secret, str) and secret else None
     ends = given.get("client_secret_expires_at")
-    return Client(
+    return OAuthClient(
         issuer=server.identifier,
         id=id,
         secret=secret,
@@ -141,7 +141,7 @@ def closed(discovery: Discovery, redirect_uri: str | None, url: str, said: str =
     )
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: OAuthResponse) -> str:
     fields = answer.fields()
     text = fields.get("error_description") or fields.get("error") or fields.get("message")
     if not isinstance(text, str):

@@ -97,7 +97,7 @@ class _Link:
             result: Json = {
                 "protocolVersion": "2025-11-25",
                 "capabilities": {"tools": {"listChanged": True}},
-                "serverInfo": {"name": "shelf", "version": "1"},
+                "serverInfo": {"name": "in-process", "version": "1"},
             }
             if self._server.instructions:
                 result["instructions"] = self._server.instructions
@@ -128,14 +128,14 @@ class _Link:
     def unread_bytes(self) -> int:
         return 0
 
-    def last_words(self, count: int) -> list[str]:
+    def stderr_lines(self, count: int) -> list[str]:
         return []
 
 
 Boxes = Mapping[str, Mapping[str, Server]]
 
 
-class ShelfGateway(Gateway):
+class InProcessGateway(Gateway):
     """A workbench whose servers are values."""
 
     def __init__(self, config: WorkbenchConfig, servers: Mapping[str, Server], options: Options) -> None:
@@ -159,10 +159,10 @@ class ShelfGateway(Gateway):
         return link
 
 
-class Shelf:
+class ConnectedClient:
     """One client in front of such a workbench."""
 
-    def __init__(self, gateway: ShelfGateway, client: MemoryClient) -> None:
+    def __init__(self, gateway: InProcessGateway, client: MemoryClient) -> None:
         self.gateway = gateway
         self.client = client
 
@@ -194,7 +194,7 @@ def write(folder: Path, boxes: Boxes, **settings: Any) -> Path:
 
 
 @asynccontextmanager
-async def shelf(
+async def workbench_with(
     folder: Path,
     boxes: Boxes,
     *,
@@ -202,13 +202,13 @@ async def shelf(
     options: Mapping[str, Any] | None = None,
     principal: str = "",
     **settings: Any,
-) -> AsyncIterator[Shelf]:
+) -> AsyncIterator[ConnectedClient]:
     """A client that has introduced itself to a workbench in front of these servers."""
     config = load(str(write(folder, boxes, **settings)), os.environ)
     servers = {f"{box}/{name}": server for box, inside in boxes.items() for name, server in inside.items()}
     async with AsyncExitStack() as stack:
-        gateway = ShelfGateway(config, servers, Options(**(options or {})))
+        gateway = InProcessGateway(config, servers, Options(**(options or {})))
         await stack.enter_async_context(gateway.running())
         client = await stack.enter_async_context(MemoryClient.of(gateway, principal))
         await introduce(client, era)
-        yield Shelf(gateway, client)
+        yield ConnectedClient(gateway, client)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
-from mcp_workbench.signin.exchange import Answer, Registered, Request, Visit, Wait
+from mcp_workbench.signin.flow_io import AuthorizationRequest, DeviceCodeWait, OAuthRequest, OAuthResponse, Registered
 from mcp_workbench.transport.http.client.failures import explain
 from mcp_workbench.transport.http.client.headers import FixedHeaders
 from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
@@ -23,15 +23,15 @@ LARGEST_ANSWER: Final = 1024 * 1024
 REQUEST_SECONDS: Final = 30.0
 NO_HEADERS: Final = FixedHeaders({})
 
-OnVisit = Callable[[Visit], Awaitable[Mapping[str, str]]]
-OnWait = Callable[[Wait], Awaitable[None]]
+OnAuthorizationRequest = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
+OnDeviceCodeWait = Callable[[DeviceCodeWait], Awaitable[None]]
 
 
 async def run(
     steps: Generator[Any, Any, T],
     client: HttpClient,
-    visit: OnVisit | None = None,
-    wait: OnWait | None = None,
+    visit: OnAuthorizationRequest | None = None,
+    wait: OnDeviceCodeWait | None = None,
     keep: Callable[[Any], Awaitable[None]] | None = None,
 ) -> T:
     """Do what the steps ask for, until they return. Raises what they raise."""
@@ -39,12 +39,12 @@ async def run(
         step = next(steps)
         while True:
             match step:
-                case Request():
+                case OAuthRequest():
                     step = steps.send(await send(client, step))
-                case Visit():
+                case AuthorizationRequest():
                     assert visit is not None
                     step = steps.send(await visit(step))
-                case Wait():
+                case DeviceCodeWait():
                     assert wait is not None
                     await wait(step)
                     step = next(steps)
@@ -59,7 +59,7 @@ async def run(
         steps.close()
 
 
-async def send(client: HttpClient, request: Request) -> Answer:
+async def send(client: HttpClient, request: OAuthRequest) -> OAuthResponse:
     """One request. Whatever keeps it from being answered is told in the answer."""
     target = None
     try:
@@ -72,5 +72,5 @@ async def send(client: HttpClient, request: Request) -> Answer:
                 response.release()
     except Exception as error:
         why = str(error) if target is None else explain(error, target.address, target.shown_proxy).message
-        return Answer(0, why.encode())
-    return Answer(response.status, body, response.content_type)
+        return OAuthResponse(0, why.encode())
+    return OAuthResponse(response.status, body, response.content_type)

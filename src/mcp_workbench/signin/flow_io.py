@@ -29,7 +29,7 @@ class NotNow(SignInFailed):
     """A passing fault: nothing is lost, and the same may work later."""
 
 
-class Request(Struct, frozen=True):
+class OAuthRequest(Struct, frozen=True):
     """A request to an authorization server, or for metadata. Its answer is sent into the generator."""
 
     method: str
@@ -38,7 +38,7 @@ class Request(Struct, frozen=True):
     body: bytes | None = None
 
 
-class Answer(Struct, frozen=True):
+class OAuthResponse(Struct, frozen=True):
     """What came back. Status 0: nothing did, and `body` says why."""
 
     status: int
@@ -62,7 +62,7 @@ class Answer(Struct, frozen=True):
         return found if isinstance(found, dict) else {}
 
 
-class Visit(Struct, frozen=True):
+class AuthorizationRequest(Struct, frozen=True):
     """A page for the user. What arrives at the callback is sent into the generator, as its query's members."""
 
     url: str
@@ -70,7 +70,7 @@ class Visit(Struct, frozen=True):
     state: str
 
 
-class Wait(Struct, frozen=True):
+class DeviceCodeWait(Struct, frozen=True):
     """Pause before the next question (device code). Nothing is sent into the generator."""
 
     seconds: float
@@ -85,22 +85,24 @@ class Registered(Struct, frozen=True):
     client: object
 
 
-Requests = Generator[Request, Answer, T]
+Requests = Generator[OAuthRequest, OAuthResponse, T]
 
 
-def get(url: str) -> Request:
+def get(url: str) -> OAuthRequest:
     """A GET for a document."""
-    return Request("GET", url, {"accept": JSON})
+    return OAuthRequest("GET", url, {"accept": JSON})
 
 
-def post_form(url: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None) -> Request:
+def post_form(url: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None) -> OAuthRequest:
     """A POST of a form."""
-    return Request("POST", url, {"accept": JSON, "content-type": FORM, **(headers or {})}, urlencode(fields).encode())
+    return OAuthRequest(
+        "POST", url, {"accept": JSON, "content-type": FORM, **(headers or {})}, urlencode(fields).encode()
+    )
 
 
-def post_json(url: str, value: object, headers: Mapping[str, str] | None = None) -> Request:
+def post_json(url: str, value: object, headers: Mapping[str, str] | None = None) -> OAuthRequest:
     """A POST of JSON."""
-    return Request("POST", url, {"accept": JSON, "content-type": JSON, **(headers or {})}, encode(value))
+    return OAuthRequest("POST", url, {"accept": JSON, "content-type": JSON, **(headers or {})}, encode(value))
 
 
 def checked_url(url: object, what: str) -> str:

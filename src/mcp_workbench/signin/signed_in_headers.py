@@ -19,11 +19,11 @@ from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.challenge import parse
-from mcp_workbench.signin.exchange import NotNow, origin_of
-from mcp_workbench.signin.flow import Attempt, Grant, RefreshGrant
+from mcp_workbench.signin.flow import Grant, RefreshGrant, SignInRequest
+from mcp_workbench.signin.flow_io import NotNow, origin_of
+from mcp_workbench.signin.flow_runner import REQUEST_SECONDS, run
 from mcp_workbench.signin.profiles import profile_for
-from mcp_workbench.signin.running import REQUEST_SECONDS, run
-from mcp_workbench.signin.store import Contents, Record, TokenStore, Wanted, lock_name
+from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore, Wanted, lock_name
 from mcp_workbench.signin.tokens import ClientUnknown, GrantOver, Tokens
 from mcp_workbench.transport.http.client.headers import CredentialRefusal
 from mcp_workbench.transport.http.client.pool import HttpClient
@@ -39,7 +39,7 @@ RETRY_SECONDS: Final = 30.0
 REFRESH_LOCK_SECONDS: Final = REQUEST_SECONDS + 15.0
 
 
-class Place:
+class SignInTarget:
     """Whose sign-in it is, and where."""
 
     __slots__ = ("command", "principal", "server", "settings", "url")
@@ -59,9 +59,9 @@ class SignedInHeaders:
     """A `HeaderSource`."""
 
     def __init__(
-        self, place: Place, base: Mapping[str, str], store: TokenStore, client: Callable[[], HttpClient]
+        self, target: SignInTarget, base: Mapping[str, str], store: TokenStore, client: Callable[[], HttpClient]
     ) -> None:
-        self.place = place
+        self.target = target
         self._base = base
         self._store = store
         self._client = client
@@ -83,7 +83,7 @@ class SignedInHeaders:
     async def refused(self, refusal: CredentialRefusal) -> bool:
         if refusal.sent is not self._headers and refusal.sent is not self._base:
             return True
-        record = self._store.read().find(self.place.principal, self.place.server)
+        record = self._store.read().find(self.target.principal, self.target.server)
         sent = refusal.sent.get("authorization", "")
         if record is not None and record.access_token and not record.ended and sent != _bearer(record):
             # Somebody signed in, or another process refreshed.
@@ -121,14 +121,14 @@ class SignedInHeaders:
 
     async def _renew(self, refused: str | None) -> None:
         """Have a token that is not the refused one: the store's, or a new one."""
-        store, place = self._store, self.place
-        record = store.read().find(place.principal, place.server)
+        store, target = self._store, self.target
+        record = store.read().find(target.principal, target.server)
         if _serves(record, refused) or (record is None and not self._is_machine()):
             self._adopt(record)
             return
-        async with store.locked(lock_name(place.principal, place.server), REFRESH_LOCK_SECONDS):
+        async with store.locked(lock_name(target.principal, target.server), REFRESH_LOCK_SECONDS):
             # Somebody else may have done it while we waited.
-            record = store.read().find(place.principal, place.server)
+            record = store.read().find(target.principal, target.server)
             if _serves(record, refused):
                 self._adopt(record)
                 return
@@ -141,16 +141,16 @@ class SignedInHeaders:
                 self._adopt(record)
                 self._refresh_at = time.time() + RETRY_SECONDS
 
-    async def _new_token(self, record: Record | None) -> Record:
-        place, now = self.place, time.time()
+    async def _new_token(self, record: SignInRecord | None) -> SignInRecord:
+        target, now = self.target, time.time()
         if self._is_machine():
-            attempt = Attempt(url=place.url, settings=place.settings, now=now)
-            return await keep(self._store, place, await run(flow.client_credentials(attempt), self._client()))
+            attempt = SignInRequest(url=target.url, settings=target.settings, now=now)
+            return await keep(self._store, target, await run(flow.client_credentials(attempt), self._client()))
         assert record is not None
         if record.refresh_token is None or record.ended:
             raise self._needed("wants you to sign in again")
         grant = RefreshGrant(record.token_endpoint, record.client, record.refresh_token, record.resource)
-        secret = profile_for(place.url, place.settings, record.issuer).client_secret
+        secret = profile_for(target.url, target.settings, record.issuer).client_secret
         try:
             tokens = await run(flow.refresh(grant, secret), self._client())
         except (GrantOver, ClientUnknown) as error:
@@ -161,7 +161,7 @@ class SignedInHeaders:
         await self._store.change(lambda contents: contents.put(renewed))
         return renewed
 
-    async def _step_up(self, refusal: CredentialRefusal, record: Record | None) -> bool:
+    async def _step_up(self, refusal: CredentialRefusal, record: SignInRecord | None) -> bool:
         """*Step-Up Authorization Flow*: ask for what is missing, unless it was asked for before and not given."""
         wanted = parse(refusal.challenge).scope
         if record is None or not wanted or set(wanted) <= {*record.asked, *record.scopes}:
@@ -169,12 +169,12 @@ class SignedInHeaders:
         await self._want(refusal.challenge, record)
         raise self._needed(f"wants you to allow more ({' '.join(wanted)})")
 
-    async def _want(self, challenge: str, record: Record | None) -> None:
+    async def _want(self, challenge: str, record: SignInRecord | None) -> None:
         scopes = () if record is None else tuple(dict.fromkeys((*record.asked, *record.scopes)))
-        wanted = Wanted(principal=self.place.principal, server=self.place.server, challenge=challenge, scopes=scopes)
+        wanted = Wanted(principal=self.target.principal, server=self.target.server, challenge=challenge, scopes=scopes)
         await self._store.change(lambda contents: contents.want(wanted))
 
-    def _adopt(self, record: Record | None) -> None:
+    def _adopt(self, record: SignInRecord | None) -> None:
         if record is None or not record.access_token or record.ended:
             # Not signed in: the server says whether somebody has to.
             self._token, self._headers, self._refresh_at = None, self._base, math.inf
@@ -185,21 +185,21 @@ class SignedInHeaders:
         self._refresh_at = due_at(record)
 
     def _is_machine(self) -> bool:
-        return profile_for(self.place.url, self.place.settings).grant == "client_credentials"
+        return profile_for(self.target.url, self.target.settings).grant == "client_credentials"
 
     def _needed(self, what: str) -> SignInNeeded:
         return SignInNeeded(
-            f"{origin_of(self.place.url)} {what}",
-            hint=f"run `{self.place.command}`, or put a token into `headers` of this server",
+            f"{origin_of(self.target.url)} {what}",
+            hint=f"run `{self.target.command}`, or put a token into `headers` of this server",
         )
 
 
-async def keep(store: TokenStore, place: Place, grant: Grant) -> Record:
+async def keep(store: TokenStore, target: SignInTarget, grant: Grant) -> SignInRecord:
     """Write down what came of a sign-in, instead of what there was before."""
     now, server = time.time(), grant.discovery.server
-    record = Record(
-        principal=place.principal,
-        server=place.server,
+    record = SignInRecord(
+        principal=target.principal,
+        server=target.server,
         issuer=server.identifier,
         client=grant.client,
         token_endpoint=server.token_endpoint,
@@ -215,13 +215,13 @@ async def keep(store: TokenStore, place: Place, grant: Grant) -> Record:
 
     def change(contents: Contents) -> None:
         contents.replace_all(record)
-        contents.satisfy(place.principal, place.server)
+        contents.satisfy(target.principal, target.server)
 
     await store.change(change)
     return record
 
 
-def with_tokens(record: Record, tokens: Tokens, now: float) -> Record:
+def with_tokens(record: SignInRecord, tokens: Tokens, now: float) -> SignInRecord:
     """The record with new tokens. A refresh token that is not returned is the old one."""
     return replace(
         record,
@@ -234,7 +234,7 @@ def with_tokens(record: Record, tokens: Tokens, now: float) -> Record:
     )
 
 
-def due_at(record: Record) -> float:
+def due_at(record: SignInRecord) -> float:
     """When a token should be replaced. One that cannot be serves for as long as the server takes it."""
     if record.expires_at is None or (record.refresh_token is None and record.grant == "authorization_code"):
         return math.inf
@@ -259,24 +259,24 @@ def account_in(id_token: str | None) -> str | None:
     return found[:200] if isinstance(found, str) else None
 
 
-def _serves(record: Record | None, refused: str | None) -> bool:
+def _serves(record: SignInRecord | None, refused: str | None) -> bool:
     """Whether a record holds a token that need not be replaced."""
     if record is None or not record.access_token or record.ended or record.access_token == refused:
         return False
     return time.time() < due_at(record)
 
 
-def _is_over(record: Record) -> bool:
+def _is_over(record: SignInRecord) -> bool:
     return record.expires_at is not None and time.time() >= record.expires_at
 
 
-def _end(contents: Contents, record: Record, *, forget: bool) -> None:
+def _end(contents: Contents, record: SignInRecord, *, forget: bool) -> None:
     contents.put(record)
     if forget:
         # The next sign-in registers again.
         contents.clients = [client for client in contents.clients if client.id != record.client.id]
 
 
-def _bearer(record: Record) -> str:
+def _bearer(record: SignInRecord) -> str:
     # `Bearer` whatever `token_type` says: some echo it in lower case and refuse that.
     return f"Bearer {record.access_token}"
