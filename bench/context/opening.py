@@ -74,7 +74,7 @@ def _known(toolboxes: Mapping[str, Sequence[Listed]]) -> tuple[Catalog, ToolInde
     catalogue = Catalog(WorkbenchConfig(path="bench", toolboxes=configured), store)
     for name, tools in toolboxes.items():
         definitions = {listed.name: msgspec.Raw(listed.tool(name).definition) for listed in tools}
-        catalogue.learn(catalogue.toolboxes[name][name], Offer(_PROFILE, {"tools": definitions}))
+        catalogue.servers.learn(catalogue.toolboxes[name][name], Offer(_PROFILE, {"tools": definitions}))
     return catalogue, ToolIndex(catalogue, store)
 
 

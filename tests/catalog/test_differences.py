@@ -116,7 +116,7 @@ def test_agents_are_told_of_differences_alone() -> None:
     def learn(*tools: dict[str, Any]) -> bool:
         """Whether it is told that the toolbox has changed."""
         view.changed.clear()
-        catalog.learn(entry, Offer(ServerProfile("legacy", "2025-11-25"), {"tools": listed(*tools)}))
+        catalog.servers.learn(entry, Offer(ServerProfile("legacy", "2025-11-25"), {"tools": listed(*tools)}))
         return bool(view.changed)
 
     assert learn(tool(), tool("two"))
@@ -124,6 +124,6 @@ def test_agents_are_told_of_differences_alone() -> None:
     assert news[-1] == {"tools"}, "faces that list tools show the new bytes"
     assert learn(tool("two"))
     view.changed.clear()
-    catalog.withdraw(entry, DownstreamError("it crashed too often"))
+    catalog.servers.withdraw(entry, DownstreamError("it crashed too often"))
     assert view.changed, "what cannot be used any more is news"
     assert learn(tool("two")), "and what can be used again"

@@ -99,7 +99,7 @@ def test_a_plan_changes_nothing() -> None:
 def test_what_stays_is_the_very_same_entry_with_all_that_is_known_of_it() -> None:
     catalog = catalog_of(BEFORE)
     git, files, logs = catalog.entries()
-    catalog.learn(logs, offer_of("tail", "head"))
+    catalog.servers.learn(logs, offer_of("tail", "head"))
     told: list[tuple[ServerEntry, frozenset[str]]] = []
     catalog.subscribe(lambda entry, kinds: told.append((entry, kinds)))
     after = {"ops": {"logs": {**LOGS, "toolFilters": ["tail"]}}, "dev": {"git": GIT, "files": {"command": "other"}}}
@@ -115,7 +115,7 @@ def test_what_stays_is_the_very_same_entry_with_all_that_is_known_of_it() -> Non
 def test_what_is_gone_is_told_and_says_why() -> None:
     catalog = catalog_of(BEFORE)
     logs = catalog.toolboxes["ops"]["logs"]
-    catalog.learn(logs, offer_of("tail"))
+    catalog.servers.learn(logs, offer_of("tail"))
     told: list[tuple[ServerEntry, frozenset[str]]] = []
     catalog.subscribe(lambda entry, kinds: told.append((entry, kinds)))
     catalog.replace(catalog.plan(config({"dev": BEFORE["dev"]})))
@@ -129,7 +129,7 @@ def test_a_server_that_is_no_more_has_nothing_to_tell() -> None:
     catalog.replace(catalog.plan(config({"dev": BEFORE["dev"]})))
     told: list[ServerEntry] = []
     catalog.subscribe(lambda entry, kinds: told.append(entry))
-    catalog.learn(logs, offer_of("late"))
+    catalog.servers.learn(logs, offer_of("late"))
     assert told == []
 
 

@@ -29,7 +29,7 @@ def servers(**offered: tuple[list[str], list[str]]) -> list[ServerEntry]:
             "resources": {uri: Raw(json.dumps({"uri": uri}).encode()) for uri in resources},
             "resourceTemplates": {each: Raw(json.dumps({"uriTemplate": each}).encode()) for each in templates},
         }
-        catalog.learn(entry, Offer(ServerProfile("legacy", "2025-11-25"), lists))
+        catalog.servers.learn(entry, Offer(ServerProfile("legacy", "2025-11-25"), lists))
     return list(catalog.entries())
 
 

@@ -80,7 +80,7 @@ class FakeServer:
         self.may_stop.set()
         self.before_opening: Callable[[], Awaitable[None]] | None = None
         self.connection = Connection(
-            self.entry, self.catalog, Caller("local", "modern"), b"{}", self._open, self._start_task
+            self.entry, self.catalog.servers, Caller("local", "modern"), b"{}", self._open, self._start_task
         )
 
     async def _open(self, connection: Connection, receiver: Receiver) -> FakeLink:

@@ -17,7 +17,7 @@ from tests.downstream.fakes import FakeServer
 
 
 def pool_of(server: FakeServer) -> Pool:
-    return Pool(server.catalog, b"{}", server._open, server._start_task)
+    return Pool(server.catalog.servers, b"{}", server._open, server._start_task)
 
 
 def kind(number: int) -> bytes:

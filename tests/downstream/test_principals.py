@@ -9,10 +9,9 @@ from collections.abc import Mapping
 import pytest
 
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.gateway import Gateway, Options
-from mcp_workbench.transport.http.client.headers import CredentialRefusal, HeaderSource
+from mcp_workbench.transport.http.client.headers import CredentialRefusal
 from tests.transport.http.listening import Reply, Request, scripted_http
 
 pytestmark = pytest.mark.processes
@@ -41,15 +40,6 @@ class Waiting:
         return False
 
 
-class SignedIn(Gateway):
-    """A gateway whose users have tokens of their own."""
-
-    sources: dict[str, Waiting]
-
-    def _header_source(self, connection: Connection) -> HeaderSource:
-        return self.sources[connection.principal]
-
-
 async def test_each_principal_has_a_source_of_headers_of_its_own_that_holds_up_nobody_else() -> None:
     seen: list[tuple[str, str]] = []
 
@@ -65,17 +55,18 @@ async def test_each_principal_has_a_source_of_headers_of_its_own_that_holds_up_n
     async with scripted_http(answer) as server:
         config = ServerConfig(name="server", url=server.url, transport="http", protocol="legacy")
         box = ToolboxConfig(name="box", description="A box.", servers={"server": config})
-        gateway = SignedIn(WorkbenchConfig(path="c.json", toolboxes={"box": box}), Options(use_cache=False))
-        gateway.sources = {name: Waiting(name) for name in ("anna", "bert")}
+        gateway = Gateway(WorkbenchConfig(path="c.json", toolboxes={"box": box}), Options(use_cache=False))
+        sources = {name: Waiting(name) for name in ("anna", "bert")}
+        gateway.runtime.header_source = lambda connection: sources[connection.principal]
         entry = gateway.catalog.toolboxes["box"]["server"]
         async with asyncio.timeout(20), gateway.running():
             anna, bert = (gateway.pool.connection(entry, Caller(name, "legacy")) for name in ("anna", "bert"))
             assert (anna.principal, bert.principal) == ("anna", "bert") and anna is not bert
             late = asyncio.create_task(anna.ensure_listed())
-            gateway.sources["bert"].is_there.set()
+            sources["bert"].is_there.set()
             await bert.ensure_listed()
             assert {token for _, token in seen} == {"Bearer bert"} and not late.done()
-            gateway.sources["anna"].is_there.set()
+            sources["anna"].is_there.set()
             await late
     listed = [token for method, token in seen if method == "tools/list"]
     assert listed == ["Bearer bert", "Bearer anna"]

@@ -174,7 +174,7 @@ async def test_a_server_that_was_given_up_is_told_as_it_was_known(tmp_path: Path
     async with workbench_with(tmp_path, every) as seen:
         before = (await first_words(seen, "legacy"))["instructions"]
         seen.gateway.catalog.load(seen.gateway.catalog.entries())
-        seen.gateway.catalog.withdraw(seen.gateway.catalog.toolboxes["two"]["b"], DownstreamError("crashed"))
+        seen.gateway.catalog.servers.withdraw(seen.gateway.catalog.toolboxes["two"]["b"], DownstreamError("crashed"))
         face = seen.gateway.face
         assert isinstance(face, ProxyFace)
         face.tool_index.summarise()

@@ -289,7 +289,7 @@ async def test_a_server_that_was_given_up_is_not_found_and_costs_no_new_index(
         connection.request_stop()
         await connection.wait_stopped()
         every["home"]["weather"].failing = "gone"
-        seen.gateway.catalog.withdraw(entry, DownstreamError("gone"))
+        seen.gateway.catalog.servers.withdraw(entry, DownstreamError("gone"))
         text = await seen.said(query="weather")
         assert "home/weather/forecast" not in text and "Not available: weather: gone" in text
         assert builds == [7]

@@ -35,7 +35,7 @@ def entries() -> list[ServerEntry]:
     catalog = Catalog(WorkbenchConfig(path="x", toolboxes={"box": box}), ManifestStore(lambda: None))
     for entry in catalog.entries():
         declared = b"{}" if entry.name == "without" else b'{"resources":{}}'
-        catalog.learn(entry, Offer(ServerProfile("legacy", "2025-11-25", Raw(declared))))
+        catalog.servers.learn(entry, Offer(ServerProfile("legacy", "2025-11-25", Raw(declared))))
     return list(catalog.entries())
 
 

@@ -29,7 +29,7 @@ def face(*, prefix: bool, **servers: list[str]) -> FlatFace:
     for entry in catalog.entries():
         definitions = {name: Raw(json.dumps({"name": name}).encode()) for name in servers[entry.name]}
         profile = ServerProfile("legacy", "2025-11-25", Raw(b'{"tools":{},"prompts":{}}'))
-        catalog.learn(entry, Offer(profile, {"tools": definitions, "prompts": definitions}, 0))
+        catalog.servers.learn(entry, Offer(profile, {"tools": definitions, "prompts": definitions}, 0))
     return FlatFace(catalog, FaceSettings(prefix=prefix, plain=True))
 
 
@@ -49,7 +49,7 @@ def test_a_definition_keeps_its_bytes_but_for_the_name(kind: str) -> None:
     (entry,) = flat.catalog.entries()
     written = b'{ "title":"Own",  "name" :"own",\n "arguments": [ 1.0, "\\u00e9" ] }'
     assert entry.offer is not None
-    flat.catalog.learn(entry, Offer(entry.offer.profile, {kind: {"own": Raw(written)}}, 0))
+    flat.catalog.servers.learn(entry, Offer(entry.offer.profile, {kind: {"own": Raw(written)}}, 0))
     assert list(flat.definitions(VIEW, kind)) == [written.replace(b'"own"', b'"one:own"')]
 
 

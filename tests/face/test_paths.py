@@ -28,7 +28,7 @@ def catalog(boxes: dict[str, dict[str, list[str] | None]]) -> Catalog:
     for box, servers in boxes.items():
         for name, tools in servers.items():
             if tools is not None:
-                made.learn(
+                made.servers.learn(
                     made.toolboxes[box][name],
                     Offer(PROFILE, {"tools": {tool: Raw(b'{"name":"x"}') for tool in tools}}),
                 )

@@ -50,7 +50,7 @@ def catalog_of(layout: Layout, *, plain: bool = False, rename: dict[str, str] | 
     for entry in catalog.entries():
         named = layout[entry.toolbox][entry.name]
         definitions = {name: Raw(encode({"name": name, "inputSchema": {}})) for name in named}
-        catalog.learn(entry, Offer(ServerProfile("legacy", "2025-11-25"), {"tools": definitions}))
+        catalog.servers.learn(entry, Offer(ServerProfile("legacy", "2025-11-25"), {"tools": definitions}))
     return catalog
 
 
@@ -154,7 +154,7 @@ def test_no_two_toolboxes_and_no_two_principals_share_a_connection(layout: Layou
         def start_task(work: Any) -> Any:
             raise AssertionError("nothing is started")
 
-        pool = Pool(catalog, b"{}", open_link, start_task)
+        pool = Pool(catalog.servers, b"{}", open_link, start_task)
         made: dict[tuple[str, str, str], Connection] = {}
         for principal in principals:
             for entry in catalog.entries():

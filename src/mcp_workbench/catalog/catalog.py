@@ -9,10 +9,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from mcp_workbench.catalog.entry import Manifest, ServerEntry
+from msgspec.structs import replace
+
+from mcp_workbench.catalog.entry import OWN_CONTEXT, Manifest, ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import KINDS, Offer
-from mcp_workbench.config.model import ToolboxConfig, WorkbenchConfig
+from mcp_workbench.config.model import ServerConfig, ServerContext, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import DownstreamError, WorkbenchError
@@ -30,61 +32,42 @@ CHANGED: Final = "the server was changed in the configuration, and what it was b
 Listener = Callable[[ServerEntry, frozenset[str]], None]
 
 
-class Catalog:
-    """All toolboxes, by name, in the order of the configuration."""
+class Servers:
+    """All servers of this process, whichever catalogues show them: what is learnt of one is told to all of these."""
 
-    def __init__(self, config: WorkbenchConfig, store: ManifestStore) -> None:
-        self._config = config
-        self.store = store
-        self.toolboxes: dict[str, dict[str, ServerEntry]] = {
-            toolbox.name: {name: ServerEntry(toolbox.name, server, store) for name, server in toolbox.servers.items()}
-            for toolbox in config.toolboxes.values()
-        }
-        _refuse_unresolved(self.entries(), config)
-        # Counts changes of anything that a face may show; what faces compute is kept until it moves on.
-        self.revision = 0
-        # Whether there is no manifest left to read.
-        self._is_read = False
-        self._listeners: list[Listener] = []
+    def __init__(self) -> None:
         # Told of a server that has asked a client something, for the first time.
         self.on_asking: list[Callable[[ServerEntry], None]] = []
-        # Told of lists that a server announced as changed and that are equal all the same.
-        self.on_announced: list[Listener] = []
-        # Told when another configuration is in force, at once and one after the other: nobody sees half of it.
+        # Told when another configuration is in force somewhere, one after the other: nobody sees half of it.
         self.on_replaced: list[Callable[[Plan], None]] = []
 
-    # ── what the user says, as far as it is about what is offered ──
+    def entry(self, toolbox: str, config: ServerConfig, store: ManifestStore, context: ServerContext) -> ServerEntry:
+        """The server that is meant. Whoever shows it says so (`keep`)."""
+        return ServerEntry(toolbox, config, store, context)
 
-    @property
-    def path(self) -> str:
-        """Where it stands."""
-        return self._config.path
+    def keep(self, entry: ServerEntry, catalog: Catalog, context: ServerContext) -> None:
+        """This catalogue shows it from now on."""
+        if catalog not in entry.catalogs:
+            entry.catalogs.append(catalog)
+        limit = context.max_definition_bytes
+        if entry.context.max_definition_bytes != limit and self.may_adjust(entry):
+            entry.context = replace(entry.context, max_definition_bytes=limit)
 
-    @property
-    def described(self) -> Mapping[str, ToolboxConfig]:
-        """Every toolbox as the user describes it."""
-        return self._config.toolboxes
+    def release(self, entry: ServerEntry, catalog: Catalog, why: DownstreamError) -> None:
+        """This catalogue shows it no more. With the last one it ends."""
+        entry.catalogs.remove(catalog)
+        if not entry.catalogs:
+            entry.ended = why
 
-    def budget_of(self, toolbox: str | None) -> int | None:
-        """Tokens that an answer about this toolbox, or about all of them, may take; None: no limit."""
-        own = None if toolbox is None else self._config.toolboxes[toolbox].budget
-        return (self._config.budget if own is None else own) or None
+    def may_adjust(self, entry: ServerEntry) -> bool:
+        """Whether other settings for it are meant by all who show it: those of one file are changed together."""
+        return len({catalog.path for catalog in entry.catalogs}) <= 1
 
-    @property
-    def max_definition_bytes(self) -> int:
-        """How large a definition may be and be shown."""
-        return self._config.max_definition_bytes
+    def adjust(self, entry: ServerEntry, config: ServerConfig) -> frozenset[str]:
+        """The same server, treated otherwise from now on. Returns the kinds of lists that differ from before."""
+        return entry.adjust(config)
 
-    # ── what is known ──
-
-    def entries(self) -> Iterator[ServerEntry]:
-        """Every server of every toolbox, in the order of the configuration."""
-        for servers in self.toolboxes.values():
-            yield from servers.values()
-
-    def subscribe(self, listener: Listener) -> None:
-        """Be told of every change: which server, and which of its lists."""
-        self._listeners.append(listener)
+    # ── what connections report, and those who tried to reach it ──
 
     def on_handshake(self, entry: ServerEntry, profile: ServerProfile) -> None:
         """A connection reports who its server is and in which eras it can be spoken to."""
@@ -103,18 +86,17 @@ class Catalog:
             entry.tools_differ = True
             changed = frozenset(KINDS)
         if changed or first_time:
-            self._tell(entry, changed)
+            _tell(entry, changed)
         if announced - changed:
-            # Nothing that was computed from the lists is outdated, so the revision stays.
-            for listener in self.on_announced:
-                listener(entry, announced - changed)
+            for catalog in entry.catalogs:
+                catalog.tell_announced(entry, announced - changed)
 
     def withdraw(self, entry: ServerEntry, failure: DownstreamError) -> None:
         """A connection has given its server up: what it offered is no longer shown."""
         if entry.failure is None:
             entry.failure = failure
             entry.tools_differ = True
-            self._tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
+            _tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
         entry.failure = failure
 
     def asks(self, entry: ServerEntry) -> None:
@@ -137,7 +119,69 @@ class Catalog:
         if entry.failure is not None:
             entry.failure = None
             entry.tools_differ = True
-            self._tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
+            _tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
+
+
+class Catalog:
+    """All toolboxes, by name, in the order of the configuration."""
+
+    def __init__(
+        self,
+        config: WorkbenchConfig,
+        store: ManifestStore,
+        servers: Servers | None = None,
+        context: ServerContext = OWN_CONTEXT,
+    ) -> None:
+        self._config = config
+        self.store = store
+        self.servers = servers = servers or Servers()
+        self._context = context = context_of(config, context)
+        self.toolboxes: dict[str, dict[str, ServerEntry]] = {
+            toolbox.name: {
+                name: servers.entry(toolbox.name, server, store, context) for name, server in toolbox.servers.items()
+            }
+            for toolbox in config.toolboxes.values()
+        }
+        for entry in self.entries():
+            servers.keep(entry, self, context)
+        _refuse_unresolved(self.entries(), config)
+        # Counts changes of anything that a face may show; what faces compute is kept until it moves on.
+        self.revision = 0
+        # Whether there is no manifest left to read.
+        self._is_read = False
+        self._listeners: list[Listener] = []
+        # Told of lists that a server announced as changed and that are equal all the same.
+        self.on_announced: list[Listener] = []
+        # Told when another configuration is in force, at once and one after the other: nobody sees half of it.
+        self.on_replaced: list[Callable[[Plan], None]] = []
+
+    # ── what the user says, as far as it is about what is offered ──
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return self._config.path
+
+    @property
+    def described(self) -> Mapping[str, ToolboxConfig]:
+        """Every toolbox as the user describes it."""
+        return self._config.toolboxes
+
+    def budget_of(self, toolbox: str | None) -> int | None:
+        """Tokens that an answer about this toolbox, or about all of them, may take; None: no limit."""
+        own = None if toolbox is None else self._config.toolboxes[toolbox].budget
+        return (self._config.budget if own is None else own) or None
+
+    # ── what is known ──
+
+    def entries(self) -> Iterator[ServerEntry]:
+        """Every server of every toolbox, in the order of the configuration."""
+        for servers in self.toolboxes.values():
+            yield from servers.values()
+
+    def subscribe(self, listener: Listener) -> None:
+        """Be told of every change: which server, and which of its lists."""
+        self._listeners.append(listener)
 
     # ── another configuration ──
 
@@ -145,7 +189,7 @@ class Catalog:
         """What has to be done for this configuration to be in force. Nothing is done yet."""
         from mcp_workbench.catalog.replacement import plan
 
-        return plan(self._config, self.toolboxes, config, self.store)
+        return plan(self, self._config, config, context_of(config, self._context))
 
     def replace(self, plan: Plan) -> Difference:
         """Put another configuration in force. Everybody is told who keeps something by server or toolbox, then those
@@ -154,25 +198,34 @@ class Catalog:
         for entry in plan.ending:
             is_removed = (entry.toolbox, entry.name) in plan.difference.servers.removed
             self._tell_all(entry)
-            entry.ended = DownstreamError(REMOVED if is_removed else CHANGED, hint=None if is_removed else "call again")
-        self._config, self.toolboxes = plan.config, plan.toolboxes
+            why = DownstreamError(REMOVED if is_removed else CHANGED, hint=None if is_removed else "call again")
+            self.servers.release(entry, self, why)
+        self._config, self.toolboxes, self._context = plan.config, plan.toolboxes, plan.context
+        for entry in self.entries():
+            self.servers.keep(entry, self, plan.context)
         self._is_read = False
         self.revision += 1
-        changed = {entry: entry.adjust(config) for entry, config in plan.adjusted.items()}
-        for replaced in self.on_replaced:
+        changed = {entry: self.servers.adjust(entry, config) for entry, config in plan.adjusted.items()}
+        for replaced in (*self.servers.on_replaced, *self.on_replaced):
             replaced(plan)
         for entry in plan.beginning:
             self._tell_all(entry)
         for entry, kinds in changed.items():
             if kinds:
-                self._tell(entry, kinds)
+                _tell(entry, kinds)
         return plan.difference
+
+    def close(self, why: DownstreamError) -> None:
+        """Nobody is shown anything here any more."""
+        for entry in self.entries():
+            self.servers.release(entry, self, why)
+        self.toolboxes = {}
 
     def _tell_all(self, entry: ServerEntry) -> None:
         kinds = frozenset(kind for kind in KINDS if entry.definitions(kind))
         entry.tools_differ = "tools" in kinds
         if kinds:
-            self._tell(entry, kinds)
+            self.tell(entry, kinds)
 
     # ── what is remembered ──
 
@@ -182,10 +235,13 @@ class Catalog:
 
     def take(self, manifests: Mapping[ServerEntry, Manifest]) -> None:
         """Manifests were read: lists computed before do not hold any more. Nobody need be told."""
+        showing = {self}
         for entry, manifest in manifests.items():
             entry.take_manifest(manifest)
+            showing.update(entry.catalogs)
         self._is_read = all(entry.is_read for entry in self.entries())
-        self.revision += 1
+        for catalog in showing:
+            catalog.revision += 1
 
     def load(self, entries: Iterable[ServerEntry]) -> None:
         """Read the manifests of these servers from the disk, where nobody has to wait for it."""
@@ -193,13 +249,37 @@ class Catalog:
         if unread:
             self.take(read_manifests(unread))
 
-    def _tell(self, entry: ServerEntry, changed: frozenset[str]) -> None:
+    # ── what is told ──
+
+    def tell(self, entry: ServerEntry, changed: frozenset[str]) -> None:
+        """What this server offers is shown otherwise from now on."""
         if entry.ended is not None:
             # Its last calls are still running; nobody is shown anything of it.
             return
         self.revision += 1
         for listener in self._listeners:
             listener(entry, changed)
+
+    def tell_announced(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
+        """Lists were announced as changed that are equal all the same."""
+        # Nothing that was computed from the lists is outdated, so the revision stays.
+        for listener in self.on_announced:
+            listener(entry, kinds)
+
+
+def context_of(config: WorkbenchConfig, context: ServerContext) -> ServerContext:
+    """The context of servers of this file, for a client that is where `context` says."""
+    return replace(
+        context,
+        path=config.path,
+        max_message_bytes=config.max_message_bytes,
+        max_definition_bytes=config.max_definition_bytes,
+    )
+
+
+def _tell(entry: ServerEntry, changed: frozenset[str]) -> None:
+    for catalog in list(entry.catalogs):
+        catalog.tell(entry, changed)
 
 
 def _refuse_unresolved(entries: Iterable[ServerEntry], config: WorkbenchConfig) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -10,13 +10,17 @@ from msgspec.structs import replace
 from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.manifests import ManifestStore, manifest_key
 from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
-from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.config.model import ServerConfig, ServerContext
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc.messages import decode_object
 from mcp_workbench.protocol.handshake import ServerProfile, who
 from mcp_workbench.protocol.revisions import SpokenEras
 
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.catalog import Catalog
+
 NOTHING: Final[Definitions] = {}
+OWN_CONTEXT: Final = ServerContext()
 
 
 class Manifest(Struct, frozen=True):
@@ -28,14 +32,18 @@ class Manifest(Struct, frozen=True):
 
 
 class ServerEntry:
-    """What faces read of a server. Filters are applied here, so that no path leads to a tool that they exclude."""
+    """What faces read of a server. Filters are applied here, so that no path leads to a tool that they exclude.
+
+    Several catalogues of one process may show the same one; then its connections are shared too."""
 
     __slots__ = (
         "_looked_up",
         "_remembered",
         "_store",
         "asks",
+        "catalogs",
         "config",
+        "context",
         "ended",
         "eras",
         "failure",
@@ -48,9 +56,14 @@ class ServerEntry:
         "tools_differ",
     )
 
-    def __init__(self, toolbox: str, config: ServerConfig, store: ManifestStore) -> None:
+    def __init__(
+        self, toolbox: str, config: ServerConfig, store: ManifestStore, context: ServerContext = OWN_CONTEXT
+    ) -> None:
         self.toolbox = toolbox
         self.config = config
+        self.context = context
+        # Those that show it.
+        self.catalogs: list[Catalog] = []
         # The offer comes from the server itself, not from a manifest.
         self.is_live = False
         self.offer: Offer | None = None
@@ -83,7 +96,7 @@ class ServerEntry:
     @property
     def key(self) -> str:
         """What the server is remembered under."""
-        return manifest_key(self.config)
+        return manifest_key(self.config, self.context.folder)
 
     @property
     def name(self) -> str:

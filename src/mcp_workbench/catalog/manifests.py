@@ -52,8 +52,9 @@ class _Manifest(Struct):
 _decode: Final = Decoder(_Manifest).decode
 
 
-def identity_of(server: ServerConfig) -> tuple[object, ...]:
-    """Everything that decides which server this is and what it may offer.
+def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object, ...]:
+    """Everything that decides which server this is and what it may offer. `folder` is where its client runs, where that
+    is not where this process does.
 
     Timeouts, filters and names do not: they change what we do with the offer, not the offer.
     """
@@ -63,7 +64,7 @@ def identity_of(server: ServerConfig) -> tuple[object, ...]:
         server.args,
         sorted(server.env.items()),
         server.inherit_env,
-        _working_folder(server),
+        _working_folder(server, folder),
         server.url,
         sorted(server.headers.items()),
         server.protocol,
@@ -72,10 +73,12 @@ def identity_of(server: ServerConfig) -> tuple[object, ...]:
     )
 
 
-def _working_folder(server: ServerConfig) -> str | None:
+def _working_folder(server: ServerConfig, folder: str | None) -> str | None:
     """Where the program runs: it may be found by it, and may offer something else in each folder. Not for addresses."""
     if server.command is None or server.cwd is not None:
         return server.cwd
+    if folder is not None:
+        return folder
     try:
         return os.getcwd()
     except OSError:
@@ -83,11 +86,11 @@ def _working_folder(server: ServerConfig) -> str | None:
         return None
 
 
-def manifest_key(server: ServerConfig) -> str:
+def manifest_key(server: ServerConfig, folder: str | None = None) -> str:
     """What a server is remembered under: a hash of its identity."""
     import hashlib
 
-    return hashlib.sha256(encode(identity_of(server))).hexdigest()
+    return hashlib.sha256(encode(identity_of(server, folder))).hexdigest()
 
 
 class ManifestStore:

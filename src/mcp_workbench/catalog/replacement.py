@@ -8,13 +8,16 @@ process; another command, argument, variable or address is another server under 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.manifests import ManifestStore, identity_of
-from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.catalog.manifests import identity_of
+from mcp_workbench.config.model import ServerConfig, ServerContext, ToolboxConfig, WorkbenchConfig
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.catalog import Catalog
 
 # A toolbox and a server in it. Never one text: any of the names may hold a slash.
 Place = tuple[str, str]
@@ -61,6 +64,7 @@ class Plan(Struct, frozen=True):
     # New, or in the place of one of the same name.
     beginning: tuple[ServerEntry, ...]
     adjusted: Mapping[ServerEntry, ServerConfig]
+    context: ServerContext
 
 
 # What is compared by itself, or says where the file lies and what must not be printed.
@@ -77,14 +81,17 @@ def compare(before: WorkbenchConfig, after: WorkbenchConfig) -> Difference:
     )
 
 
-def plan(before: WorkbenchConfig, toolboxes: Toolboxes, after: WorkbenchConfig, store: ManifestStore) -> Plan:
-    """How the catalogue `toolboxes` of `before` becomes that of `after`."""
+def plan(catalog: Catalog, before: WorkbenchConfig, after: WorkbenchConfig, context: ServerContext) -> Plan:
+    """How the catalogue of `before` becomes that of `after`, whose servers run in `context`."""
     difference = compare(before, after)
-    keeps = {*difference.servers.untouched, *difference.servers.adjusted}
-    present = {(name, server): entry for name, servers in toolboxes.items() for server, entry in servers.items()}
-    wanted = _servers(after)
+    servers, store, wanted = catalog.servers, catalog.store, _servers(after)
+    present = {
+        (name, server): entry for name, entries in catalog.toolboxes.items() for server, entry in entries.items()
+    }
+    adjusted = [place for place in difference.servers.adjusted if servers.may_adjust(present[place])]
+    keeps = {*difference.servers.untouched, *adjusted}
     entries = {
-        place: present[place] if place in keeps else ServerEntry(place[0], server, store)
+        place: present[place] if place in keeps else servers.entry(place[0], server, store, context)
         for place, server in wanted.items()
     }
     return Plan(
@@ -93,7 +100,8 @@ def plan(before: WorkbenchConfig, toolboxes: Toolboxes, after: WorkbenchConfig, 
         {box.name: {name: entries[box.name, name] for name in box.servers} for box in after.toolboxes.values()},
         ending=tuple(entry for place, entry in present.items() if place not in keeps),
         beginning=tuple(entry for place, entry in entries.items() if place not in keeps),
-        adjusted={present[place]: wanted[place] for place in difference.servers.adjusted},
+        adjusted={present[place]: wanted[place] for place in adjusted},
+        context=context,
     )
 
 

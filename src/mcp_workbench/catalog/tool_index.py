@@ -174,7 +174,7 @@ class ToolIndex:
         # Of these toolboxes with these servers: another configuration has another summary. A checksum will do, and is
         # there without an import that takes milliseconds: this is needed to start.
         identity = [
-            [entry.toolbox, entry.name, entry.config.tool_filters, *identity_of(entry.config)]
+            [entry.toolbox, entry.name, entry.config.tool_filters, *identity_of(entry.config, entry.context.folder)]
             for entry in self._catalog.entries()
         ]
         return f"summary-{crc32(encode(identity)):08x}"

@@ -5,6 +5,8 @@ Owns the vocabulary of the configuration. Refuses to know how it was written dow
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
@@ -54,6 +56,19 @@ class OAuthConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     extra_authorize_params: dict[str, str] | None = None
     # Tells apart several sign-ins at one address.
     account: str | None = None
+
+
+class ServerContext(Struct, frozen=True, kw_only=True):
+    """What decides, beside its own entry, how a server runs: where its client is, and what the file says for all."""
+
+    # What servers inherit from, as far as the configuration lets them.
+    environ: Mapping[str, str] = os.environ
+    # Where programs are started that have no `cwd`; None: where this process runs.
+    folder: str | None = None
+    # The file.
+    path: str = ""
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):

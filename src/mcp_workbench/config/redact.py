@@ -107,16 +107,27 @@ def _is_path(value: str) -> bool:
 class Redactor:
     """Replaces every secret in a text by `***`. Cheap to make: nothing is compiled before the first text."""
 
-    __slots__ = ("_pattern", "_secrets")
+    __slots__ = ("_has_news", "_pattern", "_secrets")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secret for secret in secrets if secret)
         self._pattern: Pattern[str] | None = None
+        self._has_news = True
 
     def add(self, secrets: Iterable[str]) -> None:
         """Hide these too from now on."""
-        self._secrets |= frozenset(secret for secret in secrets if secret)
-        self._pattern = None
+        both = self._secrets | frozenset(secret for secret in secrets if secret)
+        if both != self._secrets:
+            self._secrets, self._pattern, self._has_news = both, None, True
+
+    def hides(self, value: str) -> bool:
+        """Whether this very value is one of the secrets."""
+        return value in self._secrets
+
+    def has_news(self) -> bool:
+        """Whether secrets have come since this was asked last."""
+        had, self._has_news = self._has_news, False
+        return had
 
     def text(self, text: str) -> str:
         if not self._secrets or not text:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 from msgspec import Raw
 
-from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.catalog import Servers
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.futures import quiet_future
 from mcp_workbench.downstream.lifecycle import Event, RestartPolicy, State, next_state
@@ -36,7 +36,7 @@ class Connection:
     def __init__(
         self,
         entry: ServerEntry,
-        catalog: Catalog,
+        servers: Servers,
         caller: Caller,
         own_info: bytes,
         open_link: LinkOpener,
@@ -63,7 +63,7 @@ class Connection:
         # How many wait for it to start.
         self.waiting = 0
         self.started_at = 0.0
-        self._catalog = catalog
+        self._servers = servers
         self._open_link = open_link
         self._start_task = start_task
         self._loop = asyncio.get_running_loop()
@@ -232,7 +232,7 @@ class Connection:
         self._ready = quiet_future(self._loop)
         self.lists.on_start()
         self.starts += 1
-        self.run = ServerRun(self, self._catalog, self._open_link)
+        self.run = ServerRun(self, self._servers, self._open_link)
         work = self.run.main()
         self._task = self._start_task(work)
         self._tasks.add(self._task)
@@ -284,7 +284,7 @@ class Connection:
         self._move(Event.CRASH)
         if self.policy.is_exhausted(now):
             self._move(Event.FAIL)
-            self._catalog.withdraw(self.entry, error)
+            self._servers.withdraw(self.entry, error)
         log.warning("[%s] %s", self.label, error.message)
         self._end_waits(error)
         self._wake()
@@ -341,7 +341,7 @@ class Connection:
 
     def on_asked(self) -> None:
         """From now on, clients that can be asked do not share this server."""
-        self._catalog.asks(self.entry)
+        self._servers.asks(self.entry)
 
     def on_acknowledged(self) -> None:
         self.subscriptions.on_acknowledged()

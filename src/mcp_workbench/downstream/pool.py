@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.catalog import Servers
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.clients import ClientPeer
 from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key, expected_revision
@@ -46,12 +46,12 @@ class Pool:
 
     def __init__(
         self,
-        catalog: Catalog,
+        servers: Servers,
         own_info: bytes,
         open_link: LinkOpener,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
     ) -> None:
-        self._catalog = catalog
+        self._servers = servers
         self._own_info = own_info
         self._open_link = open_link
         self._start_task = start_task
@@ -62,8 +62,8 @@ class Pool:
         self._retired: list[Connection] = []
         self._log_levels: dict[tuple[str, bytes], str] = {}
         self.is_closing = False
-        catalog.on_asking.append(self._on_asking)
-        catalog.on_replaced.append(self._on_replaced)
+        servers.on_asking.append(self._on_asking)
+        servers.on_replaced.append(self._on_replaced)
 
     def connection(self, entry: ServerEntry, caller: Caller) -> Connection:
         """The connection for this caller; made, but not started, if there is none yet."""
@@ -100,7 +100,7 @@ class Pool:
         from mcp_workbench.downstream.connection import Connection
 
         first = Caller(caller.principal, caller.era, usable(caller.capabilities), client)
-        connection = Connection(entry, self._catalog, first, self._own_info, self._open_link, self._start_task)
+        connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task)
         connection.on_handshake = lambda: self._on_handshake(entry)
         connection.subscriptions.log_level = self._log_levels.get((first.principal, first.capabilities))
         return connection
@@ -151,13 +151,18 @@ class Pool:
     def _on_replaced(self, plan: Plan) -> None:
         """Connections of servers that are no more end when the calls on them have; new calls never get there. All
         others stay as they are."""
-        self._found.clear()
-        self._drop_ended()
-        for connection in list(self._connections.values()):
+        for connection in self._connections.values():
             if connection.entry in plan.adjusted:
                 connection.config = connection.entry.config
                 connection.subscriptions.timeout = connection.config.timeout
-            elif connection.entry.ended is not None:
+        self.drain_ended()
+
+    def drain_ended(self) -> None:
+        """Servers that no catalogue shows any more end when the calls on them have."""
+        self._found.clear()
+        self._drop_ended()
+        for connection in list(self._connections.values()):
+            if connection.entry.ended is not None:
                 # Whoever watches something there is told that the lists have changed.
                 connection.subscriptions.forget()
                 connection.retire_when_idle(connection.entry.ended)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.catalog import Servers
 from mcp_workbench.downstream.lifecycle import RETIRED_LOOK, State, unexpected
 from mcp_workbench.downstream.listing import list_offer, offered_over_http
 from mcp_workbench.downstream.quoted_output import QUOTED_STDERR, READ_STDERR, with_quoted_output
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 class ServerRun:
     """What the owner task of a connection does."""
 
-    def __init__(self, connection: Connection, catalog: Catalog, open_link: LinkOpener) -> None:
+    def __init__(self, connection: Connection, servers: Servers, open_link: LinkOpener) -> None:
         self._connection = connection
-        self._catalog = catalog
+        self._servers = servers
         self._open_link = open_link
         # More than one where the server had to be started again for the other era.
         self._links: list[ServerLink] = []
@@ -126,7 +126,7 @@ class ServerRun:
             # Why it ended the first time says more than that there was no time left for a second.
             self._link = None
             raise gone from None
-        self._catalog.on_handshake(connection.entry, profile)
+        self._servers.on_handshake(connection.entry, profile)
         connection.on_handshake()
         return profile
 
@@ -175,7 +175,7 @@ class ServerRun:
         assert traffic.profile is not None
         try:
             async with within(self._connection.config.startup_timeout):
-                largest = self._catalog.max_definition_bytes
+                largest = entry.context.max_definition_bytes
                 offer = await list_offer(connection.label, traffic, traffic.profile, entry.offer, largest)
                 if self._connection.config.url is not None:
                     offer = await offered_over_http(connection.label, offer, self._link)
@@ -192,7 +192,7 @@ class ServerRun:
             lists.on_end(failure)
             return
         lists.on_listed(offer.ttls)
-        self._catalog.learn(entry, offer, announced, remember=not offer.is_large)
+        self._servers.learn(entry, offer, announced, remember=not offer.is_large)
         lists.on_learnt()
         if offer.is_large:
             await asyncio.to_thread(entry.remember)

@@ -124,7 +124,7 @@ class Lists:
         for entry in unlisted:
             # Failed for somebody else, perhaps; here it runs.
             if entry.failure is not None and reach(entry).state is State.READY:
-                self._catalog.works(entry)
+                self._catalog.servers.works(entry)
         known = [entry for entry in unlisted if _is_shown(entry)]
         unknown = [entry for entry in unlisted if not _is_shown(entry)]
         self._start_behind(known, reach)
@@ -150,9 +150,9 @@ class Lists:
         try:
             await connection.ensure_listed(asked=True)
         except WorkbenchError as error:
-            self._catalog.missed(connection.entry, error)
+            self._catalog.servers.missed(connection.entry, error)
         else:
-            self._catalog.works(connection.entry)
+            self._catalog.servers.works(connection.entry)
 
     def _start_behind(self, entries: Iterable[ServerEntry], reach: Reach) -> None:
         waiting = [entry for entry in entries if reach(entry).state in (State.CONFIGURED, State.KNOWN)]
@@ -168,7 +168,7 @@ class Lists:
                     # Looked up when it is started: the handshake of another caller may have changed which one it is.
                     await reach(entry).ensure_ready()
                 except WorkbenchError as error:
-                    self._catalog.missed(entry, error)
+                    self._catalog.servers.missed(entry, error)
 
         await asyncio.gather(*map(start, entries))
 

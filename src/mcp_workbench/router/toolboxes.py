@@ -88,7 +88,7 @@ class Toolboxes:
         for entry, result in zip(entries, results, strict=True):
             if isinstance(result, WorkbenchError):
                 failures[entry.toolbox, entry.name] = result
-                self._catalog.missed(entry, result)
+                self._catalog.servers.missed(entry, result)
             elif isinstance(result, BaseException):
                 raise result
         return failures
@@ -106,7 +106,7 @@ class Toolboxes:
                     await self._open_server(entry, call, starts_known=False)
                 except WorkbenchError as error:
                     failures[entry.toolbox, entry.name] = error
-                    self._catalog.missed(entry, error)
+                    self._catalog.servers.missed(entry, error)
                 if connection.starts > starts and not connection.traffic.call_count:
                     connection.linger(LISTED_STAYS)
 
@@ -139,7 +139,7 @@ class Toolboxes:
                 return
         if starts_known or is_rested(connection):
             await connection.ensure_listed(asked=True)
-            self._catalog.works(connection.entry)
+            self._catalog.servers.works(connection.entry)
         elif connection.last_error is not None:
             # Looking through everything does not try again what has just failed.
             raise connection.last_error

@@ -1,0 +1,175 @@
+"""What a process has once, however many catalogues it serves: processes, connections, sign-ins, and the tasks of all.
+
+Several gateways may live on one runtime, each with a configuration, a face and clients of its own; servers that are
+equal for two of them are one (`catalog/registry.py`). Owns the task group and the order in which everything ends.
+Refuses to know what clients are shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from mcp_workbench import __version__
+from mcp_workbench.catalog.catalog import Servers
+from mcp_workbench.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.downstream.pool import Pool
+from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
+from mcp_workbench.transport.link import AnswerReceiver
+from mcp_workbench.transport.processes import ProcessTable
+from mcp_workbench.transport.write_batch import WriteBatch
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.connection import Connection
+    from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
+    from mcp_workbench.observe.status_socket import StatusSocket
+    from mcp_workbench.signin.sign_ins import SignIns
+    from mcp_workbench.transport.http.client.headers import HeaderSource
+    from mcp_workbench.transport.http.client.pool import HttpClient
+
+log = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Use as `async with runtime.running():`."""
+
+    def __init__(self, redactor: Redactor, servers: Servers | None = None) -> None:
+        self.redactor = redactor
+        self.servers = servers or Servers()
+        self.processes = ProcessTable()
+        # How we introduce ourselves to servers, and how one is reached.
+        self.own_info = b"{}"
+        self.open_link: LinkOpener = self.open_server
+        self.header_source: Callable[[Connection], HeaderSource] = self._header_source
+        # What `mcp-workbench status` is told.
+        self.describe: Callable[[], bytes] = lambda: b"{}"
+        self.started_at = 0.0
+        self.batch: WriteBatch | None = None
+        self._stores: dict[bool, ManifestStore] = {}
+        # What SIGCHLD did before us; given back at the end.
+        self._old_handler: Any = None
+        self._status_socket: StatusSocket | None = None
+        self._http: HttpClient | None = None
+        self._sign_ins: SignIns | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Everything that runs, runs inside."""
+        self.batch = WriteBatch()
+        self.started_at = asyncio.get_running_loop().time()
+        self.pool = Pool(self.servers, self.own_info, self.open_link, self.start_task)
+        failure: WorkbenchError | None = None
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                try:
+                    yield
+                except WorkbenchError as error:
+                    # Raised below: the task group would wrap it.
+                    failure = error
+                finally:
+                    await self.pool.close()
+                    for task in list(self._running):
+                        # What waits for a server that must not be started any more.
+                        task.cancel()
+        finally:
+            if self._old_handler is not None:
+                signal.signal(signal.SIGCHLD, self._old_handler)
+            if self._status_socket is not None:
+                self._status_socket.close()
+            if self._sign_ins is not None:
+                await self._sign_ins.close()
+            if self._http is not None:
+                await self._http.close()
+            # There should be nothing left but strays; if there is, it does not stay.
+            self.processes.kill_all()
+            self.processes.close()
+        if failure is not None:
+            raise failure
+
+    def end_at_once(self) -> None:
+        """There is no time left for any order: nothing of ours stays all the same."""
+        if self._status_socket is not None:
+            self._status_socket.close()
+        self.processes.kill_all()
+
+    def start_task(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        """A task of this process. What goes wrong inside is logged and ends that task alone."""
+        assert self._tasks is not None
+        task = self._tasks.create_task(_contained(work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        if asyncio.iscoroutine(work):
+            # One that is cancelled before its first step would leave `work` behind, and Python complain about that.
+            task.add_done_callback(lambda _: work.close())
+        return task
+
+    def store(self, *, use_cache: bool) -> ManifestStore:
+        """Where it is remembered what servers offer; one that remembers nothing without `use_cache`."""
+        if use_cache not in self._stores:
+            self._stores[use_cache] = ManifestStore(default_folder if use_cache else lambda: None)
+        return self._stores[use_cache]
+
+    async def open_server(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
+        """Start a server, or reach for its address."""
+        # Imported with the first server: starting up does not need it.
+        from mcp_workbench.server_links import open_link
+
+        await self.open_status_socket()
+        return open_link(self, connection, receiver)
+
+    def _header_source(self, connection: Connection) -> HeaderSource:
+        from mcp_workbench.server_links import header_source
+
+        return header_source(self, connection)
+
+    def http(self) -> HttpClient:
+        """The one HTTP client of this process."""
+        from mcp_workbench.transport.http.client.pool import HttpClient
+
+        if self._http is None:
+            self._http = HttpClient(f"mcp-workbench/{__version__}")
+        return self._http
+
+    def sign_ins(self) -> SignIns:
+        """Everything about signing in to servers."""
+        from mcp_workbench.signin.sign_ins import SignIns
+
+        if self._sign_ins is None:
+            self._sign_ins = SignIns(self.http)
+        return self._sign_ins
+
+    def reap_strays_when_they_end(self) -> None:
+        """From the first server on."""
+        loop = asyncio.get_running_loop()
+        # uvloop keeps `add_signal_handler` for SIGCHLD to itself; a plain handler that hands over does the same.
+        with contextlib.suppress(ValueError):  # not in the main thread: tests
+            self._old_handler = signal.signal(
+                signal.SIGCHLD, lambda *_: loop.call_soon_threadsafe(self.processes.reap_strays)
+            )
+
+    async def open_status_socket(self) -> None:
+        """From now on `mcp-workbench status` finds us."""
+        if self._status_socket is None:
+            from mcp_workbench.observe.status_socket import StatusSocket
+
+            self._status_socket = StatusSocket(lambda: self.describe())
+            await self._status_socket.open()
+
+
+async def _contained(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except Exception as error:
+        what = shortage(error)
+        if what is None:
+            log.exception("internal error; please report it")
+        else:
+            # Not ours to mend, and what was under way is tried again when it is asked for.
+            log.warning("something was left undone: %s; %s", what, SHORTAGE_HINTS[what])

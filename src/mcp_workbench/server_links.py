@@ -1,0 +1,147 @@
+"""From a connection to a link: a program that is started, or an address that is reached for.
+
+Owns what a server is given on the way: its environment and folder, which are its client's, or the headers of the
+principal that it is reached for. Refuses to know when a server is started. Imported with the first of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from shlex import quote
+from typing import TYPE_CHECKING, Protocol
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.config.environment import advice, server_environment
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.transport.child import spawn
+from mcp_workbench.transport.link import AnswerReceiver
+from mcp_workbench.transport.processes import WITHIN, ProcessTable
+from mcp_workbench.transport.write_batch import WriteBatch
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.server_link import ServerLink
+    from mcp_workbench.signin.sign_ins import SignIns
+    from mcp_workbench.signin.signed_in_headers import SignInTarget
+    from mcp_workbench.transport.http.client.headers import HeaderSource
+    from mcp_workbench.transport.http.client.pool import HttpClient
+
+log = logging.getLogger(__name__)
+
+
+class Means(Protocol):
+    """What the process has for all of its servers."""
+
+    redactor: Redactor
+    processes: ProcessTable
+    batch: WriteBatch | None
+
+    header_source: Callable[[Connection], HeaderSource]
+
+    def http(self) -> HttpClient:
+        """The one HTTP client of this process."""
+
+    def sign_ins(self) -> SignIns:
+        """Everything about signing in to servers."""
+
+    def reap_strays_when_they_end(self) -> None:
+        """From the first server on."""
+
+
+def open_link(means: Means, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
+    """The link of this connection. Raises `DownstreamError`."""
+    connection.conceal = connection.traffic.conceal = means.redactor.text
+    if connection.config.command is None:
+        return _open_http(means, connection, receiver)
+    return _start(means, connection, receiver)
+
+
+def _start(means: Means, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
+    config, context = connection.config, connection.entry.context
+    assert means.batch is not None and config.command is not None
+    if not means.processes.is_prepared:
+        means.reap_strays_when_they_end()
+    _keep_secrets_to_ourselves(means)
+    link = spawn(
+        config.command,
+        config.args,
+        {
+            **server_environment(context.environ, config.inherit_env, config.env),
+            WITHIN: os.pathsep.join(filter(None, (context.environ.get(WITHIN), context.path))),
+        },
+        config.cwd or context.folder,
+        table=means.processes,
+        batch=means.batch,
+        receiver=receiver,
+        limit=context.max_message_bytes,
+    )
+    connection.advise = lambda said: advice(context.environ, config, said)
+    label = connection.label
+    link.stderr.conceal = means.redactor.text
+    link.stderr.on_line = lambda line: log.debug("[%s] stderr: %s", label, line)
+    return link
+
+
+def _keep_secrets_to_ourselves(means: Means) -> None:
+    """Before there is anybody below us who was not there before: servers can read the environment that the system
+    shows of us."""
+    if not means.redactor.has_news():
+        return
+    from mcp_workbench.transport.environment_block import erase
+
+    harmless, hides = server_environment(os.environ, (), {}), means.redactor.hides
+    erase([name for name, value in os.environ.items() if name not in harmless and hides(value.strip())])
+
+
+def _open_http(means: Means, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
+    from mcp_workbench.transport.http.client.link import HttpLink
+    from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
+
+    config, entry = connection.config, connection.entry
+    assert config.url is not None
+    return HttpLink(
+        means.http(),
+        config.url,
+        means.header_source(connection),
+        receiver,
+        limit=entry.context.max_message_bytes,
+        transport="auto" if config.transport == "stdio" else config.transport,
+        parameters_of=HeaderParameterCache(lambda tool: entry.tools.get(tool), lambda: entry.tools),
+    )
+
+
+def header_source(means: Means, connection: Connection) -> HeaderSource:
+    """What the configuration says, until the server wants somebody to sign in. A token of the user's own stands."""
+    from mcp_workbench.signin.store_location import may_hold
+    from mcp_workbench.transport.http.client.headers import FixedHeaders, UntilRefused
+
+    config = connection.config
+    assert config.url is not None
+    if any(name.lower() == "authorization" for name in config.headers):
+        return FixedHeaders(config.headers)
+    entry, principal = connection.entry, connection.caller.principal
+
+    def signed_in(headers: Mapping[str, str]) -> HeaderSource:
+        return means.sign_ins().source(sign_in_target(entry, principal), headers)
+
+    if config.oauth is not None or may_hold(config.url):
+        return signed_in(FixedHeaders(config.headers).headers())
+    return UntilRefused(config.headers, signed_in)
+
+
+def sign_in_target(entry: ServerEntry, principal: str) -> SignInTarget:
+    """Where this principal signs in to this server."""
+    from mcp_workbench.signin.signed_in_headers import SignInTarget
+    from mcp_workbench.transport.http.server.authentication import ANONYMOUS, TOKEN_PRINCIPAL
+
+    config = entry.config
+    assert config.url is not None
+    beside = entry.catalogs[0].entries() if entry.catalogs else (entry,)
+    named = [each for each in beside if each.name == entry.name]
+    name = entry.name if len(named) == 1 else f"{entry.toolbox}/{entry.name}"
+    command = f"mcp-workbench login {quote(name)} --config {quote(entry.context.path)}"
+    # Whoever is served without a principal of their own is our own user, who signs in at the command line.
+    own = principal in ("", TOKEN_PRINCIPAL, ANONYMOUS)
+    return SignInTarget("" if own else principal, config.url, config.oauth, command)
