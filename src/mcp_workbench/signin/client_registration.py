@@ -18,6 +18,7 @@ BASIC: Final = "client_secret_basic"
 POST: Final = "client_secret_post"
 NONE: Final = "none"
 CLIENT_NAME: Final = "MCP Workbench"
+DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 class OAuthClient(Struct, frozen=True, kw_only=True):
@@ -33,12 +34,15 @@ class OAuthClient(Struct, frozen=True, kw_only=True):
     is_registered: bool = False
     # When the secret ends, in seconds since 1970; 0: never.
     secret_ends_at: float = 0.0
+    # Registered for device codes too.
+    takes_device_codes: bool = False
 
 
 def choose(
     discovery: Discovery, redirect_uri: str | None, earlier: OAuthClient | None, now: float, url: str
 ) -> Requests[OAuthClient]:
-    """The client to sign in as. `earlier` is a registration that this issuer gave before."""
+    """The client to sign in as. `earlier` is a registration that this issuer gave before. Without a redirect address it
+    is one for device codes."""
     server, profile = discovery.server, discovery.profile
     if profile.client_id:
         return configured(server, profile)
@@ -46,7 +50,7 @@ def choose(
         return OAuthClient(issuer=server.identifier, id=profile.client_metadata_url)
     if earlier is not None and is_usable(earlier, server, redirect_uri, now):
         return earlier
-    if server.registration_endpoint is None or redirect_uri is None:
+    if server.registration_endpoint is None:
         raise closed(discovery, redirect_uri, url)
     return (yield from register(discovery, server.registration_endpoint, redirect_uri, url))
 
@@ -65,12 +69,12 @@ def is_usable(client: OAuthClient, server: AuthorizationServer, redirect_uri: st
     """Whether a registration still serves: the same issuer, this callback, and a secret that has not ended."""
     return (
         client.issuer == server.identifier
-        and (redirect_uri is None or redirect_uri in client.redirect_uris)
+        and (client.takes_device_codes if redirect_uri is None else redirect_uri in client.redirect_uris)
         and not 0 < client.secret_ends_at <= now
     )
 
 
-def register(discovery: Discovery, endpoint: str, redirect_uri: str, url: str) -> Requests[OAuthClient]:
+def register(discovery: Discovery, endpoint: str, redirect_uri: str | None, url: str) -> Requests[OAuthClient]:
     """RFC 7591, with what 2026-07-28 asks for beside it (`application_type`)."""
     server = discovery.server
     supported = server.token_endpoint_auth_methods_supported
@@ -78,12 +82,15 @@ def register(discovery: Discovery, endpoint: str, redirect_uri: str, url: str) -
     if asked is None:
         # A program on the user's machine keeps no secret; where public clients are not wanted, one that they give.
         asked = NONE if not supported or NONE in supported else _method_with_secret(supported)
+    # Where there are device codes, one registration serves for both ways.
+    by_code = [] if redirect_uri is None else ["authorization_code"]
+    by_device = [DEVICE_GRANT] if server.device_authorization_endpoint is not None else []
     fields = {
         "client_name": CLIENT_NAME,
-        "redirect_uris": [redirect_uri],
+        "redirect_uris": [redirect_uri] if redirect_uri else [],
         # Without asking for it, some issue no refresh token.
-        "grant_types": ["authorization_code", "refresh_token"],
-        "response_types": ["code"],
+        "grant_types": [*by_code, *by_device, "refresh_token"],
+        "response_types": ["code"] if redirect_uri else [],
         "token_endpoint_auth_method": asked,
         "application_type": "native",
     }
@@ -102,8 +109,9 @@ def register(discovery: Discovery, endpoint: str, redirect_uri: str, url: str) -
         id=id,
         secret=secret,
         auth_method=_method_given(given.get("token_endpoint_auth_method"), secret, asked, supported),
-        redirect_uris=(redirect_uri,),
+        redirect_uris=(redirect_uri,) if redirect_uri else (),
         is_registered=True,
+        takes_device_codes=bool(by_device),
         secret_ends_at=float(ends) if isinstance(ends, int | float) and secret else 0.0,
     )
 

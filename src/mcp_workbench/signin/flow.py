@@ -22,7 +22,7 @@ from msgspec import Struct
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.signin import tokens
 from mcp_workbench.signin.challenge import Challenge
-from mcp_workbench.signin.client_registration import OAuthClient, choose, configured
+from mcp_workbench.signin.client_registration import DEVICE_GRANT, OAuthClient, choose, configured
 from mcp_workbench.signin.discovery import Discovery, discover
 from mcp_workbench.signin.flow_io import (
     AuthorizationRequest,
@@ -38,7 +38,6 @@ from mcp_workbench.signin.tokens import Tokens
 
 T = TypeVar("T")
 OFFLINE: Final = "offline_access"
-DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 # RFC 8628: where nothing is said, five seconds between questions, and five more for each `slow_down`.
 DEVICE_PAUSE: Final = 5.0
 LONGEST_DEVICE_PAUSE: Final = 60.0
