@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
+from mcp_workbench.signin import signed_in_headers
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed
 from mcp_workbench.signin.store import SignInRecord
 from tests.signin.authority import Scene, another, scene
+from tests.support.processes import eventually
 
 pytestmark = pytest.mark.processes
 
@@ -131,6 +133,44 @@ async def test_a_passing_fault_clears_nothing_and_the_old_token_serves_on(tmp_pa
         assert await at.call() == 200
         assert at.record.refresh_token == "refresh-1"
         assert not at.record.ended
+
+
+async def test_a_page_in_place_of_a_token_clears_nothing_either(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        for status, body in [(200, b"<html>Sign in to the Wi-Fi</html>"), (403, b"<html>blocked</html>"), (404, b"")]:
+            await at.change(due)
+            at.authority.token_faults = [(status, body)]
+            assert await at.call() == 200
+        assert (at.record.refresh_token, at.record.ended) == ("refresh-1", "")
+
+
+async def test_after_a_failed_refresh_it_is_tried_again_before_the_token_ends(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        await at.change(lambda record: replace(record, obtained_at=time.time() - 9, expires_at=time.time() + 0.5))
+        at.authority.token_faults = [(503, b"later")]
+        assert await at.call() == 200
+        await eventually(lambda: time.time() > (at.record.expires_at or 0))
+        before = len(at.server.requests)
+        assert await at.call() == 200
+        assert "/mcp" not in [request.path for request in at.server.requests[before:-1]], "nothing was refused"
+        assert at.authority.refreshes == 2
+
+
+async def test_a_token_that_was_taken_for_a_while_is_refreshed_when_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        at.authority.expire()
+        assert await at.call() == 200
+        # The server forgets its tokens once more, much later.
+        later = time.time() + signed_in_headers.LAST_CHANCE_SECONDS + 1
+        monkeypatch.setattr(time, "time", lambda: later)
+        at.authority.expire()
+        assert await at.call() == 200
+        assert at.authority.refreshes == 2
 
 
 async def test_a_passing_fault_with_a_token_that_is_over_fails_the_call_alone(tmp_path: Path) -> None:

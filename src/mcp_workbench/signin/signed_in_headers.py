@@ -20,7 +20,7 @@ from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.challenge import parse
 from mcp_workbench.signin.flow import Grant, RefreshGrant, SignInRequest
-from mcp_workbench.signin.flow_io import NotNow, origin_of
+from mcp_workbench.signin.flow_io import SignInFailed, origin_of
 from mcp_workbench.signin.flow_runner import REQUEST_SECONDS, run
 from mcp_workbench.signin.profiles import profile_for
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore, Wanted, lock_name
@@ -37,6 +37,9 @@ REFRESH_AT: Final = 0.8
 RETRY_SECONDS: Final = 30.0
 # Another process may be refreshing: one request, and some for reading and writing.
 REFRESH_LOCK_SECONDS: Final = REQUEST_SECONDS + 15.0
+# A token that is refused this soon after it was given will be refused again: a further refresh would only be a loop.
+# Later than that, the server has taken it in between, and another refresh is worth it.
+LAST_CHANCE_SECONDS: Final = 60.0
 
 
 class SignInTarget:
@@ -69,8 +72,8 @@ class SignedInHeaders:
         # The token that these headers carry; None while the store has not been looked at.
         self._token: str | None = None
         self._refresh_at = -math.inf
-        # A token that we got because its predecessor was refused.
-        self._last_chance = ""
+        # A token that we got because its predecessor was refused, and until when it is the last that is tried.
+        self._last_chance = ("", -math.inf)
         self._task: asyncio.Task[None] | None = None
 
     def headers(self) -> Mapping[str, str] | None:
@@ -92,11 +95,12 @@ class SignedInHeaders:
         if refusal.status == 403:
             return await self._step_up(refusal, record)
         if self._is_machine() or (record is not None and record.refresh_token and not record.ended):
-            if self._token is not None and self._token == self._last_chance:
+            token, until = self._last_chance
+            if self._token is not None and self._token == token and time.time() < until:
                 await self._want(refusal.challenge, record)
                 raise self._needed("does not accept the token that it has just given")
             await self._once(self._renew(self._token or ""))
-            self._last_chance = self._token or ""
+            self._last_chance = (self._token or "", time.time() + LAST_CHANCE_SECONDS)
             return True
         await self._want(refusal.challenge, record)
         raise self._needed("wants you to sign in" if record is None else "wants you to sign in again")
@@ -134,12 +138,13 @@ class SignedInHeaders:
                 return
             try:
                 self._adopt(await self._new_token(record))
-            except NotNow as error:
+            except SignInFailed as error:
+                # Whatever came back (nothing, or the page of a proxy), it was not the end of the grant.
                 if refused is not None or record is None or _is_over(record):
                     raise
                 log.warning("%s; the old token is used on", error.message)
                 self._adopt(record)
-                self._refresh_at = time.time() + RETRY_SECONDS
+                self._refresh_at = min(time.time() + RETRY_SECONDS, record.expires_at or math.inf)
 
     async def _new_token(self, record: SignInRecord | None) -> SignInRecord:
         target, now = self.target, time.time()
