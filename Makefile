@@ -20,7 +20,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test quick lint format format-check types check faults soak bench bench-context build constraints conformance clean
+.PHONY: help demo install dev test quick lint format format-check types check faults soak soak-signin bench bench-context build constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -34,6 +34,7 @@ help:
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
 	@echo 'make faults       the fault suite alone (it is part of make test)'
 	@echo 'make soak         1,000 clients, 100 servers and random kills, an hour by default; writes docs/soak.md'
+	@echo 'make soak-signin  one sign-in and tokens of ten seconds, an hour by default (needs npm)'
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
 	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues,'
 	@echo '                  for docs/performance.md'
@@ -61,6 +62,9 @@ faults: $(DEV)
 
 soak: $(DEV)
 	@$(BIN)/python -m soak $(SOAK_ARGS)
+
+soak-signin: $(DEV)
+	@$(BIN)/python -m soak.sign_ins $(SOAK_ARGS)
 
 lint: $(DEV)
 	@$(BIN)/ruff check .
