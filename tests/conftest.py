@@ -40,7 +40,7 @@ STARTS_SOMETHING = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "
 SHARED_SETUP = ("conformance", "http_clients", "real_authorities", "real_servers")
 
 
-# First, because the scheduler writes the groups into the names of the tests when its own turn comes.
+# First, because the scheduler writes the groups into the names of the tests when it runs.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
@@ -63,7 +63,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     async def run() -> None:
         async with asyncio.timeout(TEST_TIMEOUT):
             await function(**arguments)
-        # One turn of the loop for tasks that have just been cancelled.
+        # One iteration of the loop for tasks that have just been cancelled.
         await asyncio.sleep(0)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, f"tasks left behind: {left}"

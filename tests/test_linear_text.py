@@ -28,16 +28,16 @@ import mcp_workbench
 from mcp_workbench.catalog import filters, uris
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy import prose, result_pieces, select, terms
-from mcp_workbench.economy.answer import answer
+from mcp_workbench.economy.distinctive_words import distinctive_words
 from mcp_workbench.economy.fields import SearchDocument, fields
 from mcp_workbench.economy.forms import Form, show
 from mcp_workbench.economy.index import Index
 from mcp_workbench.economy.instructions import Box, instructions
-from mcp_workbench.economy.lean import lean
-from mcp_workbench.economy.shape import shape
+from mcp_workbench.economy.lean_schema import lean
+from mcp_workbench.economy.search_answer import answer
 from mcp_workbench.economy.signature import signature
 from mcp_workbench.economy.tool import Tool
-from mcp_workbench.economy.words import distinctive_words
+from mcp_workbench.economy.value_shape import shape
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.printable import plain, visible

@@ -1,4 +1,4 @@
-"""docs/reliability.md says what is so: every limit has its value, every bound of the rooms that move messages is there,
+"""docs/reliability.md says what is so: every limit has its value, every bound on moving messages is there,
 every text exists, and every test that it names."""
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from unittest.mock import patch
 
 from bench.context.data import Count, Listed, Need
 from mcp_workbench.economy import index as search
-from mcp_workbench.economy.answer import LIMIT, NEXT_IN_RANK, answer
 from mcp_workbench.economy.forms import Form, show
 from mcp_workbench.economy.index import Index
+from mcp_workbench.economy.search_answer import LIMIT, NEXT_IN_RANK, answer
 from mcp_workbench.economy.tool import Tool
 
 

@@ -17,8 +17,8 @@ from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.config.model import DEFAULT_BUDGET, ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.economy.forms import Form, show
 from mcp_workbench.economy.tokens import tokens
+from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import opened
-from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.protocol.handshake import ServerProfile
 
 _PROFILE = ServerProfile(

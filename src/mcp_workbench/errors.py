@@ -2,7 +2,7 @@
 
 A class exists only where a caller acts differently. `hint` says what to do next. `failure_text` in `face/wording.py`
 makes words of them, `on_failure` in `session/call.py` an `isError` result or a JSON-RPC error of these, and
-`cli/complain.py` what a person reads. What a client asked wrongly is no exception but a decision (`Reject`).
+`cli/error_output.py` what a person reads. What a client asked wrongly is no exception but a decision (`Reject`).
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.router.lists import FIRST_LIST_PATIENCE, Lists
 from mcp_workbench.router.router import Router
 from mcp_workbench.runtime import Runtime
-from mcp_workbench.session.hub import Hub
 from mcp_workbench.session.parking import Parking
+from mcp_workbench.session.registry import SessionRegistry
 from mcp_workbench.session.session import Services, Session
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.allocator import trim
@@ -88,10 +88,10 @@ class Gateway:
         self.catalog = Catalog(config, runtime.store(use_cache=options.use_cache), runtime.servers, context)
         self.face = make_face(self.catalog, config, options)
         self._options = options
-        self._hub = Hub(self.face)
+        self._sessions = SessionRegistry(self.face)
         self.parking = Parking()
-        self.catalog.subscribe(self._hub.on_change)
-        self.catalog.on_announced.append(self._hub.on_announced)
+        self.catalog.subscribe(self._sessions.on_change)
+        self.catalog.on_announced.append(self._sessions.on_announced)
         self.catalog.subscribe(self._summarise_soon)
         self._summary_timer: asyncio.TimerHandle | None = None
         self.welcome = Welcome(self.face, options.name, options.version)
@@ -134,9 +134,9 @@ class Gateway:
         )
         self.router = Router(self.catalog, self.pool, self.face, start_task, self._lists, self.steps())
         self.router.is_outdated = lambda: has_changed(self.config)
-        self.router.on_opened += [self._hub.on_opened, self._summarise_if_missing]
+        self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self.status
-        self._services = Services(self.router, self.welcome, self.parking, self._hub, self)
+        self._services = Services(self.router, self.welcome, self.parking, self._sessions, self)
 
     def close(self) -> None:
         """Nobody is served here any more: servers that no other catalogue shows end, those of others go on."""

@@ -14,7 +14,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses that gather or spare something are one turn of the event loop here."""
+    """Pauses that gather or spare something are one iteration of the event loop here."""
     monkeypatch.setattr(parking, "GATHER_PAUSE", 0.0)
     monkeypatch.setattr(rounds, "FIRST_PAUSE", 0.0)
     monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)

@@ -87,7 +87,7 @@ class PlayedServer:
         message = json.loads(text, object_pairs_hook=_without_repeats)
         self.received.append(message)
         if "method" in message and "id" in message:
-            # In a turn of its own, as over a pipe.
+            # In an iteration of its own, as over a pipe.
             self._loop.call_soon(self._answer_by_itself, message)
 
     async def stop(self) -> None:
@@ -203,7 +203,7 @@ class PlayedServer:
         return [m.get("params", {}) for m in self.received if m.get("method") == method and "id" not in m]
 
     def listening_to(self) -> Json:
-        """The filter of the newest stream that has not been given up."""
+        """The filter of the newest stream that has not been closed."""
         over = {each["requestId"] for each in self.told("notifications/cancelled")}
         streams = [each for each in self.requests("subscriptions/listen") if each["id"] not in over]
         filter: Json = streams[-1]["params"]["notifications"] if streams else {}

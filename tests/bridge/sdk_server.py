@@ -1,4 +1,4 @@
-"""A server written with the official SDK that asks its client for everything there is, in whichever era it is met.
+"""A server written with the official SDK that asks its client for everything there is, in either era.
 
 Run as a script: `sdk_server.py`. Its first request decides the era, as the SDK has it.
 """

@@ -1,4 +1,4 @@
-"""A stage for the bridge: the real rooms between a client and a server that a test plays by hand, message by message.
+"""A stage for the bridge: the real packages between a client and a server, both played by hand, message by message.
 
 Owns the two ends. Between them lies everything that serves real clients, from session to traffic; there are no
 processes and no pipes, so a message has arrived when `send` returns, and nothing is left to time.

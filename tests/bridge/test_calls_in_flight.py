@@ -34,7 +34,7 @@ async def test_of_one_clients_calls_a_question_is_put_to_the_youngest(client_era
 
 
 @pytest.mark.bridge("calls-in-flight")
-async def test_two_calls_that_ask_in_turn_both_get_their_answers() -> None:
+async def test_two_calls_that_ask_alternately_both_get_their_answers() -> None:
     """The question of the older one is put to the client with the younger one; the answer reaches it all the same."""
     async with scene() as on:
         first = on.client.call()
@@ -130,7 +130,7 @@ async def test_where_no_call_follows_it_is_refused() -> None:
 
 @pytest.mark.bridge("question")
 @pytest.mark.parametrize("how", ["withdrawn", "crashed"])
-async def test_what_is_given_up_meanwhile_is_not_asked(how: str) -> None:
+async def test_what_is_cancelled_meanwhile_is_not_asked(how: str) -> None:
     async with scene() as on:
         id = on.server.ask("roots/list", {})
         if how == "withdrawn":
@@ -193,7 +193,7 @@ async def test_a_legacy_client_is_not_asked_what_it_did_not_declare() -> None:
 
 
 @pytest.mark.bridge("question", "cancellation")
-async def test_a_question_that_the_server_gives_up_is_given_up_at_the_client() -> None:
+async def test_a_question_that_the_server_cancels_is_cancelled_at_the_client() -> None:
     async with staged("legacy") as stage:
         client = stage.client("legacy")
         server = await stage.connect(client)
@@ -321,7 +321,7 @@ async def test_progress_does_not_bring_the_end_nearer() -> None:
 
 
 @pytest.mark.bridge("deadline")
-async def test_a_question_that_the_server_gives_up_starts_the_clock_again() -> None:
+async def test_a_question_that_the_server_cancels_starts_the_clock_again() -> None:
     async with staged("legacy", timeout=TIMEOUT) as stage:
         client = stage.client("legacy")
         server = await stage.connect(client)

@@ -104,7 +104,7 @@ async def test_a_client_that_wants_no_progress_gets_none(client_era: str, server
 @pytest.mark.bridge("cancellation")
 @every_combination
 @every_route
-async def test_a_call_that_the_client_gives_up_is_given_up_at_the_server(
+async def test_a_call_that_the_client_cancels_is_cancelled_at_the_server(
     client_era: str, server_era: str, face: FaceName, route: str
 ) -> None:
     async with staged(server_era, face=face) as stage:
@@ -115,13 +115,13 @@ async def test_a_call_that_the_client_gives_up_is_given_up_at_the_server(
         client.cancel(request)
         assert server.told("notifications/cancelled") == [{"requestId": call["id"], "reason": "the test cancels"}]
         server.reply(call, {"content": []})
-        assert request.answer is None, "a call that was given up is not answered"
+        assert request.answer is None, "a cancelled call is not answered"
         assert stage.is_clean()
 
 
 @pytest.mark.bridge("cancellation")
 @every_combination
-async def test_a_call_that_is_given_up_before_its_server_is_there_is_never_sent(
+async def test_a_call_that_is_cancelled_before_its_server_is_there_is_never_sent(
     client_era: str, server_era: str
 ) -> None:
     async with staged(server_era) as stage:
@@ -140,7 +140,7 @@ async def test_a_call_that_is_given_up_before_its_server_is_there_is_never_sent(
 
 @pytest.mark.bridge("cancellation")
 @every_combination
-async def test_what_cannot_be_given_up_is_ignored(client_era: str, server_era: str) -> None:
+async def test_what_cannot_be_cancelled_is_ignored(client_era: str, server_era: str) -> None:
     async with staged(server_era) as stage:
         client = stage.client(client_era)
         server = await stage.connect(client)

@@ -162,7 +162,7 @@ async def test_a_server_that_hangs_does_not_keep_the_tasks_of_others_back(monkey
 
 
 @pytest.mark.bridge("tasks")
-async def test_a_list_that_is_cancelled_is_given_up_everywhere() -> None:
+async def test_a_list_that_is_cancelled_is_cancelled_at_every_server() -> None:
     async with staged("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as stage:
         client = stage.client("legacy")
         server, other = await stage.connect(client), await stage.connect(client, "other")

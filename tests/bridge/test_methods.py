@@ -166,7 +166,7 @@ async def test_a_result_that_is_no_task_passes_though_one_was_asked_for() -> Non
 @pytest.mark.bridge("handshake")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_each_side_is_met_in_its_own_way(client_era: str, server_era: str) -> None:
+async def test_each_handshake_is_that_of_its_own_era(client_era: str, server_era: str) -> None:
     async with staged(server_era) as stage:
         client = stage.client(client_era)
         if client_era == "modern":

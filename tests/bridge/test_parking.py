@@ -197,7 +197,7 @@ async def test_a_result_that_comes_before_the_client_was_sent_away_is_simply_the
         assert on.stage.is_clean()
 
 
-async def test_after_a_crash_the_next_call_starts_the_server_anew() -> None:
+async def test_after_a_crash_the_next_call_restarts_the_server() -> None:
     async with scene() as on:
         request, _ = await on.ask()
         on.server.crash()
@@ -205,7 +205,7 @@ async def test_after_a_crash_the_next_call_starts_the_server_anew() -> None:
         assert await on.stage.connect(on.client) is not on.server
 
 
-async def test_a_question_that_the_server_gives_up_is_not_answered() -> None:
+async def test_a_question_that_the_server_cancels_is_not_answered() -> None:
     async with scene() as on:
         request, (form, roots) = await on.ask(("elicitation/create", FORM), ("roots/list", {}))
         on.server.withdraw(form)
@@ -218,7 +218,7 @@ async def test_a_question_that_the_server_gives_up_is_not_answered() -> None:
         assert on.stage.is_clean()
 
 
-async def test_a_question_that_is_given_up_at_once_does_not_reach_the_client() -> None:
+async def test_a_question_that_is_cancelled_at_once_does_not_reach_the_client() -> None:
     async with scene() as on:
         request = on.client.call()
         on.server.withdraw(on.server.ask("elicitation/create", FORM))
@@ -244,7 +244,7 @@ async def test_two_questions_under_one_id_get_one_answer() -> None:
 # How it ends
 
 
-async def test_a_client_that_never_returns_is_given_up() -> None:
+async def test_the_call_of_a_client_that_never_returns_is_cancelled() -> None:
     async with scene() as on:
         on.stage.parking.seconds = 0.0
         request, (form, sample, roots) = await on.ask(
@@ -271,7 +271,7 @@ async def test_an_outcome_is_not_kept_for_ever() -> None:
         (parked,) = on.stage.parking._parked.values()
         on.stage.parking._expire(parked)
         assert on.stage.is_clean()
-        assert on.server.told("notifications/cancelled") == [], "there is nothing left to be given up"
+        assert on.server.told("notifications/cancelled") == [], "there is nothing left to be cancelled"
         assert on.client.retry(request, answered(request)).error["code"] == -32602
 
 
@@ -301,7 +301,7 @@ async def test_a_client_may_give_the_call_up_before_it_is_sent_away() -> None:
 
 
 @pytest.mark.bridge("cancellation")
-async def test_a_request_that_has_been_answered_with_a_question_is_not_there_to_be_given_up() -> None:
+async def test_a_request_that_has_been_answered_with_a_question_cannot_be_cancelled() -> None:
     async with scene() as on:
         request, (id,) = await on.ask()
         on.client.cancel(request)

@@ -200,7 +200,7 @@ async def test_a_client_that_never_answers_ends_the_call() -> None:
 
 
 @pytest.mark.bridge("cancellation")
-async def test_a_call_that_is_given_up_takes_its_questions_along() -> None:
+async def test_a_cancelled_call_takes_its_questions_along() -> None:
     async with scene() as on:
         request = on.asked(input_required({"one": ("elicitation/create", FORM), "two": ("roots/list", {})}))
         one, two = on.client.questions()
@@ -215,7 +215,7 @@ async def test_a_call_that_is_given_up_takes_its_questions_along() -> None:
 
 
 @pytest.mark.bridge("cancellation")
-async def test_a_call_that_is_given_up_between_two_tries_is_not_tried_again() -> None:
+async def test_a_call_that_is_cancelled_between_two_rounds_is_not_sent_again() -> None:
     async with scene() as on:
         request = on.asked(input_required({}, "later"))
         on.client.cancel(request)
@@ -226,7 +226,7 @@ async def test_a_call_that_is_given_up_between_two_tries_is_not_tried_again() ->
 
 
 @pytest.mark.bridge("cancellation")
-async def test_a_call_that_is_given_up_while_its_server_is_started_again_is_not_sent() -> None:
+async def test_a_call_that_is_cancelled_while_its_server_restarts_is_not_sent() -> None:
     async with scene() as on:
         request = on.asked(input_required(ASK_FORM))
         on.server.crash()

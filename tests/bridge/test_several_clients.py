@@ -133,13 +133,13 @@ async def test_how_many_connections_of_their_own_clients_have_is_bounded(monkeyp
             assert len(stage.gateway.played) == 3, "two of their own, and the shared one"
 
 
-# Calls that were given up
+# Cancelled calls
 
 
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("is_cancelled", [True, False])
-async def test_a_question_that_may_belong_to_a_call_that_was_given_up_is_nobodys(era: str, is_cancelled: bool) -> None:
+async def test_a_question_that_may_belong_to_a_cancelled_call_is_put_to_nobody(era: str, is_cancelled: bool) -> None:
     async with staged("legacy") as stage:
         one, other = stage.client("legacy"), stage.client(era)
         server = await stage.connect(one)
@@ -159,7 +159,7 @@ async def test_a_question_that_may_belong_to_a_call_that_was_given_up_is_nobodys
 
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("how", ["answered", "long ago", "their own"])
-async def test_what_was_given_up_does_not_count_for_ever(how: str) -> None:
+async def test_cancelled_calls_do_not_count_for_ever(how: str) -> None:
     async with staged("legacy") as stage:
         one, other = stage.client("legacy"), stage.client("legacy")
         server = await stage.connect(one)
@@ -209,7 +209,7 @@ async def test_outside_of_any_call_nobody_is_asked_where_it_could_be_several(met
 
 
 @pytest.mark.bridge("question", "parking")
-async def test_what_waits_for_a_call_is_not_asked_in_a_strangers() -> None:
+async def test_a_question_that_waits_for_a_call_is_not_put_in_another_clients_call() -> None:
     async with scene() as on:
         ids = [on.server.ask("elicitation/create", FORM), on.server.ask("roots/list", {})]
         stranger = on.stage.client("modern")
@@ -221,7 +221,7 @@ async def test_what_waits_for_a_call_is_not_asked_in_a_strangers() -> None:
 
 @pytest.mark.bridge("calls-in-flight")
 @pytest.mark.parametrize("is_calling", [True, False])
-async def test_what_a_server_tells_of_a_call_that_was_given_up_reaches_nobody_else(is_calling: bool) -> None:
+async def test_notifications_about_a_cancelled_call_reach_nobody_else(is_calling: bool) -> None:
     """A log message says nothing about its call, and may hold what only the client of that call may see."""
     async with staged("legacy") as stage:
         one, other = stage.client("legacy"), stage.client("legacy")

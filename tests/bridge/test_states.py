@@ -144,7 +144,7 @@ async def test_states_of_modern_servers_pass_through_unread(state: str) -> None:
         assert retry.result["content"] == DONE["content"]
 
 
-async def test_news_about_a_toolbox_waits_for_the_result_and_leaves_a_question_alone() -> None:
+async def test_a_note_on_a_changed_toolbox_waits_for_the_result_and_leaves_a_question_alone() -> None:
     async with staged("modern", face="proxy") as stage:
         client = stage.client("modern")
         server = await stage.connect(client)

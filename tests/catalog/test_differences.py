@@ -109,8 +109,8 @@ def test_agents_are_told_of_differences_alone() -> None:
     face = ProxyFace(catalog, FaceSettings(), ToolIndex(catalog, store))
     view, entry = View("somebody"), catalog.toolboxes["box"]["one"]
     view.opened["box"] = None
-    news: list[frozenset[str]] = []
-    catalog.subscribe(lambda _, kinds: news.append(kinds))
+    changes: list[frozenset[str]] = []
+    catalog.subscribe(lambda _, kinds: changes.append(kinds))
     catalog.subscribe(lambda entry, kinds: face.take_note(view, entry, kinds))
 
     def learn(*tools: dict[str, Any]) -> bool:
@@ -121,9 +121,9 @@ def test_agents_are_told_of_differences_alone() -> None:
 
     assert learn(tool(), tool("two"))
     assert not learn(tool("two"), tool(schema=changed("properties/since/default", "now")))
-    assert news[-1] == {"tools"}, "faces that list tools show the new bytes"
+    assert changes[-1] == {"tools"}, "faces that list tools show the new bytes"
     assert learn(tool("two"))
     view.changed.clear()
     catalog.servers.withdraw(entry, DownstreamError("it crashed too often"))
-    assert view.changed, "what cannot be used any more is news"
+    assert view.changed, "what cannot be used any more is a change"
     assert learn(tool("two")), "and what can be used again"

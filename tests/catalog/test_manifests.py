@@ -54,7 +54,7 @@ def test_that_a_server_asks_is_remembered_whatever_it_offers(store: ManifestStor
     entry.learn(OFFER)
     assert not entry.asks
     entry.note_asking()
-    # Somebody who has not heard of it says what the server offers now.
+    # Somebody who does not know it yet says what the server offers now.
     store.save(KEY, OFFER)
     for first in ("load", "learn"):
         again = ServerEntry("box", SERVER, ManifestStore(lambda: str(folder)))
@@ -111,7 +111,7 @@ def test_what_is_remembered_is_for_the_eyes_of_the_user_alone(store: ManifestSto
         json.dumps({"format": FORMAT, "key": KEY, "profile": {**PROFILE, "capabilities": []}, "lists": {}}).encode(),
     ],
 )
-def test_a_corrupt_manifest_is_none_and_is_written_anew(store: ManifestStore, folder: Path, content: bytes) -> None:
+def test_a_corrupt_manifest_is_none_and_is_rewritten(store: ManifestStore, folder: Path, content: bytes) -> None:
     folder.mkdir(parents=True)
     path = folder / f"{KEY}.json"
     path.write_bytes(content)
@@ -433,8 +433,8 @@ def entry_of(store: ManifestStore) -> ServerEntry:
     return ServerEntry("box", SERVER, store)
 
 
-def met(entry: ServerEntry, era: Era, eras: SpokenEras, version: str = "1", **capabilities: dict[str, Any]) -> None:
-    """The server was met, and has said what it offers."""
+def listed(entry: ServerEntry, era: Era, eras: SpokenEras, version: str = "1", **capabilities: dict[str, Any]) -> None:
+    """The handshake is done, and the server has listed what it offers."""
     info = Raw(json.dumps({"name": "s", "version": version}).encode())
     revision = "2025-11-25" if era == "legacy" else "2026-07-28"
     profile = ServerProfile(era, revision, Raw(json.dumps(capabilities).encode()), info, eras=eras)
@@ -444,8 +444,8 @@ def met(entry: ServerEntry, era: Era, eras: SpokenEras, version: str = "1", **ca
 
 def test_that_a_server_speaks_both_eras_is_remembered(store: ManifestStore) -> None:
     entry = entry_of(store)
-    met(entry, "legacy", SpokenEras(legacy=True))
-    met(entry, "modern", SpokenEras(modern=True))
+    listed(entry, "legacy", SpokenEras(legacy=True))
+    listed(entry, "modern", SpokenEras(modern=True))
     again = entry_of(store)
     assert again.eras == SpokenEras()
     again.load_manifest()
@@ -455,21 +455,21 @@ def test_that_a_server_speaks_both_eras_is_remembered(store: ManifestStore) -> N
 def test_an_era_that_was_tried_in_vain_is_remembered_until_the_server_says_that_it_is_another(
     store: ManifestStore,
 ) -> None:
-    met(entry_of(store), "legacy", SpokenEras(legacy=True, modern=False))
+    listed(entry_of(store), "legacy", SpokenEras(legacy=True, modern=False))
     entry = entry_of(store)
     entry.load_manifest()
-    met(entry, "legacy", SpokenEras(legacy=True))
+    listed(entry, "legacy", SpokenEras(legacy=True))
     assert entry.eras.modern is False
-    met(entry, "legacy", SpokenEras(legacy=True), version="2")
+    listed(entry, "legacy", SpokenEras(legacy=True), version="2")
     assert entry.eras.modern is None
 
 
 def test_what_a_server_declares_in_the_modern_era_alone_stays_known(store: ManifestStore) -> None:
     entry = entry_of(store)
-    met(entry, "modern", SpokenEras(modern=True), tools={}, extensions={"x": {}})
-    met(entry, "legacy", SpokenEras(legacy=True), tools={})
+    listed(entry, "modern", SpokenEras(modern=True), tools={}, extensions={"x": {}})
+    listed(entry, "legacy", SpokenEras(legacy=True), tools={})
     assert "extensions" in entry.capabilities
-    met(entry, "legacy", SpokenEras(legacy=True), version="2", tools={})
+    listed(entry, "legacy", SpokenEras(legacy=True), version="2", tools={})
     assert "extensions" not in entry.capabilities
 
 

@@ -102,7 +102,7 @@ def test_an_error_of_the_tool_goes_to_stderr_with_its_place_and_ends_with_1(conf
     assert call(config, "odd", "legacy", "fail") == Done(1, "", "error: [odd/legacy/fail] failed as asked\n")
 
 
-def test_a_crash_is_told_with_the_server_s_last_words(config: Path) -> None:
+def test_a_crash_is_reported_with_the_end_of_stderr(config: Path) -> None:
     assert call(config, "lab", "calculator", "crash") == Done(
         1,
         "",

@@ -62,7 +62,7 @@ def test_a_missing_file_is_a_problem_in_json_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("cli.check")
-def test_connecting_shows_every_server_and_ends_with_0_when_all_are_well(tmp_path: Path) -> None:
+def test_connecting_shows_every_server_and_ends_with_0_when_all_are_healthy(tmp_path: Path) -> None:
     config = write_config(
         tmp_path,
         {
@@ -81,7 +81,7 @@ def test_connecting_shows_every_server_and_ends_with_0_when_all_are_well(tmp_pat
 
 
 @pytest.mark.requirement("cli.check")
-def test_a_server_that_fails_is_shown_with_its_last_words_and_ends_with_1(tmp_path: Path) -> None:
+def test_a_server_that_fails_is_shown_with_its_stderr_and_ends_with_1(tmp_path: Path) -> None:
     config = write_config(
         tmp_path,
         {
@@ -153,7 +153,7 @@ def test_servers_are_asked_afresh_and_remembered_unless_that_is_not_wanted(tmp_p
     assert len(logged(log, "server/discover")) == 3
 
 
-def test_secrets_in_a_server_s_last_words_are_hidden(tmp_path: Path) -> None:
+def test_secrets_in_a_servers_stderr_are_hidden(tmp_path: Path) -> None:
     program = "import os, sys; print('bad token', os.environ['TOKEN'], file=sys.stderr); sys.exit(1)"
     entry = {"command": sys.executable, "args": ["-c", program], "env": {"TOKEN": "hunter2-hunter2"}}
     config = write_config(tmp_path, {"one": {"a": entry}})

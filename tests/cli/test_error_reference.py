@@ -13,7 +13,7 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.downstream.quoted_output import with_quoted_output
-from mcp_workbench.face.finding import missing
+from mcp_workbench.face.toolbox_search import missing
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.transport.stderr import GAP
 from tests.cli.messages import COMPOSED, error_texts, spelled

@@ -31,7 +31,7 @@ def test_a_word_that_is_too_long_stays_whole_and_lines_keep_their_indentation() 
     assert folded("a b", None) == "a b"
 
 
-def test_prose_is_broken_anew_and_examples_stay() -> None:
+def test_prose_is_rewrapped_and_examples_stay() -> None:
     text = "one two\nthree\n\n    an example that is longer than the width is left as it is"
     assert paragraphs(text, 30) == text.replace("two\nthree", "two three")
     assert beside("left", "right " * 8, 6, 40).split("\n")[1].startswith(" " * 8 + "right")

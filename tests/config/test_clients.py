@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.config.idle_keys import about_idle_keys
+from mcp_workbench.config.ignored_keys import about_ignored_keys
 from mcp_workbench.config.keys import FOREIGN_KEYS, IDLE_KEYS, SERVER_KEYS
 from tests.config.loading import parsed, problems_of
 
@@ -175,7 +175,7 @@ def test_keys_that_one_may_count_on_and_that_do_nothing_here_are_told() -> None:
             }
         }
     )
-    signs_in, approves = about_idle_keys(config)
+    signs_in, approves = about_ignored_keys(config)
     assert signs_in.startswith("`auth` of `default/a` has no effect: the workbench signs in by itself")
     assert approves.startswith("`autoApprove` of `default/b0`, `default/b1`, `default/b2` and 2 more has no effect")
 

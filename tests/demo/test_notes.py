@@ -99,10 +99,10 @@ async def test_a_modern_client_hears_of_changes_on_its_subscription() -> None:
 
 
 async def test_a_legacy_client_hears_of_changes_to_what_it_subscribed_to() -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
 
     async def remember(message: Any) -> None:
-        heard.append(message)
+        received.append(message)
 
     async with connect("notes", era="legacy", message_handler=remember) as client:
         with pytest.warns(MCPDeprecationWarning):
@@ -112,8 +112,8 @@ async def test_a_legacy_client_hears_of_changes_to_what_it_subscribed_to() -> No
         with pytest.warns(MCPDeprecationWarning):
             await client.unsubscribe_resource("notes:///1")
         await client.call_tool("delete_note", {"id": 1})
-    updated = [message.params.uri for message in heard if isinstance(message, types.ResourceUpdatedNotification)]
-    changed = [message for message in heard if isinstance(message, types.ResourceListChangedNotification)]
+    updated = [message.params.uri for message in received if isinstance(message, types.ResourceUpdatedNotification)]
+    changed = [message for message in received if isinstance(message, types.ResourceListChangedNotification)]
     assert updated == ["notes:///1"]
     assert len(changed) == 3
 
@@ -135,10 +135,10 @@ async def test_a_prompt_quotes_the_notes_and_its_argument_is_completed(era: str)
 
 @both_eras
 async def test_log_messages_are_sent_from_the_level_the_client_asked_for(era: str) -> None:
-    heard: list[tuple[str, Any]] = []
+    received: list[tuple[str, Any]] = []
 
     async def remember(params: types.LoggingMessageNotificationParams) -> None:
-        heard.append((params.level, params.data))
+        received.append((params.level, params.data))
 
     level = "notice" if era == "auto" else None
     async with connect("notes", era=era, logging_callback=remember, log_level=level) as client:
@@ -151,7 +151,7 @@ async def test_log_messages_are_sent_from_the_level_the_client_asked_for(era: st
         assert added.structured_content is not None
         number = added.structured_content["id"]
         await client.call_tool("delete_note", {"id": number})
-    assert heard == [("notice", f"note {number} deleted")]
+    assert received == [("notice", f"note {number} deleted")]
 
 
 async def test_notes_in_a_file_are_there_again_after_a_restart(tmp_path: Path) -> None:

@@ -163,6 +163,6 @@ def test_a_server_starts_with_little_more_than_json_and_sys(server: str) -> None
         check=True,
     ).stdout.split()
     ours = {name for name in loaded if name.startswith("mcp_workbench")}
-    shared = {"demo", "demo.offerings", "demo.stdio_server", "demo.watchers"}
+    shared = {"demo", "demo.offerings", "demo.stdio_server", "demo.subscribers"}
     assert ours == {"mcp_workbench", *(f"mcp_workbench.{name}" for name in (*shared, f"demo.{server}"))}
     assert not {"typing", "argparse", "asyncio", "ast", "datetime", "zoneinfo", "subprocess", "msgspec"} & set(loaded)

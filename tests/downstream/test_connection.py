@@ -70,7 +70,7 @@ async def test_the_end_waits_for_what_a_crashed_life_still_clears_up() -> None:
         assert all(link.stopped for link in server.links) and not server.connection.is_running
 
 
-async def test_somebody_who_gives_up_waiting_does_not_stop_the_start() -> None:
+async def test_a_caller_that_is_cancelled_does_not_stop_the_start() -> None:
     async with FakeServer() as server:
         waiting = asyncio.create_task(server.connection.ensure_ready())
         await turns(1)
@@ -113,7 +113,7 @@ async def test_a_new_server_need_not_wait_until_the_old_one_is_cleared_away() ->
         assert server.connection.state is State.READY
 
 
-async def test_a_use_while_an_idle_server_stops_waits_for_its_end_and_starts_it_anew() -> None:
+async def test_a_use_while_an_idle_server_stops_waits_for_its_end_and_restarts_it() -> None:
     async with FakeServer(idle_timeout=0.05) as server:
         await server.connection.ensure_listed()
         server.may_stop.clear()

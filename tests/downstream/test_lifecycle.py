@@ -110,7 +110,7 @@ def test_time_that_has_passed_counts_towards_the_delay() -> None:
 
 
 @pytest.mark.requirement("servers.given-up")
-def test_it_is_given_up_after_five_crashes_within_a_minute_and_not_before() -> None:
+def test_it_fails_for_good_after_five_crashes_within_a_minute_and_not_before() -> None:
     assert (MOST_CRASHES, CRASH_WINDOW) == (5, 60.0)
     assert not crashed(0, 1, 2, 3).is_exhausted(4)
     assert crashed(0, 1, 2, 3, 4).is_exhausted(5)
@@ -119,7 +119,7 @@ def test_it_is_given_up_after_five_crashes_within_a_minute_and_not_before() -> N
     assert not crashed(0, 20, 40, 60, 80).is_exhausted(80)
 
 
-def test_whoever_asks_explicitly_starts_the_count_anew() -> None:
+def test_whoever_asks_explicitly_resets_the_count() -> None:
     policy = crashed(0, 1, 2, 3, 4)
     policy.forgive()
     assert (policy.is_exhausted(5), policy.delay(5), policy.recent(5)) == (False, 0.0, 0)

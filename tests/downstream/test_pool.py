@@ -41,7 +41,7 @@ async def test_callers_who_can_do_the_same_share_and_others_do_not() -> None:
         assert len({id(each) for each in (first, *others)}) == 3
 
 
-async def test_an_idle_connection_makes_room_for_another_kind_of_client() -> None:
+async def test_an_idle_connection_is_closed_for_another_kind_of_client() -> None:
     async with FakeServer() as server:
         pool = pool_of(server)
         first = pool.connection(server.entry, caller("anna", kind(0)))

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from mcp_workbench.economy.answer import LIMIT
+from mcp_workbench.economy.search_answer import LIMIT
 from mcp_workbench.economy.tokens import LEAST_BUDGET
 from mcp_workbench.face import kept_results
-from mcp_workbench.face.request import DETAILS, MOST_FOUND, MOST_NAMED, OpenRequest
+from mcp_workbench.face.open_request import DETAILS, MOST_FOUND, MOST_NAMED, OpenRequest
 from mcp_workbench.router.lists import STARTS_AT_ONCE
 from mcp_workbench.router.toolboxes import LISTED_STAYS, SEARCH_PATIENCE
 from tests.cli.shell import run

@@ -39,7 +39,7 @@ def test_more_toolboxes_get_fewer_words(count: int, has: str, has_not: str) -> N
 
 
 @pytest.mark.parametrize("count", [15, 20, 40, 60, 90, 110, 293, 1_000])
-def test_the_room_is_filled_with_what_tells_most(count: int) -> None:
+def test_the_space_is_filled_with_the_most_distinctive(count: int) -> None:
     text = instructions(boxes(count, "About something of which there is more to tell than there is room for. " * 9))
     assert MOST_BYTES - 60 <= len(text.encode()) <= MOST_BYTES
     assert "toolbox-0" in text and "toolbox-14" in text
@@ -55,7 +55,7 @@ def test_without_toolboxes_it_says_so() -> None:
     assert instructions([]).endswith("No toolbox is configured.")
 
 
-def test_names_fit_the_room_and_tell_how_many_are_missing() -> None:
+def test_names_fit_the_limit_and_say_how_many_are_missing() -> None:
     text = names(boxes(50), room=120)
     assert len(text.encode()) <= 120
     assert text.startswith("Toolboxes: toolbox-0, toolbox-1")

@@ -82,7 +82,7 @@ def test_an_overview_has_size_shape_and_head() -> None:
 
 
 @given(st.text(max_size=400), st.integers(0, 500))
-def test_an_overview_keeps_to_its_room(text: str, room: int) -> None:
+def test_an_overview_keeps_to_its_limit(text: str, room: int) -> None:
     for stored in (result({"type": "text", "text": text}), result({"type": "text", "text": json.dumps([text] * 3)})):
         assert len(overview(reading(stored), room).encode()) <= room
 

@@ -55,7 +55,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return built
 
 
-async def test_a_need_is_met_across_servers_that_nobody_has_met(tmp_path: Path) -> None:
+async def test_a_need_is_searched_across_servers_that_are_not_listed_yet(tmp_path: Path) -> None:
     every = boxes()
     async with workbench_with(tmp_path, every) as seen:
         result = await seen.open(query="what will the weather be like tomorrow")
@@ -75,7 +75,7 @@ async def test_what_is_found_says_how_many_of_how_many(tmp_path: Path) -> None:
         assert (await seen.said(query="read", limit=90)).startswith("50 of 100: ")
 
 
-async def test_a_server_in_many_toolboxes_leaves_room_for_ten_different_tools(tmp_path: Path) -> None:
+async def test_a_server_in_many_toolboxes_does_not_displace_different_tools(tmp_path: Path) -> None:
     readers = [tool(f"read_{number}", "Reads " + "something " * number) for number in range(15)]
     async with workbench_with(tmp_path, {f"box{number}": {"same": Server(*readers)} for number in range(9)}) as seen:
         said = await seen.said(query="read")
@@ -248,7 +248,7 @@ async def test_the_index_is_built_once_and_remembered(tmp_path: Path, builds: li
         assert builds == [7]
 
 
-async def test_the_index_is_built_anew_when_a_server_says_something_else(tmp_path: Path, builds: list[int]) -> None:
+async def test_the_index_is_rebuilt_when_a_server_lists_something_else(tmp_path: Path, builds: list[int]) -> None:
     every = boxes()
     async with workbench_with(tmp_path, every) as seen:
         await seen.said(query="read")
@@ -278,7 +278,7 @@ async def test_a_server_that_says_the_same_again_costs_no_new_index(tmp_path: Pa
         assert builds == [7]
 
 
-async def test_a_server_that_was_given_up_is_not_found_and_costs_no_new_index(
+async def test_a_server_that_failed_for_good_is_not_found_and_costs_no_new_index(
     tmp_path: Path, builds: list[int]
 ) -> None:
     every = boxes()
@@ -304,7 +304,7 @@ async def test_without_a_cache_nothing_is_remembered(tmp_path: Path, builds: lis
 
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish", b"\x00" * 1000])
-async def test_a_damaged_index_is_built_anew(tmp_path: Path, builds: list[int], damage: bytes) -> None:
+async def test_a_damaged_index_is_rebuilt(tmp_path: Path, builds: list[int], damage: bytes) -> None:
     async with workbench_with(tmp_path, boxes()) as seen:
         await seen.said(query="read")
     (stored,) = tmp_path.rglob("index-*.bin")

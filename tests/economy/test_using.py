@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.face.checking import MOST_BYTES
+from mcp_workbench.face.argument_check import MOST_BYTES
 from tests.economy.in_process_workbench import Server, text_of, tool, workbench_with
 from tests.support.client import Json
 

@@ -102,7 +102,7 @@ async def test_a_lone_surrogate_in_an_argument_passes_or_is_refused_clearly(work
 
 
 async def test_nesting_just_at_the_limit_of_the_reader_is_answered_at_every_depth(workbench: Workbench) -> None:
-    """A reader further in has less room than the first one; whichever gives up, the client hears of it."""
+    """A reader further in has less room than the first one; whichever fails, the client is told."""
     async with workbench.serving({"box": {"server": raw_entry()}}) as client:
         await open_toolbox(client, "box")
         identity = json.dumps({**IDENTITY, "tool": "count"}).encode()

@@ -18,7 +18,7 @@ from tests.support.workbench import logged, scripted_entry
 @pytest.mark.requirement("errors.gone")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_a_crash_in_a_call_names_where_the_status_and_the_last_words(
+async def test_a_crash_in_a_call_names_where_the_status_and_the_stderr(
     workbench: Workbench, client_era: str, server_era: str
 ) -> None:
     box = {"server": scripted_entry("--era", server_era), "sibling": scripted_entry()}
@@ -112,7 +112,7 @@ async def test_a_crash_at_the_start_or_while_listing_is_told_to_whoever_waits(
 
 
 @pytest.mark.requirement("servers.given-up")
-async def test_a_crash_loop_is_given_up_after_five_failures_until_somebody_asks(workbench: Workbench) -> None:
+async def test_a_crash_loop_ends_after_five_failures_until_somebody_asks(workbench: Workbench) -> None:
     needed = workbench.path("needed")
     flags = ("--starts", workbench.path("starts"), "--require-file", needed, "--stderr", "cannot live")
     async with workbench.serving({"box": {"server": scripted_entry(*flags, protocol="legacy")}}) as client:
@@ -130,7 +130,7 @@ async def test_a_crash_loop_is_given_up_after_five_failures_until_somebody_asks(
 
 
 @pytest.mark.requirement("isolation.failures")
-async def test_a_server_that_is_given_up_costs_no_processes_and_others_go_on(workbench: Workbench) -> None:
+async def test_a_server_that_failed_for_good_costs_no_processes_and_others_go_on(workbench: Workbench) -> None:
     box = {"bad": scripted_entry("--exit-at-start", 1, protocol="legacy"), "good": scripted_entry()}
     async with workbench.serving({"box": box}) as client:
         calls = [await client.start_tool("use_tool", start_use("box", "bad", "count")) for _ in range(50)]

@@ -36,7 +36,7 @@ SHAKEN = ["initialize", "notifications/initialized"]
     ],
 )
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_server_is_met_in_its_clients_era_where_it_speaks_that(
+async def test_a_server_is_spoken_to_in_its_clients_era_where_it_speaks_that(
     workbench: Workbench, flags: tuple[str, ...], asked_for_legacy: list[str], asked_for_modern: list[str], era: str
 ) -> None:
     log = workbench.path("log")
@@ -55,7 +55,7 @@ async def test_an_older_revision_is_agreed_to(workbench: Workbench, version: str
 
 
 @pytest.mark.requirement("eras.servers")
-async def test_a_server_that_never_answers_the_probe_is_met_with_a_handshake(workbench: Workbench) -> None:
+async def test_a_server_that_never_answers_the_probe_is_sent_initialize(workbench: Workbench) -> None:
     log = workbench.path("log")
     boxes = {"box": {"server": scripted_entry("--era", "silent", "--log", log)}}
     async with workbench.serving(boxes, era="modern") as client:
@@ -142,7 +142,7 @@ async def test_the_era_is_remembered_from_one_run_to_the_next(
         assert methods(log)[: len(expected)] == expected
 
 
-async def test_a_server_that_has_changed_its_era_since_is_met_all_the_same(workbench: Workbench) -> None:
+async def test_a_server_that_has_changed_its_era_since_is_connected_all_the_same(workbench: Workbench) -> None:
     """Updated under the same command line, from legacy to modern and back."""
     era = workbench.path("era")
     entry = scripted_entry()

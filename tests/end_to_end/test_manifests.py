@@ -121,7 +121,7 @@ async def test_the_client_is_told_that_a_toolbox_it_opened_has_changed(workbench
             "told once"
         )
         assert "added" in tool_names(await open_toolbox(client, "box"))
-        # The two tools themselves are the same, so their list is no news.
+        # The two tools themselves are the same, so no change of their list is announced.
         assert client.received("notifications/tools/list_changed") == []
 
 
@@ -151,7 +151,7 @@ async def test_a_changed_command_line_is_another_server(workbench: Workbench) ->
 
 @pytest.mark.requirement("manifests.safe")
 @pytest.mark.parametrize("content", [b"\xff garbage", b'{"format": 99, "tools": []}'])
-async def test_a_corrupt_or_foreign_manifest_is_ignored_and_written_anew(
+async def test_a_corrupt_or_foreign_manifest_is_ignored_and_rewritten(
     workbench: Workbench, cache_folder: Path, content: bytes
 ) -> None:
     gate = workbench.path("gate")

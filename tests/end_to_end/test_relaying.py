@@ -294,7 +294,7 @@ async def test_a_question_of_a_server_that_died_is_withdrawn(workbench: Workbenc
         assert withdrawn["requestId"] == hesitant.questions[0]["id"]
 
 
-async def test_a_question_that_the_server_gives_up_is_withdrawn(workbench: Workbench) -> None:
+async def test_a_question_that_the_server_cancels_is_withdrawn(workbench: Workbench) -> None:
     box = {"server": scripted_entry("--era", "legacy")}
     async with workbench.serving({"box": box}, capabilities=CAPABILITIES) as client:
         hesitant = Hesitant(client)

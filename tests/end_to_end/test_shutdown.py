@@ -151,7 +151,7 @@ async def test_a_signal_after_the_client_has_gone_ends_the_waiting(workbench: Wo
 @pytest.mark.parametrize(
     "flags", [("--hang-on", "tools/list"), ("--hang-on", "server/discover", "--hang-on", "initialize")]
 )
-async def test_a_server_that_is_still_being_met_does_not_hold_up_the_end(
+async def test_a_handshake_under_way_does_not_hold_up_the_shutdown(
     workbench: Workbench, flags: tuple[str, ...]
 ) -> None:
     """Its deadlines are a minute; ours is not."""

@@ -30,7 +30,7 @@ async def test_the_server_is_unavailable_with_the_name_of_the_variable(workbench
         assert "${SURELY_NOT_SET:-" in json.dumps(missing)
         assert REASON in error_text(await client.call_tool("use_tool", start_use("box", "bad", "echo")))
         assert (await client.use_tool("box", "good", "count"))["structuredContent"] == {"count": 1}
-        # Trying again and again is no crash loop: nothing was started, so nothing is given up.
+        # Trying again and again is no crash loop: nothing was started, so nothing has failed for good.
         for _ in range(7):
             assert unavailable(await open_toolbox(client, "box"))["bad"]["reason"] == REASON
 

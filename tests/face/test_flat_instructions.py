@@ -51,7 +51,7 @@ def test_what_fits_is_said_as_it_is() -> None:
 
 
 @pytest.mark.requirement("flat.instructions")
-def test_a_short_text_leaves_its_room_to_long_ones() -> None:
+def test_a_short_text_leaves_its_share_to_long_ones() -> None:
     servers = [*many(1, 50_000), Introduced("short", None, "Short."), *many(1, 50_000)]
     text = flat_instructions(HEAD, servers)
     assert "From short:\nShort." in text

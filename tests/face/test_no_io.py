@@ -127,7 +127,7 @@ async def test_no_request_makes_a_face_touch_a_file(
     assert touched == []
 
 
-def test_the_watch_sees_what_a_face_would_do(touched: list[str]) -> None:
+def test_the_guard_sees_what_a_face_would_do(touched: list[str]) -> None:
     code = compile("import os\n\ndef look():\n    os.stat('.')\n\nlook()", str(FACE / "example.py"), "exec")
     exec(code, {})
     assert touched == ["example.py: look: stat('.',)"]

@@ -12,7 +12,7 @@ from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.names import path_of
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
-from mcp_workbench.face.paths import Ambiguous, Meant, NotListed, concerned, find, related
+from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, concerned, find, related
 from mcp_workbench.protocol.handshake import ServerProfile
 
 PROFILE = ServerProfile(era="legacy", version="2025-11-25", capabilities=Raw(b"{}"), server_info=Raw(b"{}"))
@@ -51,7 +51,7 @@ KNOWN = catalog({"dev": {"git": ["log", "a/b"], "files": ["read", "log"]}, "ops"
 )
 def test_a_path_means_one_tool(path: str, meant: str) -> None:
     found = find(KNOWN, path)
-    assert isinstance(found, Meant)
+    assert isinstance(found, ResolvedPath)
     assert path_of(found.entry, found.tool) == meant
 
 
@@ -77,7 +77,7 @@ def test_servers_that_have_not_spoken_may_have_it() -> None:
 def test_a_known_tool_comes_before_an_unknown_one_of_the_server_that_is_named() -> None:
     made = catalog({"dev": {"git": ["log"], "other": ["git/status"]}})
     found = find(made, "dev/git/status")
-    assert isinstance(found, Meant)
+    assert isinstance(found, ResolvedPath)
     assert path_of(found.entry, found.tool) == "dev/other/git/status"
 
 
@@ -103,5 +103,5 @@ def test_the_whole_path_of_a_tool_means_that_tool_or_is_said_to_be_ambiguous(
             if isinstance(found, Ambiguous):
                 assert path in found.paths
             else:
-                assert isinstance(found, Meant)
+                assert isinstance(found, ResolvedPath)
                 assert path_of(found.entry, found.tool) == path

@@ -1,4 +1,4 @@
-"""A workbench within the test: the real rooms, with threads in place of server processes and no pipe to the client.
+"""A workbench within the test: the real packages, with threads in place of server processes and no pipe to the client.
 
 Owns what carries messages here. Everything between the two ends, from session to traffic, is what is served to clients;
 `process` runs the same tests against the command.

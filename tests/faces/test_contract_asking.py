@@ -130,7 +130,7 @@ async def test_changed_roots_are_told_to_the_servers_that_run(bench: Bench, face
 
 @pytest.mark.requirement("asking.roots")
 @every_face
-async def test_a_server_may_ask_as_soon_as_it_has_been_met(bench: Bench, face: str) -> None:
+async def test_a_server_may_ask_right_after_the_handshake(bench: Bench, face: str) -> None:
     flags = ("--era", "legacy", "--ask-at-start", "roots/list")
     async with bench.within({"box": {"server": flags}}, face, capabilities=EVERY_ABILITY) as seen:
         seen.client.handlers["roots/list"] = lambda params: ROOTS

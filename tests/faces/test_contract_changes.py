@@ -184,7 +184,9 @@ async def test_a_list_that_is_announced_as_changed_is_told_also_when_it_is_equal
 
 @pytest.mark.requirement("changes.nothing")
 @pytest.mark.parametrize("face", ["proxy"])
-async def test_a_list_that_only_claims_to_have_changed_is_no_news_in_the_proxy_face(bench: Bench, face: str) -> None:
+async def test_the_proxy_face_does_not_announce_a_list_that_only_claims_to_have_changed(
+    bench: Bench, face: str
+) -> None:
     log = bench.path("log")
     async with bench.within(offering("legacy", "--log", log), face) as seen:
         await seen.open()
@@ -192,7 +194,7 @@ async def test_a_list_that_only_claims_to_have_changed_is_no_news_in_the_proxy_f
         before = len(logged(log, "tools/list"))
         await seen.call("notify", {"method": "notifications/tools/list_changed"})
         await eventually(lambda: len(logged(log, "tools/list")) > before, what="another listing")
-        # What comes later and is news shows that the first one has been dealt with.
+        # What comes later and is announced shows that the first one has been dealt with.
         await seen.names("prompts/list")
         await seen.call("change_offers", {"kind": "prompts", "name": "late"})
         await seen.client.wait_notification("notifications/prompts/list_changed")
@@ -344,7 +346,7 @@ async def test_a_stream_that_a_server_ends_is_opened_again(
 
 @pytest.mark.requirement("subscriptions.shared")
 @every_server
-async def test_two_clients_that_watch_the_same_cost_one_subscription(bench: Bench, server_era: str) -> None:
+async def test_two_clients_that_subscribe_to_the_same_cost_one_subscription(bench: Bench, server_era: str) -> None:
     log = bench.path("log")
     async with bench.within(offering(server_era, "--log", log), "flat") as seen:
         await seen.open()

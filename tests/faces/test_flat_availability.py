@@ -1,4 +1,4 @@
-"""The face `flat` and servers that are slow, dead, or given up: what is listed when, and what is said of the rest."""
+"""The face `flat` and servers that are slow, dead or failed: what is listed when, what is said of the rest."""
 
 from __future__ import annotations
 

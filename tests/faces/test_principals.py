@@ -39,7 +39,7 @@ async def test_principals_share_no_server_and_see_only_what_they_opened(bench: B
 
 @pytest.mark.requirement("isolation.principals")
 @every_face
-async def test_a_server_that_is_given_up_for_one_principal_is_there_for_the_others(
+async def test_a_server_that_fails_for_one_principal_is_there_for_the_others(
     bench: Bench, face: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RestartPolicy, "delay", lambda self, now: 0.0)

@@ -143,7 +143,7 @@ class HttpConversation(Conversation):
         await asyncio.gather(*self._posts.values(), return_exceptions=True)
         for wire in (*self._idle, *self._wires.values()):
             wire.abort()
-        # One turn of the loop for sockets that have just been aborted.
+        # One iteration of the loop for sockets that have just been aborted.
         await asyncio.sleep(0)
 
     async def end_session(self) -> None:

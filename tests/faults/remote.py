@@ -1,4 +1,4 @@
-"""A bad server over HTTP that a test starts, stops and tells what to do, and a workbench that has met it.
+"""A bad server over HTTP that a test starts, stops and tells what to do, and a workbench that is connected to it.
 
 Owns the process of that server. Refuses to know any fault.
 """
@@ -78,7 +78,7 @@ async def remote(faults: Faults) -> AsyncIterator[Remote]:
 
 @asynccontextmanager
 async def playing(faults: Faults, there: Remote, large: bool = False, **settings: Any) -> AsyncIterator[Stage]:
-    """A workbench that has met the server before: what it takes to speak HTTP is there."""
+    """A workbench that was connected to the server before: what it takes to speak HTTP is there."""
     top = {name: settings.pop(name) for name in ("maxMessageBytes",) if name in settings}
     async with faults.serving({"remote": there.entry(**settings)}, large=large, **top) as stage:
         assert await stage.value("remote", "count") == {"count": 1}

@@ -44,7 +44,7 @@ POLL_INTERVAL = 0.05
 
 
 def bad_entry(*flags: object, name: str = "bad", **settings: Any) -> Json:
-    """An entry of `mcpServers` for a bad server. It is met as legacy, which needs no probing."""
+    """An entry of `mcpServers` for a bad server. It is spoken to as legacy, which needs no probing."""
     arguments = [BAD_SERVER, "--name", name, *map(str, flags)]
     return {"command": sys.executable, "args": arguments, "protocol": "legacy", **settings}
 

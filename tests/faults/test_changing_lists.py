@@ -12,7 +12,7 @@ from tests.support.workbench import logged
 CHANGED = {"method": "notifications/tools/list_changed", "count": 10_000}
 
 
-async def test_ten_thousand_changes_in_a_moment_are_one_and_no_news_is_told(faults: Faults) -> None:
+async def test_ten_thousand_changes_in_a_moment_are_one_and_nothing_is_announced(faults: Faults) -> None:
     log = faults.path("log")
     async with faults.serving({"bad": bad_entry("--log", log)}) as stage:
         await stage.open()
@@ -23,7 +23,7 @@ async def test_ten_thousand_changes_in_a_moment_are_one_and_no_news_is_told(faul
         await eventually(lambda: len(logged(log, "tools/list")) > asked, what="another look at the list")
         assert len(logged(log, "tools/list")) - asked <= 3
         assert await stage.value("bad", "count") == {"count": 2}
-        # Nothing is different in the list, so there is no news.
+        # Nothing is different in the list, so nothing is announced.
         assert stage.client.received("notifications/tools/list_changed") == []
 
 

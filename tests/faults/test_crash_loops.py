@@ -1,6 +1,6 @@
 """A server that cannot live: crash loops, an exit with 0 at once, commands that do not exist or cannot be run.
 
-Back-off with jitter, given up after five failures in a minute, a clear state and next to no work; it works again when
+Back-off with jitter, no restarts after five failures in a minute, a clear state and next to no work; it works again when
 the cause is mended, without a restart of the workbench.
 """
 
@@ -18,7 +18,7 @@ from tests.faults.vitals import processor_seconds
 from tests.support.client import Json
 
 
-async def test_a_crash_loop_is_given_up_costs_nothing_and_ends_when_the_cause_is_mended(faults: Faults) -> None:
+async def test_a_crash_loop_ends_costs_nothing_and_works_when_the_cause_is_mended(faults: Faults) -> None:
     """Also one that exits with 0, which is no more useful."""
     servers = {}
     for status in (0, 1):
@@ -26,7 +26,7 @@ async def test_a_crash_loop_is_given_up_costs_nothing_and_ends_when_the_cause_is
         servers[f"exits {status}"] = bad_entry("--faults", path, name=f"exits-{status}")
     async with faults.serving(servers) as stage:
         await asyncio.gather(*(_given_up(stage, f"exits {status}", status) for status in (0, 1)))
-        # A hundred calls to servers that were given up start nothing and take next to nothing.
+        # A hundred calls to servers that failed for good start nothing and take next to nothing.
         began = processor_seconds(stage.pid)
         for call in [await stage.start(server, "count") for server in servers for _ in range(50)]:
             assert "not restarted" in error_text(await call.result())

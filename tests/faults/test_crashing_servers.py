@@ -42,7 +42,7 @@ async def test_in_a_call_everything_in_flight_fails_at_once_and_says_why(faults:
 async def test_between_calls_the_next_use_starts_it_again(faults: Faults) -> None:
     async with faults.serving({"bad": bad_entry()}) as stage:
         for round in range(4):
-            # Each open is a plea for another chance: the server is not given up.
+            # Each open is a plea for another chance: the server is not failed for good.
             await stage.open()
             found = await stage.value("bad", "pid")
             os.kill(found["pid"], signal.SIGKILL)

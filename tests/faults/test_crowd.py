@@ -32,7 +32,7 @@ async def test_every_call_of_a_crowd_is_accounted_for_while_servers_are_killed(f
         noted = [int(line) for line in notes.read_text().split()]
         assert repeated(noted, accounts.started) == [], "a call was sent twice"
         assert len(noted) >= accounts.answered, "an answer came from nowhere"
-        # When the killing is over, everybody works again: whoever was given up is asked for.
+        # When the killing is over, everybody works again: whoever failed for good is asked for.
         assert await stage.unavailable() == {}
         for name in servers:
             assert await stage.value(name, "note", {"n": 0}) == {"n": 0}

@@ -42,7 +42,7 @@ async def test_new_connections_are_turned_away_while_nothing_can_be_opened_and_a
         assert "Traceback" not in stage.process.stderr
 
 
-async def test_a_server_at_an_address_is_said_not_to_be_reached_and_works_once_there_is_room(faults: Faults) -> None:
+async def test_a_server_at_a_url_is_reported_unreachable_and_works_once_descriptors_are_free(faults: Faults) -> None:
     async with remote(faults) as there, faults.serving({"remote": there.entry()}) as stage:
         assert await stage.value("remote", "count") == {"count": 1}
         await stage.process.wait_for(lambda: "without a call" in stage.process.stderr, "the end of the idle connection")

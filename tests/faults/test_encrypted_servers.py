@@ -23,11 +23,11 @@ async def test_an_encrypted_server_works_breaks_and_works_again(
 ) -> None:
     async with remote(faults) as there:
         forward = _forwarding_to(there)
-        async with listening(forward, vouched) as door, listening(Proxy(door.port).serve) as proxy:
+        async with listening(forward, vouched) as listener, listening(Proxy(listener.port).serve) as proxy:
             monkeypatch.setenv("SSL_CERT_FILE", str(vouched[0]))
             if tunnelled:
                 monkeypatch.setenv("HTTPS_PROXY", f"http://user:hunter2@127.0.0.1:{proxy.port}")
-            url = "https://far.invalid/mcp" if tunnelled else f"https://localhost:{door.port}/mcp"
+            url = "https://far.invalid/mcp" if tunnelled else f"https://localhost:{listener.port}/mcp"
             async with faults.serving({"remote": there.entry(url=url, timeout=5)}) as stage:
                 assert await stage.value("remote", "count") == {"count": 1}
                 await stage.remember()
@@ -45,10 +45,10 @@ async def test_an_encrypted_server_works_breaks_and_works_again(
 async def test_a_certificate_for_somebody_else_is_told_and_nothing_is_sent(
     faults: Faults, vouched: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with remote(faults) as there, listening(_forwarding_to(there), vouched) as door:
+    async with remote(faults) as there, listening(_forwarding_to(there), vouched) as listener:
         # Nobody vouches for it here: SSL_CERT_FILE is not set.
         monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-        entry = there.entry(url=f"https://localhost:{door.port}/mcp", headers={"Authorization": "Bearer hunter2"})
+        entry = there.entry(url=f"https://localhost:{listener.port}/mcp", headers={"Authorization": "Bearer hunter2"})
         async with faults.serving({"remote": entry}) as stage:
             for is_warm in (False, True):
                 reason = (await stage.unavailable())["remote"]

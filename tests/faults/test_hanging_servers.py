@@ -97,7 +97,7 @@ async def test_a_server_that_is_stopped_as_a_whole_hits_its_deadlines_and_goes_o
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list", "resources/list"])
-async def test_our_end_does_not_wait_for_a_server_that_hangs_while_it_is_met_or_listed(
+async def test_shutdown_does_not_wait_for_a_server_that_hangs_in_its_handshake_or_lists(
     faults: Faults, method: str
 ) -> None:
     path = faults.write_faults({"on": {method: {"hang": True}}})

@@ -103,7 +103,7 @@ async def test_a_stream_that_lies_about_its_framing_is_read_as_far_as_it_makes_s
             await works(stage, there)
 
 
-async def test_a_forgotten_session_is_met_anew_and_no_call_is_made_twice(faults: Faults) -> None:
+async def test_a_forgotten_session_is_reconnected_and_no_call_is_made_twice(faults: Faults) -> None:
     async with remote(faults) as there:
         async with playing(faults, there, timeout=5) as stage:
             there.does(on=CALL, forget=True)
@@ -137,7 +137,7 @@ async def test_nobody_listens_and_then_somebody_does(faults: Faults) -> None:
 
 
 @pytest.mark.parametrize("face", ["proxy", "flat"])
-async def test_a_server_that_was_given_up_is_used_as_soon_as_it_listens_again(faults: Faults, face: str) -> None:
+async def test_a_server_that_failed_for_good_is_used_as_soon_as_it_listens_again(faults: Faults, face: str) -> None:
     """The first call after an outage works, however many failed during it; nobody has to open the toolbox for it."""
     async with remote(faults) as there:
         config = faults.write_config({"remote": there.entry()})
@@ -174,7 +174,7 @@ async def test_encryption_that_does_not_come_about_is_told(faults: Faults) -> No
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
-async def test_failures_while_it_is_met_or_listed_are_told_to_whoever_waits(faults: Faults, method: str) -> None:
+async def test_failures_in_handshake_and_lists_reach_whoever_waits(faults: Faults, method: str) -> None:
     async with remote(faults) as there:
         settings = {"timeout": 5, "startupTimeout": 2}
         servers = {"remote": there.entry(**settings), "new": there.entry(url=f"{there.url}?new", **settings)}

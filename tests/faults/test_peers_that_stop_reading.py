@@ -59,7 +59,7 @@ async def test_a_client_that_reads_late_gets_everything_and_is_not_read_from_mea
         assert descriptors_by_kind(client.pid) == descriptors
 
 
-async def test_a_client_that_never_reads_is_given_up_at_the_second_bound(faults: Faults) -> None:
+async def test_a_client_that_never_reads_is_disconnected_at_the_second_bound(faults: Faults) -> None:
     """Hundreds of megabytes that nobody takes: the client is taken for dead, and we end."""
     config = faults.write_config({"bad": bad_entry(timeout=60)})
     spawned = MuteClient.spawn(workbench_command(config), faults.environment(), str(faults.path("stderr")))

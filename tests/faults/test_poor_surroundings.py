@@ -163,7 +163,7 @@ def test_too_little_memory_to_start_is_one_clear_line(faults: Faults, kibibytes:
 async def test_an_answer_that_there_is_no_memory_for_ends_that_server_alone_and_costs_next_to_nothing(
     faults: Faults,
 ) -> None:
-    """The pipe stays readable: whoever tries again in each turn of the loop takes a whole processor."""
+    """The pipe stays readable: whoever tries again in each iteration of the loop takes a whole processor."""
     async with faults.serving({"bad": bad_entry()}, large=True) as stage:
         await stage.value("bad", "count")
         _, hard = resource.prlimit(stage.pid, resource.RLIMIT_DATA)

@@ -1,6 +1,6 @@
 """Random JSON-RPC in both directions, on both sides: nothing breaks, nothing leaks, nothing crosses.
 
-The real rooms between clients and servers that Hypothesis plays (`tests.bridge.stage`): no processes, no pipes, so that
+The real packages between clients and servers that Hypothesis plays (`tests.bridge.stage`): no processes, no pipes, so that
 thousands of conversations fit into seconds, and each that fails is shrunk to its few guilty words.
 """
 
@@ -115,7 +115,7 @@ class Play:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        # Two share a principal, and so may share servers; the third must never meet them.
+        # Two share a principal, and so may share servers; the third must never share any with them.
         self.clients = [
             stage.client("legacy", EVERYTHING, "us"),
             stage.client("modern", EVERYTHING, "us"),

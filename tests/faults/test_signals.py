@@ -97,7 +97,7 @@ async def test_a_balancer_hears_that_we_leave_before_anybody_is_refused(faults: 
         assert (await _asked(stage.port, check)).startswith(b"HTTP/1.1 200 ")
         os.kill(stage.pid, signal.SIGTERM)
         await stage.process.wait_for(lambda: "shutting down" in stage.process.stderr, "the begin of the end")
-        # Nobody has heard of it yet, so calls come in as before, also on new connections.
+        # Nobody knows of it yet, so calls come in as before, also on new connections.
         assert isinstance(stage.client, HttpConversation)
         stage.client.rest()
         await stage.others_work()

@@ -75,7 +75,7 @@ def test_a_request_expires_at_its_deadline_and_not_before() -> None:
     assert len(pending) == 0
 
 
-def test_progress_starts_the_clock_anew_but_never_beyond_the_latest_moment() -> None:
+def test_progress_restarts_the_clock_but_never_beyond_the_latest_moment() -> None:
     pending = PendingRequests()
     exchange = add(pending, now=0.0, timeout=10.0, latest=25.0)
     pending.extend(exchange, 9.0)

@@ -22,22 +22,22 @@ def after(first: object) -> Any:
 
 
 @pytest.mark.parametrize("choice", ["auto", "modern"])
-async def test_it_is_met_in_the_revision_that_it_named(choice: str) -> None:
+async def test_it_is_connected_in_the_revision_that_it_named(choice: str) -> None:
     server = Server(discover=after(refusal("2024-01-01", "2026-07-28")))
-    profile = await server.met(choice)
+    profile = await server.handshake(choice)
     assert profile.era == "modern"
     assert server.methods == ["server/discover", "server/discover"]
 
 
 async def test_one_that_names_only_legacy_revisions_is_shaken_hands_with() -> None:
     server = Server(discover=after(refusal("2025-11-25")), initialize=INITIALIZED)
-    profile = await server.met()
+    profile = await server.handshake()
     assert profile.era == "legacy"
     assert server.methods == ["server/discover", "initialize"]
 
 
 async def test_one_that_refuses_again_is_not_asked_a_third_time() -> None:
     server = Server(discover=refusal("2026-07-28"), initialize=INITIALIZED)
-    profile = await server.met()
+    profile = await server.handshake()
     assert profile.era == "legacy"
     assert server.methods == ["server/discover", "server/discover", "initialize"]

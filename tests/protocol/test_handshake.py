@@ -15,7 +15,7 @@ from mcp_workbench.errors import DownstreamError, ServerGone
 from mcp_workbench.jsonrpc.messages import ErrorObject
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.protocol import handshake
-from mcp_workbench.protocol.handshake import ServerProfile, meet
+from mcp_workbench.protocol.handshake import ServerProfile, perform_handshake
 from mcp_workbench.protocol.meta import ClientIdentity
 from mcp_workbench.protocol.revisions import Era, SpokenEras
 
@@ -68,8 +68,10 @@ class Server:
     def methods(self) -> list[str]:
         return [method for method, _ in self.asked]
 
-    async def met(self, choice: str = "auto", spoken: SpokenEras = UNKNOWN, client: Era = "modern") -> ServerProfile:
-        profile = await meet(self, choice, spoken, replace(IDENTITY, era=client))
+    async def handshake(
+        self, choice: str = "auto", spoken: SpokenEras = UNKNOWN, client: Era = "modern"
+    ) -> ServerProfile:
+        profile = await perform_handshake(self, choice, spoken, replace(IDENTITY, era=client))
         await asyncio.sleep(0)
         return profile
 
@@ -85,7 +87,7 @@ def _short_probe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_modern_server_is_asked_once() -> None:
     server = Server(discover=DISCOVERED)
-    profile = await server.met()
+    profile = await server.handshake()
     assert (profile.era, profile.version, profile.instructions) == ("modern", "2026-07-28", "Be kind.")
     assert json.loads(bytes(profile.capabilities)) == {"tools": {"listChanged": True}}
     assert json.loads(bytes(profile.server_info)) == {"name": "s"}
@@ -123,7 +125,7 @@ async def test_a_modern_server_is_asked_once() -> None:
 )
 async def test_anything_but_a_modern_answer_leads_to_the_handshake(discover: Answer) -> None:
     server = Server(discover=discover, initialize=INITIALIZED)
-    profile = await server.met()
+    profile = await server.handshake()
     assert (profile.era, profile.version) == ("legacy", "2025-11-25")
     assert server.methods == ["server/discover", "initialize"]
     assert server.asked[1][1] == {
@@ -147,40 +149,40 @@ async def test_a_modern_server_that_was_slow_to_answer_the_probe_is_found() -> N
             await asyncio.sleep(0.01)
             raise refusal(-32601)
 
-    assert (await Slow().met()).era == "modern"
+    assert (await Slow().handshake()).era == "modern"
 
 
 async def test_a_server_that_refuses_both_fails_with_its_own_words() -> None:
     with pytest.raises(RemoteError, match="refused"):
-        await Server(discover=refusal(-32601), initialize=refusal(-32603)).met()
+        await Server(discover=refusal(-32601), initialize=refusal(-32603)).handshake()
 
 
 async def test_a_server_that_dies_of_the_probe_is_reported_as_gone() -> None:
     with pytest.raises(ServerGone):
-        await Server(discover=ServerGone("died")).met()
+        await Server(discover=ServerGone("died")).handshake()
 
 
 async def test_a_server_of_a_future_that_we_do_not_know_is_told_apart() -> None:
     with pytest.raises(DownstreamError, match="speaks only MCP 2031-01-01") as caught:
-        await Server(discover=refusal(-32022, {"supported": ["2031-01-01"]})).met()
+        await Server(discover=refusal(-32022, {"supported": ["2031-01-01"]})).handshake()
     assert caught.value.hint and "update" in caught.value.hint
 
 
 async def test_a_legacy_server_that_is_remembered_is_not_probed() -> None:
     server = Server(initialize=INITIALIZED)
-    assert (await server.met(spoken=LEGACY_ONLY)).era == "legacy"
+    assert (await server.handshake(spoken=LEGACY_ONLY)).era == "legacy"
     assert server.methods == ["initialize"]
 
 
 async def test_a_remembered_legacy_server_that_has_become_modern_is_found() -> None:
     server = Server(discover=DISCOVERED, initialize=refusal(-32601))
-    assert (await server.met(spoken=LEGACY_ONLY)).era == "modern"
+    assert (await server.handshake(spoken=LEGACY_ONLY)).era == "modern"
     assert server.methods == ["initialize", "server/discover"]
 
 
 async def test_a_remembered_modern_server_that_has_become_legacy_is_found() -> None:
     server = Server(discover=refusal(-32601), initialize=INITIALIZED)
-    assert (await server.met(spoken=MODERN_ONLY)).era == "legacy"
+    assert (await server.handshake(spoken=MODERN_ONLY)).era == "legacy"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ async def test_a_choice_in_the_configuration_is_followed_without_probing(choice:
     server = Server(discover=DISCOVERED, initialize=INITIALIZED)
     for spoken in (UNKNOWN, LEGACY_ONLY, MODERN_ONLY, BOTH):
         server.asked.clear()
-        await server.met(choice, spoken)
+        await server.handshake(choice, spoken)
         assert server.methods == methods
     if choice == "2025-03-26":
         assert server.asked[0][1]["protocolVersion"] == "2025-03-26"
@@ -204,7 +206,7 @@ async def test_a_choice_in_the_configuration_is_followed_without_probing(choice:
 
 async def test_a_choice_that_the_server_does_not_speak_is_refused_with_a_hint() -> None:
     with pytest.raises(DownstreamError, match="2026-07-28, which the server does not speak") as caught:
-        await Server(discover={"supportedVersions": ["2025-11-25"]}).met("modern")
+        await Server(discover={"supportedVersions": ["2025-11-25"]}).handshake("modern")
     assert caught.value.hint and "protocol" in caught.value.hint
 
 
@@ -223,28 +225,28 @@ async def test_a_choice_that_the_server_does_not_speak_is_refused_with_a_hint() 
 async def test_an_answer_to_the_handshake_that_makes_no_sense_is_an_error(answer: Answer) -> None:
     server = Server(initialize=answer)
     with pytest.raises(DownstreamError, match="answer to `initialize` cannot be used"):
-        await server.met("legacy")
+        await server.handshake("legacy")
     assert server.told == []
 
 
 async def test_a_revision_that_nobody_knows_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(DownstreamError, match="`1999-01-01`") as caught:
-        await Server(initialize={**INITIALIZED, "protocolVersion": "1999-01-01"}).met("legacy")
+        await Server(initialize={**INITIALIZED, "protocolVersion": "1999-01-01"}).handshake("legacy")
     assert caught.value.hint and "2024-11-05" in caught.value.hint and "2026-07-28" in caught.value.hint
 
 
 async def test_unknown_members_and_large_answers_do_not_matter() -> None:
     answer = {**INITIALIZED, "x-unknown": "y" * 1_000_000, "_meta": {"a": 1}}
-    profile = await Server(initialize=answer).met("legacy")
+    profile = await Server(initialize=answer).handshake("legacy")
     assert json.loads(bytes(profile.capabilities)) == {"tools": {}}
     # A view into the answer would keep all of it alive.
     assert len(bytes(profile.server_info)) < 100
 
 
 @pytest.mark.parametrize("probe", [lambda: NEVER, lambda: refusal(-32601)])
-async def test_a_handshake_that_is_given_up_leaves_no_task_behind(probe: Callable[[], Answer]) -> None:
+async def test_a_cancelled_handshake_leaves_no_task_behind(probe: Callable[[], Answer]) -> None:
     server = Server(discover=probe, initialize=NEVER)
-    meeting = asyncio.create_task(server.met())
+    meeting = asyncio.create_task(server.handshake())
     while "initialize" not in server.methods:
         await asyncio.sleep(0)
     meeting.cancel()
@@ -254,16 +256,16 @@ async def test_a_handshake_that_is_given_up_leaves_no_task_behind(probe: Callabl
     assert "initialize" in server.cancelled
 
 
-# ── a server that speaks both eras is met in its client's ──
+# ── a server that speaks both eras is connected in its client's ──
 
 
 @pytest.mark.parametrize("spoken", [UNKNOWN, BOTH])
 @pytest.mark.parametrize(("client", "asked"), [("legacy", "initialize"), ("modern", "server/discover")])
-async def test_a_server_of_both_eras_is_met_in_the_era_of_its_client(
+async def test_a_server_of_both_eras_is_connected_in_the_era_of_its_client(
     spoken: SpokenEras, client: Era, asked: str
 ) -> None:
     server = Server(discover=DISCOVERED, initialize=INITIALIZED)
-    profile = await server.met(spoken=spoken, client=client)
+    profile = await server.handshake(spoken=spoken, client=client)
     assert profile.era == client
     assert server.methods == [asked], "the first request settles the era of such a server"
 
@@ -278,7 +280,7 @@ async def test_a_server_of_both_eras_is_met_in_the_era_of_its_client(
     ],
 )
 async def test_what_a_meeting_shows_of_the_eras_is_told(client: Era, answers: Answer, shown: SpokenEras) -> None:
-    assert (await Server(**answers).met(client=client)).eras == shown
+    assert (await Server(**answers).handshake(client=client)).eras == shown
 
 
 @pytest.mark.parametrize(
@@ -295,20 +297,20 @@ async def test_what_a_meeting_shows_of_the_eras_is_told(client: Era, answers: An
 )
 async def test_a_modern_server_is_found_for_a_legacy_client(initialize: Answer) -> None:
     server = Server(discover=DISCOVERED, initialize=initialize)
-    assert (await server.met(client="legacy")).era == "modern"
+    assert (await server.handshake(client="legacy")).era == "modern"
     assert server.methods == ["initialize", "server/discover"]
 
 
 async def test_a_legacy_client_of_a_modern_server_that_is_remembered_costs_no_handshake() -> None:
     server = Server(discover=DISCOVERED)
-    assert (await server.met(spoken=MODERN_ONLY, client="legacy")).era == "modern"
+    assert (await server.handshake(spoken=MODERN_ONLY, client="legacy")).era == "modern"
     assert server.methods == ["server/discover"]
 
 
 @pytest.mark.parametrize("discover", [refusal(-32601), NEVER, DownstreamError("not there")])
 async def test_a_refused_handshake_is_told_in_its_own_words_where_the_probe_finds_nothing(discover: Answer) -> None:
     with pytest.raises(RemoteError, match="refused") as caught:
-        await Server(discover=discover, initialize=refusal(-32603)).met(client="legacy")
+        await Server(discover=discover, initialize=refusal(-32603)).handshake(client="legacy")
     assert caught.value.code == -32603
 
 
@@ -322,9 +324,9 @@ async def test_a_legacy_server_that_was_slow_to_shake_hands_is_waited_for() -> N
             return await super().ask(method, params)
 
     server = Slow(discover=refusal(-32601), initialize=INITIALIZED)
-    assert (await server.met(client="legacy")).era == "legacy"
+    assert (await server.handshake(client="legacy")).era == "legacy"
 
 
 async def test_a_server_that_dies_of_the_handshake_is_reported_as_gone() -> None:
     with pytest.raises(ServerGone):
-        await Server(discover=DISCOVERED, initialize=ServerGone("died")).met(client="legacy")
+        await Server(discover=DISCOVERED, initialize=ServerGone("died")).handshake(client="legacy")

@@ -118,7 +118,7 @@ def test_what_belongs_to_no_era_always_passes(meta: dict[str, Any], era: Era, fr
     assert {key: value for key, value in received.items() if key not in HOP_KEYS} == own
 
 
-def test_numbers_in_meta_are_not_read_and_written_anew() -> None:
+def test_numbers_in_meta_are_not_decoded_and_encoded_again() -> None:
     raw = Raw(b'{"a":1.10,"b":123456789012345678901234567890,"progressToken":1}')
     written = meta_for_server(
         raw, client=LEGACY, server=LEGACY, info=INFO, capabilities=CAPABILITIES, progress_token=7, log_level=None

@@ -14,7 +14,7 @@ FACES: tuple[FaceName, ...] = ("proxy", "flat", "dynamic")
 
 
 async def started(stage: Stage, client: Client, **answers: Json) -> PlayedServer:
-    """The server, heard once; `answers` are added to what it says to a list request."""
+    """The server, listed once; `answers` are added to what it says to a list request."""
     warming = client.send_request(
         "tools/list" if stage.gateway.face.name == "flat" else "tools/call",
         {} if stage.gateway.face.name == "flat" else {"name": "open_toolbox", "arguments": {"toolbox_name": "box"}},

@@ -62,7 +62,7 @@ async def test_a_call_that_ends_while_questions_are_gathered_is_answered_with_it
         assert stage.is_clean()
 
 
-async def test_a_question_that_is_given_up_while_questions_are_gathered_is_not_asked() -> None:
+async def test_a_question_that_is_cancelled_while_questions_are_gathered_is_not_asked() -> None:
     async with staged("legacy") as stage:
         client = stage.client("modern")
         server = await stage.connect(client)

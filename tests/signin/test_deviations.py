@@ -71,7 +71,7 @@ async def test_a_configured_secret_reaches_the_token_request(tmp_path: Path) -> 
         assert "shh" not in Path(at.sign_ins.store.path).read_text()
 
 
-async def test_a_sign_in_that_was_given_up_after_registering_works_at_the_next_try(tmp_path: Path) -> None:
+async def test_a_sign_in_that_was_cancelled_after_registering_works_at_the_next_try(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         await at.sign_ins.begin(at.target)
         await at.sign_ins.close()

@@ -212,7 +212,7 @@ async def test_a_dead_refresh_token_asks_for_a_sign_in_whatever_the_error_is_cal
         assert len(at.authority.registrations) == 1
 
 
-async def test_a_forgotten_client_is_registered_anew_at_the_next_sign_in(tmp_path: Path) -> None:
+async def test_a_forgotten_client_is_registered_again_at_the_next_sign_in(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         await at.log_in()
         await at.change(due)

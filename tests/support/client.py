@@ -79,7 +79,7 @@ class Conversation:
         self._meta: Json = {}
         self._ids = itertools.count(1)
         self._waiting: dict[str | int, asyncio.Future[Json]] = {}
-        self._news = asyncio.Condition()
+        self._arrival = asyncio.Condition()
 
     # Talking
 
@@ -154,8 +154,8 @@ class Conversation:
     async def wait_for(self, predicate: Callable[[], bool], what: str, timeout: float = ANSWER_TIMEOUT) -> None:
         """Until `predicate()` holds; it is asked again whenever something arrives."""
         try:
-            async with asyncio.timeout(timeout), self._news:
-                await self._news.wait_for(predicate)
+            async with asyncio.timeout(timeout), self._arrival:
+                await self._arrival.wait_for(predicate)
         except TimeoutError:
             raise AssertionError(f"no {what} within {timeout} s; stderr: {self.stderr[-2000:]}") from None
 
@@ -179,8 +179,8 @@ class Conversation:
             self.garbage.append(line)
         else:
             await self._take(message)
-        async with self._news:
-            self._news.notify_all()
+        async with self._arrival:
+            self._arrival.notify_all()
 
     def hung_up(self) -> None:
         """Nothing more will come."""
@@ -316,5 +316,5 @@ class RawClient(Conversation):
         assert self.process.stderr is not None
         while piece := await self.process.stderr.read(65536):
             self._stderr += piece
-            async with self._news:
-                self._news.notify_all()
+            async with self._arrival:
+                self._arrival.notify_all()

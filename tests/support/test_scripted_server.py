@@ -148,7 +148,7 @@ async def test_noise_surrounds_the_messages_and_the_client_keeps_it() -> None:
         assert b"Starting up...\n" in client.garbage
 
 
-async def test_a_crash_shows_its_status_and_its_last_words() -> None:
+async def test_a_crash_shows_its_status_and_its_stderr() -> None:
     async with RawClient.spawn(scripted_command("--stderr", "hello from the server")) as client:
         await client.initialize()
         call = await client.start_tool("crash", {"code": 7, "stderr": "last words\n"})

@@ -77,7 +77,7 @@ async def test_an_answer_that_does_not_fit_becomes_an_error_and_a_notification_i
         assert recorder.failed == [], "the `id` inside a notification is nobody's"
 
 
-async def test_a_server_that_is_full_and_has_read_nothing_for_long_is_given_up(
+async def test_a_server_that_is_full_and_has_read_nothing_for_long_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ChildRig(tmp_path).deaf() as (link, recorder):
@@ -91,7 +91,7 @@ async def test_a_server_that_is_full_and_has_read_nothing_for_long_is_given_up(
         assert len(recorder.closed) == 1
 
 
-async def test_a_server_that_reads_is_not_given_up_however_long_it_takes(
+async def test_a_server_that_reads_is_not_stopped_however_long_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It made room while we were not looking."""
@@ -121,7 +121,7 @@ def _answer(id: int) -> tuple[bytes, ...]:
 
 
 @pytest.mark.usefixtures("_little_room_for_answers")
-async def test_a_client_that_never_reads_is_given_up_at_a_bound() -> None:
+async def test_a_client_that_never_reads_is_disconnected_at_a_bound() -> None:
     async with StdioRig().deaf() as (link, recorder):
         for number in range(8):
             link.send(*_answer(number))

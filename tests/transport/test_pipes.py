@@ -113,7 +113,7 @@ async def test_what_is_written_is_read_and_then_the_end_once() -> None:
     assert pipe.errors == []
 
 
-async def test_writes_of_one_turn_leave_in_one_call(written: list[int]) -> None:
+async def test_writes_of_one_loop_iteration_leave_in_one_call(written: list[int]) -> None:
     pipe = Pipe()
     for _ in range(100):
         pipe.writer.write(b"message", b"\n")

@@ -94,7 +94,7 @@ def test_strays_are_told_apart_by_their_mark(table: ProcessTable) -> None:
             process.wait()
 
 
-def test_strays_without_an_environment_are_told_apart_by_their_brand(table: ProcessTable) -> None:
+def test_strays_without_an_environment_are_told_apart_by_their_tag(table: ProcessTable) -> None:
     mine, other = table.mark(), table.mark()
     table.prepare()
     guardian = sole_guardian()

@@ -193,7 +193,7 @@ class ToolIndex:
         }
         words: dict[str, tuple[str, ...]] = {}
         if known:
-            from mcp_workbench.economy.words import distinctive_words
+            from mcp_workbench.economy.distinctive_words import distinctive_words
 
             groups = {name: [_indexed(tool) for tool in tools] for name, tools in known.items()}
             described = {each.name: each.description for each in self._catalog.described.values()}

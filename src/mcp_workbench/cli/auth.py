@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from mcp_workbench.cli.complain import remark
+from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.settings import JSON

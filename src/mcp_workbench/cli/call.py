@@ -13,8 +13,8 @@ from msgspec import Raw
 from msgspec.json import decode
 
 from mcp_workbench.cli.arguments import read_arguments, read_json, unexpected
-from mcp_workbench.cli.complain import FAILED, complain, remark
 from mcp_workbench.cli.engine import Engine, LogMessage, Progress
+from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.result_content import Binary, ResultContent, asks_the_user
 from mcp_workbench.cli.screen import stderr, stdout

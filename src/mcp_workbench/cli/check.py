@@ -17,13 +17,13 @@ from msgspec import Struct
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.offer import KINDS, SINGULAR, about_oversized
-from mcp_workbench.cli.complain import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.engine import Engine, StartingPlaces
+from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.list import counted
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configuration, log_for
-from mcp_workbench.config.idle_keys import about_idle_keys
+from mcp_workbench.config.ignored_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.problems import ConfigProblems, quote
@@ -112,7 +112,7 @@ def run(parsed: Parsed) -> int:
         stdout().json(_problems_json(error))
         return USAGE
     log_for(parsed, config)
-    for text in about_idle_keys(config):
+    for text in about_ignored_keys(config):
         remark("warning", text)
     lacking = unresolved(config)
     if not parsed.has("connect"):
@@ -168,7 +168,7 @@ def connect(config: WorkbenchConfig, *, remember: bool) -> list[Finding]:
     findings = [Finding(entry.toolbox, entry.name) for entry in entries]
     places = StartingPlaces()
 
-    async def meet(entry: ServerEntry, finding: Finding) -> None:
+    async def list_one(entry: ServerEntry, finding: Finding) -> None:
         async with places.of(entry):
             finding.state = "starting"
             began = time.monotonic()
@@ -187,11 +187,11 @@ def connect(config: WorkbenchConfig, *, remember: bool) -> list[Finding]:
         await connection.wait_stopped()
         finding.remarks += _about_noise(connection.counts()[2])
 
-    async def meet_all() -> None:
-        await asyncio.gather(*(meet(entry, finding) for entry, finding in zip(entries, findings, strict=True)))
+    async def list_all() -> None:
+        await asyncio.gather(*(list_one(entry, finding) for entry, finding in zip(entries, findings, strict=True)))
 
     async def watched() -> None:
-        await _watched(meet_all, findings)
+        await _watched(list_all, findings)
 
     engine.run(watched)
     return findings

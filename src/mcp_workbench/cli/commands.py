@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from mcp_workbench.cli.complain import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import HELP, Command, UsageError, columns_text, options_text
 from mcp_workbench.cli.wrapping import paragraphs, width_of
 from mcp_workbench.errors import ConfigError, WorkbenchError

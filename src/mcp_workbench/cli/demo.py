@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcp_workbench.cli.client_settings import client_settings
-from mcp_workbench.cli.complain import FAILED, complain
 from mcp_workbench.cli.demo_client import DemoClient, DemoFailed, demo_servers_below, still_running
+from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.nearest import nearest

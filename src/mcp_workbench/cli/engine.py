@@ -18,13 +18,13 @@ from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.sharing import Caller
-from mcp_workbench.economy.ladder import Listing
+from mcp_workbench.economy.budget_ladder import Listing
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face import paths
 from mcp_workbench.face.base import Face
+from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import opened
 from mcp_workbench.face.proxy import ProxyFace
-from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.gateway import Gateway, Options, make_face
 from mcp_workbench.jsonrpc import messages
@@ -260,7 +260,7 @@ def connect(engine: Engine) -> dict[str, WorkbenchError]:
     places = StartingPlaces()
     failures: dict[str, WorkbenchError] = {}
 
-    async def meet(entry: ServerEntry) -> None:
+    async def list_one(entry: ServerEntry) -> None:
         async with places.of(entry):
             try:
                 connection = await engine.listed(entry)
@@ -270,7 +270,7 @@ def connect(engine: Engine) -> dict[str, WorkbenchError]:
                 connection.request_stop()
 
     async def meet_all() -> None:
-        await asyncio.gather(*map(meet, unknown))
+        await asyncio.gather(*map(list_one, unknown))
 
     if unknown:
         engine.run(meet_all)

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from mcp_workbench.cli.complain import warn_if_others_can_read
+from mcp_workbench.cli.error_output import warn_if_others_can_read
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.config.redact import TOKEN_VARIABLE
 

@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.cli.complain import FAILED, remark
 from mcp_workbench.cli.engine import Engine, connect
+from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.serve import face_named, separator_named

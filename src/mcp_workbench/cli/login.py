@@ -9,8 +9,8 @@ import sys
 from typing import Final
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.cli.complain import remark
 from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.settings import CONFIG, DEBUG, configuration, log_for
 from mcp_workbench.errors import SignInNeeded

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.complain import remark
 from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
 from mcp_workbench.cli.settings import CONFIG, DEBUG, configuration, log_for
 from mcp_workbench.serving import LOCAL_PRINCIPAL

@@ -8,8 +8,8 @@ from typing import Any, Final
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import decode
 
-from mcp_workbench.cli.complain import FAILED, remark
 from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configuration, log_for
@@ -18,8 +18,8 @@ from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy.signature import signature
 from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET
 from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import NO_RETRY_ADVICE
-from mcp_workbench.face.request import OpenRequest
 
 BUDGET = Flag("budget", "TOKENS", "the token limit of the answer, instead of the configured budget; null for none")
 # Digits of a number that is not worth reading any more.

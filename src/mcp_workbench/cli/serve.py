@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcp_workbench import __version__
-from mcp_workbench.cli.complain import complain, remark, warn_if_others_can_read
+from mcp_workbench.cli.error_output import complain, remark, warn_if_others_can_read
 from mcp_workbench.cli.flags import Flag, Parsed, UsageError, parse
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES, names_of_faces
@@ -117,7 +117,7 @@ def _log_choice(choice: ChosenConfig) -> None:
     """What the user should know of the configuration although it is served: a file that was passed over, keys that have
     no effect, and servers that lack a variable, which is their problem alone."""
     config = choice.config
-    if choice.warning is None and not config.unresolved and not config.idle_keys:
+    if choice.warning is None and not config.unresolved and not config.ignored_keys:
         return
     import logging
 
@@ -126,10 +126,10 @@ def _log_choice(choice: ChosenConfig) -> None:
     log = logging.getLogger(__name__)
     if choice.warning is not None:
         log.warning(choice.warning)
-    if config.idle_keys:
-        from mcp_workbench.config.idle_keys import about_idle_keys
+    if config.ignored_keys:
+        from mcp_workbench.config.ignored_keys import about_ignored_keys
 
-        for text in about_idle_keys(config):
+        for text in about_ignored_keys(config):
             log.warning(text)
     for toolbox in config.toolboxes.values():
         for server in toolbox.servers.values():

@@ -9,7 +9,7 @@ import logging
 import os
 from typing import Final
 
-from mcp_workbench.cli.complain import remark
+from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Flag, Parsed
 from mcp_workbench.config.choose import choose
 from mcp_workbench.config.model import WorkbenchConfig

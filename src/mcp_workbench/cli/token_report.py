@@ -17,9 +17,9 @@ from mcp_workbench.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.economy.costs import Cost, cost, flat_cost
 from mcp_workbench.economy.forms import Form
 from mcp_workbench.economy.tokens import tokens
+from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import opened
 from mcp_workbench.face.proxy import ProxyFace
-from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.gateway import Options
 from mcp_workbench.serving import LOCAL_PRINCIPAL

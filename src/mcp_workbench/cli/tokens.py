@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mcp_workbench.cli.complain import FAILED, complain, remark
 from mcp_workbench.cli.engine import Engine, connect
+from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 
 from mcp_workbench.catalog.hidden_text import described, hidden_in
-from mcp_workbench.cli.complain import remark
+from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.list import address
 from mcp_workbench.cli.screen import Part, stdout

@@ -134,7 +134,7 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     # `toolbox/server` of those that the file switches off; they are in no toolbox.
     disabled: tuple[str, ...] = ()
     # Keys that mean something to another client and nothing here, and `toolbox/server` of those that have them.
-    idle_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    ignored_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def unresolved(self) -> list[Problem]:

@@ -104,7 +104,7 @@ class WrittenServer:
             return replace(config, unresolved=tuple(problems))
         return None if problems else config
 
-    def idle_keys(self) -> list[str]:
+    def ignored_keys(self) -> list[str]:
         """The keys that say something which has no effect here, and that their author may count on."""
         return [name for name, value in self._entry.items() if value and name in keys.IDLE_KEYS]
 

@@ -115,7 +115,7 @@ class _File:
         self._disabled: list[str] = []
         # `inheritEnv` of the file.
         self._inherit_env: tuple[str, ...] = ()
-        self._idle_keys: dict[str, list[str]] = {}
+        self._ignored_keys: dict[str, list[str]] = {}
 
     def read(self, document: object) -> WorkbenchConfig | None:
         if not isinstance(document, dict):
@@ -154,7 +154,7 @@ class _File:
             pin=pin or (),
             secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),
             disabled=tuple(self._disabled),
-            idle_keys={key: tuple(servers) for key, servers in self._idle_keys.items()},
+            ignored_keys={key: tuple(servers) for key, servers in self._ignored_keys.items()},
         )
 
     def _rootless(self, document: dict[str, object]) -> None:
@@ -254,8 +254,8 @@ class _File:
                 self.reader.problems += (each for each in reader.problems if not each.of_environment)
                 continue
             config = server.config()
-            for key in server.idle_keys():
-                self._idle_keys.setdefault(key, []).append(f"{toolbox}/{name}")
+            for key in server.ignored_keys():
+                self._ignored_keys.setdefault(key, []).append(f"{toolbox}/{name}")
             self.reader.secrets |= reader.secrets
             if config is not None:
                 servers[name] = config

@@ -140,9 +140,9 @@ def build(notebook: Notebook) -> Server:
     server.resources = notebook
 
     def changed(note: Json) -> None:
-        server.watchers.list_changed()
-        server.watchers.updated(INDEX)
-        server.watchers.updated(uri_of(note))
+        server.subscribers.list_changed()
+        server.subscribers.updated(INDEX)
+        server.subscribers.updated(uri_of(note))
 
     @server.tool(
         "Add a note and return it with its number.",

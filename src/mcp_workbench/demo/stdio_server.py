@@ -18,7 +18,7 @@ import threading
 
 from mcp_workbench import __version__
 from mcp_workbench.demo.offerings import DemoTool, Prompt
-from mcp_workbench.demo.watchers import Watchers
+from mcp_workbench.demo.subscribers import Subscribers
 
 # As in `typing`, without importing it: these servers start as fast as they can.
 TYPE_CHECKING = False
@@ -127,7 +127,7 @@ class Server:
         self.resources: Resources | None = None
         self.legacy_version: str | None = None
         self.legacy_log_level: str | None = None
-        self.watchers = Watchers(self.notify)
+        self.subscribers = Subscribers(self.notify)
         self._running: dict[RequestId, Request] = {}
         self._output = sys.stdout.buffer
         self._output_lock = threading.Lock()
@@ -236,7 +236,7 @@ class Server:
 
     def _cancel(self, request_id: Any) -> None:
         if isinstance(request_id, (str, int)):
-            self.watchers.stop(request_id)
+            self.subscribers.stop(request_id)
             if (request := self._running.get(request_id)) is not None:
                 # Under the lock, so that nothing more is written for it from here on.
                 with self._output_lock:
@@ -288,7 +288,7 @@ class Server:
     def _dispatch_modern(self, request: Request) -> Json | None:
         self._check_meta(request.meta)
         if request.method == "subscriptions/listen":
-            self.watchers.listen(request.id, request.object("notifications"))
+            self.subscribers.listen(request.id, request.object("notifications"))
             return None
         handler = self._discover if request.method == "server/discover" else self._methods.get(request.method)
         if handler is None:
@@ -309,7 +309,7 @@ class Server:
     def _initialize(self, request: Request) -> Json:
         wanted = request.params.get("protocolVersion")
         self.legacy_version = wanted if wanted in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
-        self.watchers.legacy_session = self.resources is not None
+        self.subscribers.legacy_session = self.resources is not None
         return {"protocolVersion": self.legacy_version, "serverInfo": self.info, **self._identity()}
 
     def _discover(self, request: Request) -> Json:
@@ -385,11 +385,11 @@ class Server:
 
     def _subscribe(self, request: Request) -> Json:
         self._offered_resources()
-        self.watchers.legacy_uris.add(request.string("uri"))
+        self.subscribers.legacy_uris.add(request.string("uri"))
         return {}
 
     def _unsubscribe(self, request: Request) -> Json:
-        self.watchers.legacy_uris.discard(request.string("uri"))
+        self.subscribers.legacy_uris.discard(request.string("uri"))
         return {}
 
 

@@ -21,7 +21,7 @@ from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
 from mcp_workbench.downstream.sharing import expected_revision
 from mcp_workbench.errors import DownstreamError, ServerGone, SignInNeeded, WorkbenchError, shortage
 from mcp_workbench.jsonrpc.pending import within
-from mcp_workbench.protocol.handshake import OtherEra, ServerProfile, meet, second_try
+from mcp_workbench.protocol.handshake import OtherEra, ServerProfile, perform_handshake, second_try
 from mcp_workbench.protocol.revisions import SpokenEras
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class ServerRun:
         self._link = link = await self._open_link(connection, traffic)
         self._links.append(link)
         traffic.attach(link)
-        traffic.profile = await meet(traffic, protocol, connection.entry.eras, connection.identity)
+        traffic.profile = await perform_handshake(traffic, protocol, connection.entry.eras, connection.identity)
         if traffic.ended is not None:
             # It answered and died in one breath, before we came to read the answer.
             raise traffic.ended

@@ -2,7 +2,7 @@
 
 Legacy servers take one `resources/subscribe` for each resource and `logging/setLevel`; modern ones take a single
 `subscriptions/listen` that names everything, replaced when something is added or removed. Either is done again
-whenever the server has been started again. Owns who watches what. Refuses to know what subscribers do with it.
+whenever the server has been started again. Owns who subscribed to what. Refuses to know what subscribers do with it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MOST_RESOURCES: Final = 1000
 
 
 class Subscriber(Protocol):
-    """Somebody who watches a resource."""
+    """Who is told when a resource changes."""
 
     def on_resource_updated(self, params: Raw) -> None:
         """It has changed. `params` are the server's."""
 
 
 class ServerSubscriptions:
-    """Everything that is watched on one connection."""
+    """Everything that is subscribed to on one connection."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class ServerSubscriptions:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the server has to stay up for somebody who watches."""
+        """Whether the server has to stay up for a subscriber."""
         return bool(self._subscribers)
 
     # ── the server's life ──
 
     async def begin(self, traffic: Traffic) -> None:
-        """The server has been started: watch again what was watched before."""
+        """The server has been started: subscribe again to what was subscribed to before."""
         self._traffic = traffic
         self._has_missed = self._is_refused = False
         assert traffic.profile is not None
@@ -85,7 +85,7 @@ class ServerSubscriptions:
             traffic.ask_in_background("resources/subscribe", encode({"uri": uri}))
 
     def forget(self) -> None:
-        """Nobody watches anything here any more."""
+        """Nobody subscribes to anything here any more."""
         self._subscribers.clear()
 
     def end(self) -> None:
@@ -99,10 +99,10 @@ class ServerSubscriptions:
 
     async def subscribe(self, uri: str, subscriber: Subscriber) -> None:
         """Subscribe to a resource. Raises what the server answers."""
-        watchers = self._subscribers.get(uri)
-        if watchers is not None:
-            if subscriber not in watchers:
-                watchers.append(subscriber)
+        subscribers = self._subscribers.get(uri)
+        if subscribers is not None:
+            if subscriber not in subscribers:
+                subscribers.append(subscriber)
             return
         if len(self._subscribers) >= MOST_RESOURCES:
             raise WorkbenchError(f"more than {MOST_RESOURCES} resources of one server are subscribed to")
@@ -118,11 +118,11 @@ class ServerSubscriptions:
 
     async def unsubscribe(self, uri: str, subscriber: Subscriber) -> None:
         """End a subscription."""
-        watchers = self._subscribers.get(uri)
-        if watchers is None or subscriber not in watchers:
+        subscribers = self._subscribers.get(uri)
+        if subscribers is None or subscriber not in subscribers:
             return
-        watchers.remove(subscriber)
-        if watchers:
+        subscribers.remove(subscriber)
+        if subscribers:
             return
         del self._subscribers[uri]
         traffic = self._traffic
@@ -140,9 +140,9 @@ class ServerSubscriptions:
             uri = decode_string(decode_object(params)["uri"])
         except (DecodeError, ValidationError, KeyError):
             return
-        # A server may report a part of what was subscribed to; whoever watches something above it is told too.
-        for watched, subscribers in list(self._subscribers.items()):
-            if uri == watched or uri.startswith(watched.rstrip("/") + "/"):
+        # A server may report a part of what was subscribed to; whoever subscribed to something above it is told too.
+        for subscribed, subscribers in list(self._subscribers.items()):
+            if uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/"):
                 for subscriber in list(subscribers):
                     subscriber.on_resource_updated(params)
 

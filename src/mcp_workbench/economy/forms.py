@@ -11,7 +11,7 @@ from itertools import islice
 
 import msgspec
 
-from mcp_workbench.economy.lean import lean
+from mcp_workbench.economy.lean_schema import lean
 from mcp_workbench.economy.prose import clip, first_sentence, one_line
 from mcp_workbench.economy.shared_arguments import shared
 from mcp_workbench.economy.signature import argument_names, arguments, bare_arguments, signature

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from mcp_workbench.economy.prose import ELLIPSIS, clip, cut
-from mcp_workbench.economy.shape import shape
+from mcp_workbench.economy.value_shape import shape
 from mcp_workbench.slices import sliced
 
 _LONGEST_LINE = 400

@@ -158,7 +158,7 @@ def _spaced(text: str) -> Iterable[str]:
 
 
 def stem(word: str) -> str:
-    """A lower-case ASCII word without its inflection: `calculators`, `calculating` and `calculation` meet."""
+    """A lower-case ASCII word without its inflection: `calculators`, `calculating` and `calculation` are one term."""
     if len(word) < 4 or not word.isalpha():
         return word
     if word in _NOT_INFLECTED:

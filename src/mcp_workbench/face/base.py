@@ -19,9 +19,9 @@ from mcp_workbench.catalog.uris import claimants, shared_addresses, takes_all
 from mcp_workbench.config.model import DEFAULT_SEPARATOR
 from mcp_workbench.face.decisions import Decision, Forward, NotConfigured, Reject
 from mcp_workbench.face.links import Links
+from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.renamed import renamed
-from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such, rivals_for_address, shared_text, takes_all_text
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, decode_string, encode

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.face.request import OpenRequest
+from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.wording import error_result
 
 OUTDATED: Final = " (the configuration file has changed since it was read: restart the workbench to have it read again)"

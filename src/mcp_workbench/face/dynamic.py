@@ -17,10 +17,10 @@ from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
 from mcp_workbench.face.base import Face, FaceSettings, Params, available
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
+from mcp_workbench.face.open_request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.opening import Failures, left_out, unavailable
 from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
 from mcp_workbench.face.renamed import renamed
-from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_string, encode

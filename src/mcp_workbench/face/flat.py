@@ -18,10 +18,10 @@ from mcp_workbench.catalog.names import NameTable, describe_collision, is_accept
 from mcp_workbench.face.base import Face, FaceSettings, Params, available
 from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject
 from mcp_workbench.face.flat_instructions import Introduced, flat_instructions
+from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.proxy import CALL, call_body
 from mcp_workbench.face.renamed import renamed
-from mcp_workbench.face.request import OpenRequest
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, decode_string

@@ -20,11 +20,11 @@ from mcp_workbench.economy.instructions import Box, told_within
 from mcp_workbench.economy.prose import clip, cut, one_line
 from mcp_workbench.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET
 from mcp_workbench.errors import DownstreamError, StillStarting, WorkbenchError
-from mcp_workbench.face.request import OpenRequest
+from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.jsonrpc.messages import encode
 
 if TYPE_CHECKING:
-    from mcp_workbench.economy.ladder import Listing
+    from mcp_workbench.economy.budget_ladder import Listing
 
 Failures = dict[tuple[str, str], WorkbenchError]
 # What one server may say of itself in the answer for a whole toolbox.
@@ -113,8 +113,8 @@ def opened(
     changed: list[str],
 ) -> tuple[Listing, bytes]:
     """The same, with what was listed in it."""
+    from mcp_workbench.economy.budget_ladder import listing, render
     from mcp_workbench.economy.forms import Form
-    from mcp_workbench.economy.ladder import listing, render
 
     assert request.toolbox_name is not None
     toolbox = catalog.described[request.toolbox_name]
@@ -151,8 +151,8 @@ def opened(
 
 
 def _opened(made: Listing, beside: dict[str, object], *, is_error: bool) -> bytes:
+    from mcp_workbench.economy.budget_ladder import render
     from mcp_workbench.economy.forms import Form
-    from mcp_workbench.economy.ladder import render
 
     if not all(each.form.is_json for each in made.shown):
         return text_result(_as_text(beside, render(made)), is_error=is_error)

@@ -17,7 +17,7 @@ from mcp_workbench.catalog.names import path_of
 Place = tuple[ServerEntry, str]
 
 
-class Meant(Struct, frozen=True):
+class ResolvedPath(Struct, frozen=True):
     """One tool of one server; it may turn out that the server does not have it."""
 
     entry: ServerEntry
@@ -41,7 +41,7 @@ class NotListed(Struct, frozen=True):
     entries: tuple[ServerEntry, ...]
 
 
-def find(catalog: Catalog, path: str) -> Meant | Ambiguous | NotListed | None:
+def find(catalog: Catalog, path: str) -> ResolvedPath | Ambiguous | NotListed | None:
     """What a path means, from what is known now; None when nothing can be meant.
 
     Known tools come first: by their whole path, then within a toolbox, then on a server. Then a server with a name
@@ -53,15 +53,15 @@ def find(catalog: Catalog, path: str) -> Meant | Ambiguous | NotListed | None:
         if len(known) > 1:
             return Ambiguous(tuple(path_of(*place) for place in known))
         if known:
-            return Meant(*known[0])
+            return ResolvedPath(*known[0])
     named = meanings[0]
     if len(named) == 1:
-        return Meant(*named[0])
+        return ResolvedPath(*named[0])
     every = [place for places in meanings for place in places]
     not_listed = {(entry.toolbox, entry.name): entry for entry, _ in every if not _is_listed(entry)}
     if not_listed:
         return NotListed(tuple(not_listed.values()))
-    return next((Meant(entry, tool) for entry, tool in every if tool in entry.hidden), None)
+    return next((ResolvedPath(entry, tool) for entry, tool in every if tool in entry.hidden), None)
 
 
 def concerned(catalog: Catalog, path: str) -> Iterable[ServerEntry]:
@@ -106,7 +106,7 @@ def _of_server(catalog: Catalog, path: str) -> Iterator[Place]:
 def candidates(catalog: Catalog, path: str) -> Iterator[Place]:
     """What a path can mean, best first."""
     meant = find(catalog, path)
-    if isinstance(meant, Meant):
+    if isinstance(meant, ResolvedPath):
         yield meant.entry, meant.tool
     elif isinstance(meant, NotListed):
         for entry in meant.entries:

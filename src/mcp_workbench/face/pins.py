@@ -14,7 +14,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import Target
-from mcp_workbench.face.paths import Ambiguous, Meant, find, related
+from mcp_workbench.face.paths import Ambiguous, ResolvedPath, find, related
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
@@ -42,7 +42,7 @@ class Pins:
         found: dict[tuple[str, str], ServerEntry] = {}
         for path in self._paths():
             meant = find(self._catalog, path)
-            entries = [meant.entry] if isinstance(meant, Meant) else related(self._catalog, path)
+            entries = [meant.entry] if isinstance(meant, ResolvedPath) else related(self._catalog, path)
             found.update({(entry.toolbox, entry.name): entry for entry in entries})
         return list(found.values())
 
@@ -51,7 +51,7 @@ class Pins:
         found: dict[tuple[str, str], ServerEntry] = {}
         for path in self._paths():
             meant = find(self._catalog, path)
-            if isinstance(meant, Ambiguous) or (isinstance(meant, Meant) and meant.is_known):
+            if isinstance(meant, Ambiguous) or (isinstance(meant, ResolvedPath) and meant.is_known):
                 continue
             # What is remembered may be out of date.
             entries = [entry for entry in related(self._catalog, path) if not entry.is_live]
@@ -64,7 +64,7 @@ class Pins:
             found: dict[str, Target] = {}
             for path in self._paths():
                 meant = find(self._catalog, path)
-                if isinstance(meant, Meant) and meant.is_known:
+                if isinstance(meant, ResolvedPath) and meant.is_known:
                     entry, tool = meant.entry, meant.tool
                     if entry.failure is None:
                         # Of two that would be shown alike, the one that is pinned first.
@@ -83,7 +83,7 @@ class Pins:
             listed = ", ".join(f"`{each}`" for each in meant.paths[:5])
             self._report(f"pinned tool `{path}` can be any of {listed}; write its full path in `pin`")
         elif all(entry.is_live for entry in related(self._catalog, path)):
-            hidden = isinstance(meant, Meant) and meant.tool in meant.entry.hidden
+            hidden = isinstance(meant, ResolvedPath) and meant.tool in meant.entry.hidden
             why = "is excluded by `toolFilters`" if hidden else "does not exist"
             self._report(f"pinned tool `{path}` {why}; correct `pin` in the configuration")
 

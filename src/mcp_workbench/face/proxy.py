@@ -18,10 +18,10 @@ from mcp_workbench.economy.instructions import Box, instructions, names
 from mcp_workbench.face.base import Face, FaceSettings, Params, available, not_found
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject
 from mcp_workbench.face.identifier import NO_ARGUMENTS, RESULTS, BadIdentifier, ToolIdentifier, read_use_tool
+from mcp_workbench.face.open_request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
-from mcp_workbench.face.paths import Ambiguous, Meant, NotListed, concerned, find, related
+from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, concerned, find, related
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
-from mcp_workbench.face.request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_string, encode
@@ -29,7 +29,7 @@ from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
-    from mcp_workbench.face.checking import ArgumentChecker
+    from mcp_workbench.face.argument_check import ArgumentChecker
     from mcp_workbench.face.kept_results import KeptResults, Shortening
 
 CALL: Final = b'"tools/call"'
@@ -58,7 +58,7 @@ class ProxyFace(Face):
     @cached_property
     def _checker(self) -> ArgumentChecker:
         # Loaded with the first call: starting does not need it.
-        from mcp_workbench.face.checking import ArgumentChecker
+        from mcp_workbench.face.argument_check import ArgumentChecker
 
         return ArgumentChecker()
 
@@ -173,7 +173,7 @@ class ProxyFace(Face):
         if name is not None and name not in self.catalog.toolboxes:
             return self.no_such_toolbox(name)
         if request.tools:
-            from mcp_workbench.face.finding import named_entries
+            from mcp_workbench.face.toolbox_search import named_entries
 
             paths = (path if name is None else f"{name}/{path}" for path in request.tools)
             if unread := self._unread(entry for path in paths for entry in concerned(self.catalog, path)):
@@ -203,7 +203,7 @@ class ProxyFace(Face):
                 asked = () if fresh else self._may_have(wanted, meant)
                 if asked:
                     return Learn(asked[0], asked[1:], wanted.removeprefix(f"{asked[0].toolbox}/"))
-                if not isinstance(meant, Meant):
+                if not isinstance(meant, ResolvedPath):
                     raise BadIdentifier(self._no_such_path(wanted, meant))
                 entry, tool = meant.entry, meant.tool
             elif wanted.toolbox not in self.catalog.toolboxes:
@@ -229,16 +229,16 @@ class ProxyFace(Face):
         budget = max_tokens or entry.config.result_budget
         return Forward(entry, tool, CALL, call_body(tool, arguments, params), True, budget)
 
-    def _find_quickly(self, path: str) -> Meant | Ambiguous | NotListed | None:
+    def _find_quickly(self, path: str) -> ResolvedPath | Ambiguous | NotListed | None:
         toolbox, _, rest = path.partition("/")
         server, _, tool = rest.partition("/")
         entry = self.catalog.toolboxes.get(toolbox, {}).get(server)
         # The usual case, in the time of two look-ups. Names with slashes in them may mean something else as well.
         if entry is not None and tool in entry.tools and not self._has_slashes:
-            return Meant(entry, tool)
+            return ResolvedPath(entry, tool)
         return None
 
-    def _may_have(self, path: str, meant: Meant | Ambiguous | NotListed | None) -> tuple[ServerEntry, ...]:
+    def _may_have(self, path: str, meant: ResolvedPath | Ambiguous | NotListed | None) -> tuple[ServerEntry, ...]:
         """The servers to be asked before it is said that a path leads nowhere: what is known may be out of date."""
         if isinstance(meant, NotListed):
             return meant.entries
@@ -249,7 +249,7 @@ class ProxyFace(Face):
         return any("/" in entry.toolbox or "/" in entry.name for entry in self.catalog.entries())
 
     def _no_such_path(self, path: str, meant: Ambiguous | NotListed | None) -> str:
-        from mcp_workbench.face.finding import missing
+        from mcp_workbench.face.toolbox_search import missing
 
         text = missing(self.catalog, path, meant)
         if isinstance(meant, NotListed):
@@ -291,7 +291,7 @@ class ProxyFace(Face):
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         """What was asked for: definitions, the best tools for a need, or a toolbox."""
         if request.tools or request.query is not None:
-            from mcp_workbench.face.finding import definitions_result, found_result
+            from mcp_workbench.face.toolbox_search import definitions_result, found_result
 
             if request.tools:
                 return definitions_result(self.catalog, request, failures)

@@ -103,7 +103,7 @@ _decode_initialize: Final = Decoder(_InitializeResult).decode
 _decode_supported: Final = Decoder(_Supported).decode
 
 
-async def meet(asker: Asker, choice: str, spoken: SpokenEras, identity: ClientIdentity) -> ServerProfile:
+async def perform_handshake(asker: Asker, choice: str, spoken: SpokenEras, identity: ClientIdentity) -> ServerProfile:
     """Find out in which era to speak to the server, the client's own where it can be; shake hands where that is legacy.
 
     `choice` is the user's setting: `auto`, an era, or a revision. `spoken` is what was found out earlier. A server that

@@ -4,6 +4,6 @@
 - `call.py`: what the router knows of a client's request
 - `connections.py`: the connection that a request takes, and waiting until it is ready
 - `guard.py`: the steps around every request that reaches a server
-- `subscriptions.py`: resources that clients watch
+- `subscriptions.py`: resources that clients subscribe to; `task_lists.py`: lists of tasks, gathered from servers
 - `toolboxes.py`, `lists.py`: starting servers to open a toolbox, to search, to give a list
 """

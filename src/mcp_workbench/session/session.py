@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.router.subscriptions import Subscription
     from mcp_workbench.session.attribution import Attribution
-    from mcp_workbench.session.hub import Hub
+    from mcp_workbench.session.registry import SessionRegistry
     from mcp_workbench.session.signing_in import SignInService
 
 log = logging.getLogger(__name__)
@@ -74,19 +74,14 @@ NO_STAMP: Final = Stamp()
 _numbers: Final = count(1)
 
 
-class Services:
+class Services(Struct, frozen=True):
     """What every session is given: the same for all clients."""
 
-    __slots__ = ("hub", "parking", "router", "sign_ins", "welcome")
-
-    def __init__(
-        self, router: Router, welcome: Welcome, parking: Parking, hub: Hub, sign_ins: SignInService | None = None
-    ) -> None:
-        self.sign_ins = sign_ins
-        self.router = router
-        self.welcome = welcome
-        self.parking = parking
-        self.hub = hub
+    router: Router
+    welcome: Welcome
+    parking: Parking
+    registry: SessionRegistry
+    sign_ins: SignInService | None = None
 
 
 class Session:
@@ -94,11 +89,11 @@ class Session:
 
     __slots__ = (
         "_closed",
-        "_hub",
         "_is_told",
         "_link",
         "_list_changes",
         "_questions",
+        "_registry",
         "caller",
         "calls",
         "client_info",
@@ -138,7 +133,7 @@ class Session:
         self.is_draining = False
         self._questions: Questions | None = None
         self._list_changes: ListChangeNotifier | None = None
-        self._hub = services.hub
+        self._registry = services.registry
         self._is_told = False
         self._link = link
         self._closed = closed
@@ -201,12 +196,12 @@ class Session:
     def subscribe_to_changes(self) -> None:
         """From now on this client is told of changes."""
         self._is_told = True
-        self._hub.add(self)
+        self._registry.add(self)
 
     def leave(self) -> None:
         """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
         if self._is_told:
-            self._hub.discard(self)
+            self._registry.discard(self)
         if self.revision is not None:
             self.router.views.end_session(self.view)
             self.router.connections.forget_client(self)

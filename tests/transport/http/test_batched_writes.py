@@ -189,11 +189,11 @@ async def test_what_comes_before_the_request_has_left_does_not_answer_it(is_know
         connection.done_with(True)
     assert before.told == [b"{}"] * (1 + is_known)
     assert freed == [connection] * (1 + is_known) and connection.is_open
-    heard = RecordingListener()
-    connection.begin(b"LAST", b"", heard, soon=True)
+    listener = RecordingListener()
+    connection.begin(b"LAST", b"", listener, soon=True)
     connection.data_received(answer)
     assert sink.is_over, "a server that answers what it has not been asked is not to be trusted"
     connection.connection_lost(None)
     await asyncio.sleep(0)
-    assert heard.told == [NotSent]
+    assert listener.told == [NotSent]
     assert b"LAST" not in sink.written

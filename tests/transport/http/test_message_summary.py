@@ -45,7 +45,7 @@ def test_what_is_neither_request_nor_answer_is_no_message(text: bytes, id: bytes
     assert caught.value.complaint == messages.NOT_A_MESSAGE, "as over stdio"
 
 
-def test_the_house_writes_what_is_recognised_without_reading_it_all() -> None:
+def test_our_own_messages_are_recognised_without_reading_them_all() -> None:
     assert kind_and_id(messages.request(7, "ping")[:40]) == ("request", b"7")
     assert kind_and_id(b'{"jsonrpc":"2.0","id":"a","result":') == ("result", b'"a"')
     assert kind_and_id(messages.error_response(b"3", -1, "x")) == ("error", b"3")

@@ -1,4 +1,4 @@
-"""Encryption for tests: a certificate that can be vouched for, an encrypted door, a proxy that makes tunnels.
+"""Encryption for tests: a certificate that can be vouched for, an encrypted listener, a proxy that makes tunnels.
 
 Owns sockets and certificates. Refuses to know what is said through them.
 """
@@ -39,7 +39,7 @@ async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> byte
     return seen
 
 
-class Door:
+class Listener:
     """A listening socket whose visitors are counted."""
 
     def __init__(self) -> None:
@@ -48,27 +48,27 @@ class Door:
 
 
 @contextlib.asynccontextmanager
-async def listening(serve: Serve, vouched: tuple[Path, Path] | None = None) -> AsyncIterator[Door]:
+async def listening(serve: Serve, vouched: tuple[Path, Path] | None = None) -> AsyncIterator[Listener]:
     """`serve` each visitor, encrypted where there is a certificate; in the end all of them must have gone."""
-    door = Door()
+    listener = Listener()
     context = None
     if vouched is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*vouched)
 
     async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        door.open += 1
+        listener.open += 1
         try:
             await serve(reader, writer)
         finally:
-            door.open -= 1
+            listener.open -= 1
             writer.close()
 
     server = await asyncio.start_server(visited, "127.0.0.1", 0, ssl=context)
-    door.port = server.sockets[0].getsockname()[1]
+    listener.port = server.sockets[0].getsockname()[1]
     try:
-        yield door
-        await wait_until(lambda: door.open == 0)
+        yield listener
+        await wait_until(lambda: listener.open == 0)
     finally:
         server.close()
 

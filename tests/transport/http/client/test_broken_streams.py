@@ -1,4 +1,4 @@
-"""A server at an address whose stream of news breaks while it lives: it is listened to again."""
+"""A server at an address whose notification stream breaks while it lives: it is listened to again."""
 
 from __future__ import annotations
 

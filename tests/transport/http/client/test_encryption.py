@@ -34,15 +34,15 @@ async def answer_with_host(reader: asyncio.StreamReader, writer: asyncio.StreamW
 
 @contextlib.asynccontextmanager
 async def encrypted(vouched: tuple[Path, Path]) -> AsyncIterator[int]:
-    async with listening(answer_with_host, vouched) as door:
-        yield door.port
+    async with listening(answer_with_host, vouched) as listener:
+        yield listener.port
 
 
 @contextlib.asynccontextmanager
 async def proxied(port: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Proxy]:
     proxy = Proxy(port)
-    async with listening(proxy.serve) as door:
-        monkeypatch.setenv("https_proxy", f"http://user:hunter2@127.0.0.1:{door.port}")
+    async with listening(proxy.serve) as listener:
+        monkeypatch.setenv("https_proxy", f"http://user:hunter2@127.0.0.1:{listener.port}")
         monkeypatch.setenv("no_proxy", "")
         yield proxy
 

@@ -164,7 +164,7 @@ async def test_a_message_spread_over_lines_arrives_on_one() -> None:
         assert all(b"\n" not in line and b"\r" not in line for line in talk.lines)
 
 
-async def test_more_requests_than_a_server_gets_at_once_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_requests_than_a_server_gets_at_once_are_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "MOST_POSTS", 2)
     released = asyncio.Event()
 
@@ -238,7 +238,7 @@ async def test_nothing_overtakes_the_end_of_the_handshake() -> None:
         assert server.events.index("initialized is known") < server.events.index("tools/list")
 
 
-async def test_the_stream_of_a_server_that_speaks_unasked_is_read_and_resumed() -> None:
+async def test_the_standalone_stream_is_read_and_resumed() -> None:
     class Speaking(LegacyServer):
         async def get(self, request: Request, reply: Reply) -> None:
             last = int(request.headers.get("last-event-id", "0"))
@@ -423,7 +423,7 @@ async def test_stopping_ends_what_is_under_way_quietly() -> None:
     assert not talks[0].failures and not talks[0].closed
 
 
-async def test_a_server_that_does_not_answer_the_goodbye_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_does_not_answer_delete_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "GOODBYE_SECONDS", 0.02)
 
     class Silent(LegacyServer):

@@ -1,4 +1,4 @@
-"""Servers that take messages and say nothing: what is given up is given up, and nobody else waits for it."""
+"""Servers that take messages and say nothing: what is cancelled is cancelled, and nobody else waits for it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Silent(LegacyServer):
         await super().__call__(request, reply)
 
 
-async def test_calls_that_were_given_up_take_no_place_even_if_the_server_does_not_hear_of_it(
+async def test_cancelled_calls_take_no_place_even_if_the_server_does_not_learn_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(link_module, "MOST_POSTS", 2)
@@ -53,7 +53,7 @@ async def test_calls_that_were_given_up_take_no_place_even_if_the_server_does_no
         server.may_speak.set()
 
 
-async def test_a_notification_that_is_never_answered_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_notification_that_is_never_answered_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_way, "ONE_WAY_SECONDS", 0.05)
     server = Silent("notifications/initialized")
     async with scripted_http(server) as listening, talking(listening.url) as talk:
@@ -62,7 +62,7 @@ async def test_a_notification_that_is_never_answered_is_given_up(monkeypatch: py
         server.may_speak.set()
 
 
-async def test_a_call_that_was_given_up_before_it_was_sent_is_never_sent() -> None:
+async def test_a_call_that_was_cancelled_before_it_was_sent_is_never_sent() -> None:
     server = Silent("notifications/initialized")
     async with scripted_http(server) as listening, talking(listening.url) as talk:
         await talk.initialize()
@@ -89,7 +89,7 @@ async def test_what_waits_for_a_server_to_hear_of_the_handshake_is_bounded(monke
         assert len(talk.failures) == 3
 
 
-async def test_calls_that_are_given_up_in_the_same_breath_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_that_are_cancelled_at_once_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "MOST_POSTS", 4)
 
     async def handler(request: Request, reply: Reply) -> None:
@@ -104,7 +104,7 @@ async def test_calls_that_are_given_up_in_the_same_breath_leave_nothing_behind(m
         assert (talk.link._running, talk.link.unsent_bytes) == (0, 0)
 
 
-async def test_a_call_that_was_given_up_is_not_left_to_the_collector_of_cycles() -> None:
+async def test_a_cancelled_call_is_not_left_to_the_garbage_collector() -> None:
     """Which comes late, and the call may be large."""
 
     async def handler(request: Request, reply: Reply) -> None:

@@ -162,7 +162,7 @@ def test_loopback_and_wildcard_are_known() -> None:
 
 
 @pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
-async def test_strangers_are_refused_before_anything_is_started(headers: dict[str, Any]) -> None:
+async def test_unauthenticated_requests_are_refused_before_anything_is_started(headers: dict[str, Any]) -> None:
     async with echoing() as rig:
         response = await rig.client.request(body=b"not even JSON", **headers)
         assert response.status == 403

@@ -46,7 +46,7 @@ async def test_requests_sent_ahead_are_answered_in_order() -> None:
         quick = [written("POST", "/mcp", modern("echo", id=n), **modern_headers("echo")) for n in (2, 3)]
         await connection.send(waiting + b"".join(quick))
         await rig.under_way()
-        assert len(rig.sessions) == 1, "the others wait for their turn"
+        assert len(rig.sessions) == 1, "the others are queued"
         rig.last.answer(b"1", {})
         assert [(await connection.response()).json["id"] for _ in range(3)] == [1, 2, 3]
         assert (await connection.request(body=modern("echo", id=4), **modern_headers("echo"))).json["id"] == 4
@@ -372,7 +372,7 @@ async def test_who_resumes_a_stream_again_and_again_without_reading_holds_it_onc
         assert (await rig.client.request(body=legacy("echo"), mcp_session_id=id)).status == 200
 
 
-async def test_an_answer_that_nobody_reads_is_given_up() -> None:
+async def test_an_answer_that_nobody_reads_is_aborted() -> None:
     async with echoing(Limits(head_seconds=0.05, keep_alive_seconds=0.05, unread_seconds=0.05)) as rig:
         connection = await stalled(rig)
         text = "x" * 8_000_000
@@ -435,7 +435,7 @@ async def test_a_batch_that_comes_too_late_is_refused_request_by_request() -> No
         assert (await connection.request(body=told, mcp_session_id=session)).status == 202
 
 
-async def test_whatever_is_under_way_when_we_give_up_is_answered() -> None:
+async def test_whatever_is_under_way_at_shutdown_is_answered() -> None:
     async with echoing() as rig:
         session = await rig.client.begin_session()
         old, new = await rig.client.connect(), await rig.client.connect()

@@ -231,7 +231,7 @@ async def test_of_several_streams_the_youngest_gets_each_message_and_nobody_gets
         assert (await older.message())["params"]["n"] == 2
 
 
-async def test_the_unasked_stream_can_be_resumed() -> None:
+async def test_the_standalone_stream_can_be_resumed() -> None:
     async with echoing() as rig:
         session = await rig.client.begin_session()
         stream = await listen(rig, session)
@@ -273,7 +273,7 @@ async def test_only_one_revision_has_batches(version: str) -> None:
         assert (response.status, response.error["code"]) == (400, -32600)
 
 
-async def test_a_call_that_is_given_up_within_its_batch_holds_nothing_open() -> None:
+async def test_a_call_that_is_cancelled_within_its_batch_holds_nothing_open() -> None:
     async with echoing() as rig:
         session = await rig.client.begin_session("2025-03-26")
         cancel = legacy("notifications/cancelled", {"requestId": 1}, id=None)
@@ -334,7 +334,7 @@ async def test_a_session_with_a_stream_or_a_call_does_not_expire() -> None:
         assert rig.server.session_count == 1
 
 
-async def test_a_full_house_makes_room_by_forgetting_the_least_recently_used() -> None:
+async def test_a_full_table_evicts_the_least_recently_used_session() -> None:
     async with echoing(Limits(sessions=2, evict_after_seconds=0.0)) as rig:
         first, second = await rig.client.begin_session(), await rig.client.begin_session()
         await post(rig, first, legacy("echo"))
@@ -343,7 +343,7 @@ async def test_a_full_house_makes_room_by_forgetting_the_least_recently_used() -
         assert (await post(rig, first, legacy("echo"))).status == 200
 
 
-async def test_a_house_full_of_busy_sessions_refuses_another() -> None:
+async def test_a_table_full_of_busy_sessions_refuses_another() -> None:
     async with echoing(Limits(sessions=1)) as rig:
         await rig.client.begin_session()
         assert (await rig.client.request(body=initialize())).status == 503

@@ -50,11 +50,11 @@ async def test_a_server_that_leaves_says_so_and_serves_on() -> None:
         assert (await rig.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
         assert (await rig.client.request("GET", "/readyz")).status == 503
         assert (await rig.client.request("GET", "/healthz")).status == 200
-        assert not rig.server.is_expected_to_stay, "it has been heard"
+        assert not rig.server.is_expected_to_stay, "it has been told"
         assert (await rig.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
 
 
-def test_nobody_is_waited_for_who_does_not_watch() -> None:
+def test_leaving_waits_for_nobody_who_does_not_poll() -> None:
     now = 0.0
     page = ReadinessPage(None, lambda: now)
     page.leave()

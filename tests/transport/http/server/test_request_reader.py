@@ -151,7 +151,7 @@ def test_large_bodies_share_a_budget_and_small_ones_always_come_in() -> None:
 
 
 @pytest.mark.requirement("http.bodies")
-async def test_a_large_body_that_finds_no_room_is_told_to_come_later() -> None:
+async def test_a_large_body_beyond_the_budget_is_told_to_come_later() -> None:
     async with echoing(Limits(message_bytes=1_000_000, body_bytes_in_all=1_500_000)) as rig:
         first = await upload(rig, 1_000_000)
         await wait_until(lambda: reserved(rig) == 1_000_000)
@@ -166,7 +166,7 @@ async def test_a_large_body_that_finds_no_room_is_told_to_come_later() -> None:
         assert large.status == 200
 
 
-async def test_bodies_in_chunks_take_room_as_they_come() -> None:
+async def test_chunked_bodies_reserve_as_they_come() -> None:
     async with echoing(Limits(message_bytes=1_000_000, body_bytes_in_all=1_000_000)) as rig:
         connections = []
         chunk = b"%x\r\n%b\r\n" % (600_000, b"x" * 600_000)
@@ -180,7 +180,7 @@ async def test_bodies_in_chunks_take_room_as_they_come() -> None:
         await wait_until(lambda: reserved(rig) == 0)
 
 
-async def test_a_request_that_waits_for_its_turn_keeps_its_room() -> None:
+async def test_a_queued_request_keeps_its_reservation() -> None:
     async with echoing() as rig:
         connection = await rig.client.connect()
         await connection.send(written("POST", "/mcp", modern("later"), **modern_headers("later")))
@@ -193,7 +193,7 @@ async def test_a_request_that_waits_for_its_turn_keeps_its_room() -> None:
         assert reserved(rig) == 0
 
 
-async def test_a_request_that_waits_gives_its_room_back_when_its_connection_ends() -> None:
+async def test_a_queued_request_releases_its_reservation_when_its_connection_ends() -> None:
     async with echoing() as rig:
         connection = await rig.client.connect()
         await connection.send(written("POST", "/mcp", modern("later"), **modern_headers("later")))
@@ -203,7 +203,7 @@ async def test_a_request_that_waits_gives_its_room_back_when_its_connection_ends
     assert reserved(rig) == 0
 
 
-async def test_a_client_that_waits_for_the_word_is_not_told_to_send_what_finds_no_room() -> None:
+async def test_a_client_that_expects_100_continue_is_not_told_to_send_beyond_the_budget() -> None:
     async with echoing(Limits(message_bytes=1_000_000, body_bytes_in_all=1_000_000)) as rig:
         await upload(rig, 900_000)
         await wait_until(lambda: reserved(rig) == 900_000)

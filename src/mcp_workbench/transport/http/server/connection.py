@@ -21,10 +21,10 @@ from mcp_workbench.transport.allocator import trim_soon
 from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.head_cache import ConnectionHeadCache
 from mcp_workbench.transport.http.server.limits import LINGER_BYTES, LINGER_SECONDS, MOST_PIPELINED
-from mcp_workbench.transport.http.server.peers import peer_of
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.request_reader import CompleteRequest, RequestReader
 from mcp_workbench.transport.http.server.response_writer import ResponseWriter
+from mcp_workbench.transport.http.server.unauthenticated_connections import peer_of
 
 # On, and no seconds: closing means a reset.
 _DISCARD: Final = struct.pack("ii", 1, 0)

@@ -17,9 +17,9 @@ from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.transport.http.server.head_cache import HeadCache
 from mcp_workbench.transport.http.server.limits import CROWD, Limits
-from mcp_workbench.transport.http.server.peers import UnauthenticatedConnections
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import Headers, ResponseWriter
+from mcp_workbench.transport.http.server.unauthenticated_connections import UnauthenticatedConnections
 from mcp_workbench.transport.shared_timer import SharedTimer
 from mcp_workbench.transport.write_batch import WriteBatch
 

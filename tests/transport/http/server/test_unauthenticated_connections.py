@@ -10,7 +10,7 @@ import pytest
 from mcp_workbench.transport.http.server.authentication import BearerToken
 from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
-from mcp_workbench.transport.http.server.peers import UnauthenticatedConnections, peer_of
+from mcp_workbench.transport.http.server.unauthenticated_connections import UnauthenticatedConnections, peer_of
 from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import modern, modern_headers
@@ -62,7 +62,7 @@ def test_a_burst_of_clients_is_not_cut_down() -> None:
     assert drop_all(unauthenticated, "a") == []
 
 
-def test_where_there_is_no_room_left_a_peer_over_its_share_makes_some_at_once() -> None:
+def test_at_the_bound_connections_of_a_peer_over_its_share_are_closed_at_once() -> None:
     limits = Limits(unauthenticated_per_peer=2, unauthenticated=100)
     unauthenticated, idle = waiting(limits, *"abbb", since=0.0)
     assert drop_all(unauthenticated, "c", is_full=True) == [idle[1]]
@@ -92,7 +92,7 @@ def test_a_peer_is_an_address_or_a_network_of_one_customer(address: object, peer
 
 @pytest.mark.requirement("http.connections")
 async def test_idle_connections_without_a_token_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.transport.http.server.peers.UNAUTHENTICATED_SECONDS", 0.0)
+    monkeypatch.setattr("mcp_workbench.transport.http.server.unauthenticated_connections.UNAUTHENTICATED_SECONDS", 0.0)
     async with echoing(Limits(connections=16), authenticator=BearerToken("x")) as rig:
         kept = await rig.client.connect()
         call: dict[str, Any] = {"body": modern("echo"), "authorization": "Bearer x", **modern_headers("echo")}

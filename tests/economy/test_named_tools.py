@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mcp_workbench.economy.costs import cost, flat_cost
 from mcp_workbench.economy.forms import Form
-from mcp_workbench.economy.named import named
+from mcp_workbench.economy.named_tools import named
 from tests.economy.tools import schema, tool
 
 

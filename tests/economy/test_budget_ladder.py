@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.config.model import DEFAULT_BUDGET
+from mcp_workbench.economy.budget_ladder import Listing, listing, render
 from mcp_workbench.economy.forms import Form
-from mcp_workbench.economy.ladder import Listing, listing, render
 from mcp_workbench.economy.tokens import LEAST_BUDGET, tokens
 from mcp_workbench.economy.tool import Tool
 from tests.economy.tools import schema, tool

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from mcp_workbench.face.identifier import BadIdentifier, ToolIdentifier, read_use_tool
-from mcp_workbench.face.request import MOST_FOUND, BadRequest, OpenRequest, read_open_request
+from mcp_workbench.face.open_request import MOST_FOUND, BadRequest, OpenRequest, read_open_request
 
 
 def read(**arguments: Any) -> OpenRequest:

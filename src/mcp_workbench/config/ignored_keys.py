@@ -15,9 +15,9 @@ from mcp_workbench.config.problems import quote
 _MOST_NAMED: Final = 3
 
 
-def about_idle_keys(config: WorkbenchConfig) -> list[str]:
+def about_ignored_keys(config: WorkbenchConfig) -> list[str]:
     """A sentence for each key that has no effect, in the order of the file."""
-    return [_about(key, servers) for key, servers in config.idle_keys.items()]
+    return [_about(key, servers) for key, servers in config.ignored_keys.items()]
 
 
 def _about(key: str, servers: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 
 
-class Watchers:
+class Subscribers:
     def __init__(self, notify: Callable[[str, Json], None]) -> None:
         self._notify = notify
         # Set by `initialize`: legacy clients hear of changed lists without having asked.

@@ -12,7 +12,8 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import path_of
 from mcp_workbench.catalog.tool_index import ToolIndex, tool_of
 from mcp_workbench.economy.prose import cut
-from mcp_workbench.economy.same_words import with_words_of
+from mcp_workbench.economy.shared_words import with_words_of
+from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import (
     Failures,
     budget_of,
@@ -22,8 +23,7 @@ from mcp_workbench.face.opening import (
     text_result,
     unavailable,
 )
-from mcp_workbench.face.paths import Ambiguous, Meant, NotListed, find
-from mcp_workbench.face.request import OpenRequest
+from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, find
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import encode
 
@@ -41,7 +41,7 @@ _NOTE: Final = 300
 
 if TYPE_CHECKING:
     from mcp_workbench.economy.index import Found
-    from mcp_workbench.economy.named import Named
+    from mcp_workbench.economy.named_tools import Named
     from mcp_workbench.economy.tool import Tool
 
 
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failures: Failures) -> bytes:
     """The best tools for a need, inside a toolbox or everywhere."""
-    from mcp_workbench.economy.answer import LIMIT, NEXT_IN_RANK, answer
     from mcp_workbench.economy.forms import Form
+    from mcp_workbench.economy.search_answer import LIMIT, NEXT_IN_RANK, answer
 
     assert request.query is not None
     limit = request.limit or LIMIT
@@ -125,7 +125,7 @@ def named_entries(catalog: Catalog, request: OpenRequest) -> list[ServerEntry]:
     found: dict[tuple[str, str], ServerEntry] = {}
     for path in request.tools:
         match _meant(catalog, request, path):
-            case Meant(entry, _):
+            case ResolvedPath(entry, _):
                 found[entry.toolbox, entry.name] = entry
             case NotListed(entries):
                 found.update({(entry.toolbox, entry.name): entry for entry in entries})
@@ -138,7 +138,11 @@ def definitions_result(catalog: Catalog, request: OpenRequest, failures: Failure
     missing: list[str] = []
     for path in request.tools:
         meant = _meant(catalog, request, path)
-        if isinstance(meant, Meant) and meant.is_known and (meant.entry.toolbox, meant.entry.name) not in failures:
+        if (
+            isinstance(meant, ResolvedPath)
+            and meant.is_known
+            and (meant.entry.toolbox, meant.entry.name) not in failures
+        ):
             tools.setdefault(path_of(meant.entry, meant.tool), _tool(meant.entry, meant.tool))
         else:
             missing.append(_why_not(catalog, path, meant, failures))
@@ -163,7 +167,7 @@ def _definitions(
     catalog: Catalog, request: OpenRequest, tools: Sequence[Tool], told: list[dict[str, str]], more: dict[str, object]
 ) -> bytes:
     from mcp_workbench.economy.forms import Form
-    from mcp_workbench.economy.named import named
+    from mcp_workbench.economy.named_tools import named
 
     beside: dict[str, object] = {**more, **({"unavailable": told} if told else {})}
     most = bytes_of(budget_of(catalog, request))
@@ -197,7 +201,7 @@ def _shown(made: Named, beside: dict[str, object], told: list[dict[str, str]]) -
     return text_result("\n".join([*([made.note] if made.note else []), *lines, *missing]) + said_unavailable(told))
 
 
-def _meant(catalog: Catalog, request: OpenRequest, path: str) -> Meant | Ambiguous | NotListed | None:
+def _meant(catalog: Catalog, request: OpenRequest, path: str) -> ResolvedPath | Ambiguous | NotListed | None:
     inside = request.toolbox_name
     if inside is not None:
         within = find(catalog, f"{inside}/{path}")
@@ -206,16 +210,18 @@ def _meant(catalog: Catalog, request: OpenRequest, path: str) -> Meant | Ambiguo
     return find(catalog, path)
 
 
-def _why_not(catalog: Catalog, path: str, meant: Meant | Ambiguous | NotListed | None, failures: Failures) -> str:
+def _why_not(
+    catalog: Catalog, path: str, meant: ResolvedPath | Ambiguous | NotListed | None, failures: Failures
+) -> str:
     match meant:
-        case Meant(entry, tool) if (entry.toolbox, entry.name) in failures:
+        case ResolvedPath(entry, tool) if (entry.toolbox, entry.name) in failures:
             return f"tool `{path[:100]}` cannot be shown: its server is not available"
-        case Meant(entry, tool) if tool in entry.hidden:
+        case ResolvedPath(entry, tool) if tool in entry.hidden:
             return f"tool `{path[:100]}` is excluded by `toolFilters` in the configuration"
     return missing(catalog, path, meant)
 
 
-def missing(catalog: Catalog, path: str, meant: Meant | Ambiguous | NotListed | None) -> str:
+def missing(catalog: Catalog, path: str, meant: ResolvedPath | Ambiguous | NotListed | None) -> str:
     """Why a path leads to no tool: which tools a short path or a bare name can mean, else what is near."""
     paths = meant.paths if isinstance(meant, Ambiguous) else ()
     if not paths and "/" not in path:

@@ -111,7 +111,7 @@ async def test_once_known_toolboxes_are_told_by_count_and_by_the_words_that_tell
         assert first.startswith("- one (3 tools): Toolbox one. [weather") and second.startswith("- two (6 tools)")
 
 
-async def test_a_server_that_is_heard_alone_does_not_make_its_toolbox_smaller(
+async def test_a_server_that_is_listed_alone_does_not_make_its_toolbox_smaller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
@@ -154,7 +154,7 @@ async def test_the_same_tools_are_told_in_the_same_bytes_whenever_a_process_ende
     assert text.count("(3 tools)") == 12
 
 
-async def test_what_another_process_has_met_is_told(tmp_path: Path) -> None:
+async def test_what_another_process_has_listed_is_introduced(tmp_path: Path) -> None:
     every = {"one": {"a": words(0)}, "two": {"b": words(1)}}
     async with workbench_with(tmp_path, every) as seen:
         await seen.open(toolbox_name="one")
@@ -167,7 +167,7 @@ async def test_what_another_process_has_met_is_told(tmp_path: Path) -> None:
         assert "- one (3 tools)" in instructions and "- two (3 tools)" in instructions
 
 
-async def test_a_server_that_was_given_up_is_told_as_it_was_known(tmp_path: Path) -> None:
+async def test_a_server_that_failed_for_good_is_introduced_as_it_was_known(tmp_path: Path) -> None:
     every = {"one": {"a": words(0)}, "two": {"b": words(1)}}
     async with workbench_with(tmp_path, every) as seen:
         await seen.open(query="weather")

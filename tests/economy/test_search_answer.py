@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcp_workbench.economy.answer import NEXT_IN_RANK, SIBLINGS, answer
+from mcp_workbench.economy.search_answer import NEXT_IN_RANK, SIBLINGS, answer
 from mcp_workbench.economy.tool import Tool
 from tests.economy.tools import schema, tool
 

@@ -16,7 +16,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.jsonrpc.messages import encode
 
 if TYPE_CHECKING:
-    from mcp_workbench.economy.quick import Accepts
+    from mcp_workbench.economy.quick_check import Accepts
 
 # Tools whose test is kept ready. An agent uses a handful.
 MOST_KEPT: Final = 1000
@@ -55,7 +55,7 @@ class ArgumentChecker:
         return _thorough(entry, tool, ready.schema, arguments)
 
     def _made_ready(self, entry: ServerEntry, tool: str, definition: Raw) -> _Ready:
-        from mcp_workbench.economy.quick import compiled
+        from mcp_workbench.economy.quick_check import compiled
         from mcp_workbench.economy.tool import parts
 
         schema = parts(bytes(definition)).schema()
@@ -83,7 +83,7 @@ def _thorough(entry: ServerEntry, tool: str, schema: object, arguments: Raw) -> 
 
 
 def _described(entry: ServerEntry, tool: str, schema: object) -> str:
-    from mcp_workbench.economy.lean import lean
+    from mcp_workbench.economy.lean_schema import lean
     from mcp_workbench.economy.signature import signature
 
     written = encode(lean(schema)).decode()

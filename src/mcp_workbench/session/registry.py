@@ -8,7 +8,7 @@ from mcp_workbench.face.view import View
 from mcp_workbench.session.session import Session
 
 
-class Hub:
+class SessionRegistry:
     """Every session there is."""
 
     def __init__(self, face: Face) -> None:

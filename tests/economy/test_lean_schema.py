@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 
-from mcp_workbench.economy.lean import lean
+from mcp_workbench.economy.lean_schema import lean
 from tests.economy.schemas import SCHEMAS, VALUES
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.economy.shape import shape
+from mcp_workbench.economy.value_shape import shape
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_value_in_the_notation(value: object, text: str | None) -> None:
     assert made == text if text is not None else "100 keys" in made
 
 
-def test_deep_values_are_shown_as_deep_as_there_is_room() -> None:
+def test_deep_values_are_shown_as_deep_as_the_limit_allows() -> None:
     value = {"one": {"two": {"three": {"four": 1}}}}
     assert shape(value, 100) == "{one: {two: {three: {four: integer}}}}"
     assert shape(value, 25) == "{one: {two: {…}}}"
@@ -42,5 +42,5 @@ JSON = st.recursive(
 
 
 @given(JSON, st.integers(1, 200))
-def test_a_shape_keeps_to_its_room(value: object, room: int) -> None:
+def test_a_shape_keeps_to_its_limit(value: object, room: int) -> None:
     assert len(shape(value, room)) <= room

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.economy.arguments import check
-from mcp_workbench.economy.quick import compiled
+from mcp_workbench.economy.quick_check import compiled
 
 NAMES = st.sampled_from(["a", "b", "ä", 'with "quotes"', "f0", "x-y", ""])
 NUMBERS = st.integers(-4, 4) | st.sampled_from([2**53, 2**53 + 1, 2**63, 2**64, -(2**63), 10**30, 1.5, 2.0, 1e300])

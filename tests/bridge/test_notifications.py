@@ -185,7 +185,7 @@ async def test_a_changed_resource_is_told_in_the_way_of_the_client(client_era: s
 @pytest.mark.bridge("resource-subscriptions")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_what_nobody_watches_any_more_is_not_watched(client_era: str, server_era: str) -> None:
+async def test_a_subscription_ends_when_nobody_wants_it_any_more(client_era: str, server_era: str) -> None:
     async with staged(server_era) as stage:
         client = stage.client(client_era)
         server = await stage.connect(client)

@@ -1,4 +1,4 @@
-"""Face flat: what nobody is known to have is looked for at servers that are unheard yet, before it is refused."""
+"""Face flat: what nobody is known to have is looked for at servers that are not listed yet, before it is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMPLETION: Json = {"ref": {"type": "ref/prompt", "name": "box:server:write"}, "
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("route", ["prompt", "resource", "completion"])
-async def test_the_first_request_of_a_client_reaches_a_server_that_nobody_has_heard_yet(era: str, route: str) -> None:
+async def test_the_first_request_of_a_client_reaches_a_server_that_is_not_listed_yet(era: str, route: str) -> None:
     async with staged(era) as stage:
         client = stage.client(era)
         if route == "completion":
@@ -27,7 +27,7 @@ async def test_the_first_request_of_a_client_reaches_a_server_that_nobody_has_he
         assert {key: request.result[key] for key in final} == final
 
 
-async def test_a_subscription_reaches_a_server_that_nobody_has_heard_yet() -> None:
+async def test_a_subscription_reaches_a_server_that_is_not_listed_yet() -> None:
     async with staged("legacy") as stage:
         client = stage.client("legacy")
         request = client.send_request("resources/subscribe", {"uri": "test:///one"})
@@ -38,7 +38,7 @@ async def test_a_subscription_reaches_a_server_that_nobody_has_heard_yet() -> No
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_no_server_has_is_refused_once_all_have_been_heard(era: str) -> None:
+async def test_what_no_server_has_is_refused_once_all_are_listed(era: str) -> None:
     async with staged(era) as stage:
         client = stage.client(era)
         request = client.send_request("prompts/get", {"name": "box:server:nothing"})
