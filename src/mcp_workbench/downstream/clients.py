@@ -93,21 +93,22 @@ class ForwardedExchange(Exchange):
 class ConnectionClients:
     """The clients of one connection. Those without a session appear with each request, and never say goodbye."""
 
-    __slots__ = ("_last", "_passing", "_passing_are_many", "_sessions", "reserved_for")
+    __slots__ = ("_passing", "_passing_are_many", "_sessions", "last", "reserved_for")
 
     def __init__(self) -> None:
         # An insertion-ordered set.
         self._sessions: dict[ClientPeer, None] = {}
         # The client without a session that the server is started for, where nobody else's call may come with it.
         self.reserved_for: ClientPeer | None = None
-        self._last: ClientPeer | None = None
+        # Of those with a session the one that used the connection last.
+        self.last: ClientPeer | None = None
         self._passing: ClientPeer | None = None
         self._passing_are_many = False
 
     def join(self, client: ClientPeer, *, has_session: bool) -> None:
         """This client uses the connection."""
         if has_session or client in self._sessions:
-            self._last = client
+            self.last = client
             self._sessions[client] = None
         elif client is not self._passing:
             self._passing_are_many = self._passing is not None
@@ -116,8 +117,8 @@ class ConnectionClients:
     def leave(self, client: ClientPeer) -> None:
         """This client is gone."""
         self._sessions.pop(client, None)
-        if self._last is client:
-            self._last = next(reversed(self._sessions), None)
+        if self.last is client:
+            self.last = next(reversed(self._sessions), None)
 
     def only(self) -> ClientPeer | None:
         """The one client that there is; None where there are several, or may be."""
@@ -127,10 +128,6 @@ class ConnectionClients:
     def first(self) -> ClientPeer | None:
         """Of those with a session the one that came first."""
         return next(iter(self._sessions), None)
-
-    def last(self) -> ClientPeer | None:
-        """Of those with a session the one that used the connection last."""
-        return self._last
 
     def __len__(self) -> int:
         return len(self._sessions) + (self._passing is not None) + self._passing_are_many

@@ -142,7 +142,7 @@ class ServerQuestions:
 
     def _ask(self, id: bytes, method: str, params: Raw | None, candidates: list[ForwardedExchange]) -> bool:
         clients = self._traffic.clients
-        outside = clients.last() if method == ROOTS else clients.only()
+        outside = clients.last if method == ROOTS else clients.only()
         correspondent = candidates[0].call if candidates else outside
         if correspondent is None:
             return False

@@ -341,11 +341,13 @@ class Traffic:
         if exchange is None:
             self.questions.cancelled_calls.answered(message.id)
             return
+        # A call is told without the detour: nearly all of them are.
+        waiter = exchange.call if isinstance(exchange, ForwardedExchange) else exchange
         try:
             if error is not UNSET:
-                exchange.on_error(error)
+                waiter.on_error(error)
             elif result is not UNSET:
-                exchange.on_result(result)
+                waiter.on_result(result)
         except Exception as defect:
             # A defect of ours. The request must end all the same.
             log.exception("[%s] an answer could not be passed on; please report this", self.label)

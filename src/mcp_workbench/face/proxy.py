@@ -210,12 +210,10 @@ class ProxyFace(Face):
                 return self.no_such_toolbox(wanted.toolbox)
             else:
                 entry, tool = self._identified(wanted), wanted.tool
-                if unread := self._unread((entry,)):
-                    return unread
         except BadIdentifier as error:
             return Answer(error_result(str(error)))
         if tool not in entry.tools:
-            return _unknown_tool(entry, tool, fresh)
+            return self._unread((entry,)) or _unknown_tool(entry, tool, fresh)
         return self._call(entry, tool, call.arguments, call.max_tokens, params, fresh)
 
     def _call(

@@ -191,7 +191,6 @@ def read_error(raw: Raw | bytes) -> ErrorObject:
 
 def is_valid_id(id: bytes) -> bool:
     """JSON-RPC in MCP: an id is a string or a number, never null."""
-    # Most are numbers, which need no closer look.
     return id.isdigit() or (id[:1] in b'"-0123456789' and id != _NULL)
 
 

@@ -167,7 +167,11 @@ def meta_for_server(
     `capabilities` and `log_level` stand for a client that has shaken hands where the server is told with each request.
     """
     if server.has_handshake:
-        return None if meta is None else _after_handshake(meta, client, progress_token)
+        if meta is None:
+            return None
+        if progress_token is None and not client.has_handshake:
+            return _stripped(meta)
+        return _after_handshake(meta, client, progress_token)
     if meta is not None and client is server and progress_token is None:
         return bytes(meta)
     fields: dict[str, Raw] = {} if meta is None else decode_object(meta)
@@ -186,8 +190,6 @@ def meta_for_server(
 
 
 def _after_handshake(meta: Raw, client: Revision, progress_token: int | None) -> bytes | None:
-    if progress_token is None and not client.has_handshake:
-        return _stripped(meta)
     fields = decode_object(meta)
     if progress_token is not None:
         fields[PROGRESS_TOKEN] = Raw(b"%d" % progress_token)

@@ -20,16 +20,17 @@ from mcp_workbench.protocol.revisions import Revision
 
 ASKING: Final = "input_required"
 # A letter of ASCII that is written as an escape: with one of them, words need not look like what they are.
-_ESCAPED_LETTER: Final = re.compile(rb"\\u00[4-7]")
+_find_escaped_letter: Final = re.compile(rb"\\u00[4-7]").search
 CACHEABLE: Final = frozenset({"resources/read"})
 COMPLETE: Final = b'"resultType":"complete"'
 _EMPTY_OBJECT: Final = re.compile(rb"\{\s*\}")
 _NO_CACHE: Final = {"ttlMs": b'"ttlMs":0', "cacheScope": b'"cacheScope":"private"'}
 # Members that are looked for in results, as they occur in them, wherever that is.
-_WORDS: Final = {
-    name: re.compile(b'"%b"' % name.encode())
+_find: Final = {
+    name: re.compile(b'"%b"' % name.encode()).search
     for name in ("resultType", ASKING, "inputRequests", "elicitations", "_meta", *_NO_CACHE)
 }
+_find_result_type: Final = _find["resultType"]
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
 
@@ -46,7 +47,7 @@ _decode: Final = Decoder(_ResultType).decode
 def result_type(result: Raw | bytes) -> str | None:
     """The `resultType` of a result, None when it has none: such a result counts as complete."""
     # The search is many times faster than decoding, takes no copy, and legacy results do not have the word in them.
-    if not may_mention(result, "resultType"):
+    if _find_result_type(result) is None and _find_escaped_letter(result) is None:
         return None
     try:
         found = _decode(result).resultType
@@ -58,7 +59,7 @@ def result_type(result: Raw | bytes) -> str | None:
 
 def may_mention(data: Raw | bytes, name: str) -> bool:
     """Whether this name or value may occur in what a server wrote, however it is spelt. A no is certain."""
-    return _WORDS[name].search(data) is not None or _ESCAPED_LETTER.search(data) is not None
+    return _find[name](data) is not None or _find_escaped_letter(data) is not None
 
 
 def modern_parts(
@@ -95,7 +96,7 @@ def meta_of(server_info: Raw | bytes) -> bytes:
 
 def _has_member(data: Raw | bytes, name: str) -> bool:
     # Decoding is needed only where the word occurs at all, which may be further inside.
-    if not may_mention(data, name):
+    if _find[name](data) is None and _find_escaped_letter(data) is None:
         return False
     try:
         return name in decode_object(data)

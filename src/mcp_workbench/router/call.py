@@ -80,6 +80,9 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
     def finish_result(self, result: bytes) -> None:
         """Answer with a result."""
 
+    def pass_on(self, result: Raw) -> None:
+        """Answer with the server's own result."""
+
     def finish_error(self, code: int, message: str, data: object = None) -> None:
         """Answer with a JSON-RPC error."""
 

@@ -28,8 +28,12 @@ class CallerConnections:
 
     def of_call(self, entry: ServerEntry, call: RoutedCall) -> Connection:
         """The connection that this call uses."""
-        connection = self._pool.connection(entry, call.route.caller)
-        connection.traffic.clients.join(call.client, has_session=call.route.caller.client > SHARED)
+        caller, client = call.route.caller, call.client
+        connection = self._pool.connection(entry, caller)
+        clients = connection.traffic.clients
+        # Whoever used it last has joined, and most calls are theirs.
+        if client is not clients.last:
+            clients.join(client, has_session=caller.client > SHARED)
         return connection
 
     def of_caller(self, entry: ServerEntry, caller: Caller, client: ClientPeer | None) -> Connection:

@@ -327,23 +327,21 @@ class Router:
 
     # ── results ──
 
-    def take_result(self, call: RoutedCall, result: Raw, pass_on: Callable[[Raw], None]) -> None:
-        """A server's result as this client's face shows it: within its budget, its links remembered."""
-        if call.route.entry is not None:
-            self._face.links.note(call.view.principal, call.route.entry, result)
+    def take_result(self, call: RoutedCall, result: Raw) -> None:
+        """Pass a server's result on as this client's face shows it: within its budget, its links remembered."""
         decision = call.route.decision
+        if decision is not None:
+            self._face.links.note(call.view.principal, decision.entry, result)
         if decision is None or not decision.result_budget:
-            pass_on(result)
+            call.pass_on(result)
         elif memoryview(result).nbytes > LARGE_RESULT:
-            self.start_for(call, self._shorten_aside(call, decision, result, pass_on))
+            self.start_for(call, self._shorten_aside(call, decision, result))
         elif result_type(result) in (None, "complete"):
-            pass_on(Raw(bytes(self._face.shorten(call.view, decision, result))))
+            call.pass_on(Raw(bytes(self._face.shorten(call.view, decision, result))))
         else:
-            pass_on(result)
+            call.pass_on(result)
 
-    async def _shorten_aside(
-        self, call: RoutedCall, decision: Forward, result: Raw, pass_on: Callable[[Raw], None]
-    ) -> None:
+    async def _shorten_aside(self, call: RoutedCall, decision: Forward, result: Raw) -> None:
         """In a thread: a large result takes a while, and other calls must not wait for it."""
         if await asyncio.to_thread(result_type, result) in (None, "complete"):
             shortening = self._face.shortening(call.view, decision, result)
@@ -351,7 +349,7 @@ class Router:
                 await asyncio.to_thread(shortening.work)
                 result = Raw(bytes(shortening.finish()))
         call.route.task = None
-        pass_on(result)
+        call.pass_on(result)
 
     def remember_task(self, call: RoutedCall, result: bytes) -> bytes:
         """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""

@@ -130,12 +130,16 @@ class ClientCall(Struct, eq=False):
 
     def on_result(self, result: Raw) -> None:
         """The server answered."""
-        if not self.revision.asks_in_results and self._is_asking(result):
+        traffic = self.route.traffic
+        profile = None if traffic is None else traffic.profile
+        asks_in_results = profile is not None and profile.revision.asks_in_results
+        if asks_in_results and not self.revision.asks_in_results and result_type(result) == ASKING:
             self._ask_in_rounds(result)
             return
-        self.session.router.take_result(self, result, self._pass_on)
+        self.session.router.take_result(self, result)
 
-    def _pass_on(self, result: Raw) -> None:
+    def pass_on(self, result: Raw) -> None:
+        """The server's result, as the face shows it, goes to the client."""
         changed = self.view.changed
         if (
             changed
@@ -283,25 +287,32 @@ class ClientCall(Struct, eq=False):
 
     def finish_result(self, result: bytes | Raw, server_info: bytes | Raw | None = None) -> None:
         """Answer with a result. `server_info` is who made it, ourselves unless somebody else is named."""
+        is_about_task = self.method in self.revision.task_methods
         if self.revision.has_result_types:
             kind = result_type(result)
-            if self.route.entry is not None and (kind in (ASKING, "task") or self.method in self.revision.task_methods):
+            if is_about_task or kind in (ASKING, "task"):
                 try:
-                    result = self.session.attribution(self.route.entry.label).input_required(result)
+                    result = self._with_question_or_task(result, kind)
                 except BadQuestion as error:
                     self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
                     return
-            if kind == "task" and self.route.traffic is not None:
-                result = self.session.router.remember_task(self, bytes(result))
-            elif self.method in self.revision.task_methods and self.route.entry is not None:
-                result = self.session.router.show_task(self, bytes(result))
             self.emit("result", *modern_parts(result, kind, self.method, server_info or self.session.welcome.info))
         elif "task" in self.params and self.route.traffic is not None:
             self.emit("result", self.session.router.remember_task(self, bytes(result)))
-        elif self.method in self.revision.task_methods and self.route.entry is not None:
+        elif is_about_task and self.route.entry is not None:
             self.emit("result", self.session.router.show_task_result(self, bytes(result)))
         else:
             self.emit("result", result)
+
+    def _with_question_or_task(self, result: bytes | Raw, kind: str | None) -> bytes | Raw:
+        """The same result with who asks, and with the handle that the client has. Raises `BadQuestion`."""
+        if self.route.entry is not None:
+            result = self.session.attribution(self.route.entry.label).input_required(result)
+        if kind == "task" and self.route.traffic is not None:
+            return self.session.router.remember_task(self, bytes(result))
+        if self.method in self.revision.task_methods and self.route.entry is not None:
+            return self.session.router.show_task(self, bytes(result))
+        return result
 
     def finish_error(self, code: int, message: str, data: object = None) -> None:
         """Answer with a JSON-RPC error."""
@@ -415,15 +426,6 @@ class ClientCall(Struct, eq=False):
         return self.parked is not None and self.parked.is_away
 
     # ── the bridge: modern server, legacy client (`Round`) ──
-
-    def _is_asking(self, result: Raw) -> bool:
-        traffic = self.route.traffic
-        return (
-            traffic is not None
-            and traffic.profile is not None
-            and traffic.profile.revision.asks_in_results
-            and result_type(result) == ASKING
-        )
 
     def _ask_in_rounds(self, result: Raw) -> None:
         # Imported with the first round: starting up does not need it.

@@ -217,10 +217,12 @@ class Session:
             self.streams.clear()
         if self._questions is not None:
             self._questions.end(DownstreamError("the client has disconnected"))
-        self.router.end_subscriptions(self, self.subscriptions)
+        if self.subscriptions:
+            self.router.end_subscriptions(self, self.subscriptions)
 
     def _on_unread_request(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
-        if not messages.is_valid_id(id):
+        # Most are numbers, which need no closer look.
+        if not id.isdigit() and not messages.is_valid_id(id):
             self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
             return
         try:

@@ -196,11 +196,13 @@ class PipeWriter:
         """Queue parts; they leave together with the rest of the batch."""
         if self._closed:
             return
+        held, size = self._parts, 0
         for part in parts:
             # A Raw is a view already, but only a memoryview has a length and can be cut.
             piece = part if type(part) is bytes else memoryview(part)
-            self._parts.append(piece)
-            self.unsent_bytes += len(piece)
+            held.append(piece)
+            size += len(piece)
+        self.unsent_bytes += size
         if not self._queued and not self._waiting:
             self._queued = True
             self._batch.add(self)

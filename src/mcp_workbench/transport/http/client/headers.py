@@ -54,9 +54,8 @@ class UntilRefused:
     def __init__(self, headers: Mapping[str, str], signed_in: Callable[[Mapping[str, str]], HeaderSource]) -> None:
         self._source: HeaderSource = FixedHeaders(headers)
         self._signed_in: Callable[[Mapping[str, str]], HeaderSource] | None = signed_in
-
-    def headers(self) -> Mapping[str, str] | None:
-        return self._source.headers()
+        # The source's own: every call asks.
+        self.headers: Callable[[], Mapping[str, str] | None] = self._source.headers
 
     async def fetch(self) -> Mapping[str, str]:
         return await self._source.fetch()
@@ -64,6 +63,7 @@ class UntilRefused:
     async def refused(self, refusal: CredentialRefusal) -> bool:
         if self._signed_in is not None:
             self._source, self._signed_in = self._signed_in(await self._source.fetch()), None
+            self.headers = self._source.headers
         return await self._source.refused(refusal)
 
 
