@@ -36,7 +36,7 @@ UNNEEDED = {
     *("signature", "arguments", "quick", "select", "shape"),
 }
 # A new module costs about a third of a millisecond. More than this is a decision, not an accident.
-MOST_MODULES = 100
+MOST_MODULES = 94
 
 
 def imported_until_answered(workbench: Workbench, *, modern: bool) -> set[str]:

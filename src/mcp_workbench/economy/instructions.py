@@ -52,6 +52,10 @@ def introduced(boxes: Sequence[Box], room: int) -> str:
 
 def told_within(boxes: Sequence[Box], room: int) -> list[str] | None:
     """A line for each toolbox, in at most `room` bytes with their line ends; None where their names alone take more."""
+    everything = [_line(box, *_LEVELS[-1]) for box in boxes]
+    if _size(everything) <= room:
+        # Most have few toolboxes, and every client waits for this at its start.
+        return everything
     level = 0
     lines = [_line(box, *_LEVELS[0]) for box in boxes]
     if _size(lines) > room:
