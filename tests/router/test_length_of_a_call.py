@@ -1,4 +1,4 @@
-"""A plain call takes a fixed number of steps. Time on its path is the number of steps, so they are counted, not timed."""
+"""A plain call takes a fixed number of steps. Its time is the number of them, so they are counted and not timed."""
 
 from __future__ import annotations
 
