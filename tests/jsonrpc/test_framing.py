@@ -158,3 +158,21 @@ def test_each_byte_of_a_long_line_is_searched_once() -> None:
         splitter.feed(CountedBytes(b"x" * 1000))
     assert splitter.feed(CountedBytes(b"\n")) == [b"x" * 500_000]
     assert CountedBytes.searched == 500_001
+
+
+def test_a_line_that_comes_byte_by_byte_takes_little_more_than_its_bytes() -> None:
+    """Each byte is an object of its own; kept so, a line would take forty times its size."""
+    count = 200_000
+    splitter = LineSplitter(1 << 24)
+    splitter.feed(b"first\n")
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            # A new object each time, as a read makes one.
+            splitter.feed(bytes((97 + number % 7, 98)))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * (2 * count)
+    (line,) = splitter.feed(b"\n")
+    assert line == b"".join(bytes((97 + number % 7, 98)) for number in range(count))

@@ -10,6 +10,10 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # How much of a line that is too long is kept, from its start and from its end, to find out which request it answers:
 # servers write the id among the first keys or as the last one.
 KEPT_OF_OVERSIZED = 512
+# A peer that writes byte by byte makes each of them an object of its own, which takes forty times the room: pieces
+# smaller than this are joined whenever so many have come.
+SMALL_PART = 1024
+MOST_SMALL_PARTS = 1024
 
 
 class Oversized:
@@ -30,12 +34,14 @@ class LineSplitter:
     `limit` are dropped while they pass, never stored; they end up in `oversized`.
     """
 
-    __slots__ = ("_limit", "_parts", "_size", "_start", "oversized")
+    __slots__ = ("_limit", "_parts", "_size", "_small_parts", "_start", "oversized")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._parts: list[bytes] = []
         self._size = 0
+        # How many of the last parts are small.
+        self._small_parts = 0
         # The first bytes, until it is clear whether they are a byte order mark.
         self._start: bytes | None = b""
         self.oversized: list[Oversized] = []
@@ -76,14 +82,19 @@ class LineSplitter:
         self._size += len(part)
         if self._size <= self._limit:
             self._parts.append(part)
+            self._small_parts = self._small_parts + 1 if len(part) < SMALL_PART else 0
+            if self._small_parts >= MOST_SMALL_PARTS:
+                self._parts[-MOST_SMALL_PARTS:] = [b"".join(self._parts[-MOST_SMALL_PARTS:])]
+                self._small_parts = 0
             return
         # Beyond the limit only the head and the newest tail are kept.
         seen = b"".join((*self._parts, part))
         self._parts = [seen[:KEPT_OF_OVERSIZED], seen[-KEPT_OF_OVERSIZED:]]
+        self._small_parts = 0
 
     def _take(self) -> bytes | None:
         size, parts = self._size, self._parts
-        self._size, self._parts = 0, []
+        self._size, self._parts, self._small_parts = 0, [], 0
         if size > self._limit:
             self.oversized.append(Oversized(parts[0], parts[-1], size))
             return None
