@@ -23,7 +23,7 @@ from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.view import View
-from mcp_workbench.face.wording import no_such, rivals_for_address, shared_text, takes_all_text
+from mcp_workbench.face.wording import no_such, own_address_text, rivals_for_address, shared_text, takes_all_text
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, decode_string, encode
 from mcp_workbench.protocol.revisions import Revision
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# How we are doing: nobody else's address, whoever lists it.
+STATUS_URI: Final = "workbench://status"
 # Answered only to ourselves: whoever gets it has the manifests read (`needed`) and asks again.
 UNREAD: Final = "the cached manifests have not been read yet"
 
@@ -242,7 +244,8 @@ class Face:
         entries = self.entries(view)
         for entry in entries:
             for identity, definition in entry.definitions(kind).items():
-                shown.setdefault(identity, bytes(definition))
+                if identity != STATUS_URI:
+                    shown.setdefault(identity, bytes(definition))
         for rivals, shared in shared_addresses(entries, kind).items():
             first, second = rivals
             # One line for two servers, however many addresses they share.
@@ -250,7 +253,8 @@ class Face:
         return list(shown.values())
 
     def remarks(self) -> list[str]:
-        """What a user should know of what is shown: addresses that two servers list, templates that fit any."""
+        """What a user should know of what is shown: addresses that two servers list or that are ours, templates that
+        fit any."""
         entries = available(self.catalog.entries())
         having = [entry for entry in entries if "resources" in entry.capabilities]
         return [
@@ -265,6 +269,7 @@ class Face:
                 for template in entry.definitions("resourceTemplates")
                 if len(having) > 1 and takes_all(template)
             ),
+            *(own_address_text(entry, STATUS_URI) for entry in having if STATUS_URI in entry.definitions("resources")),
         ]
 
     # ── what is asked about them ──
@@ -287,6 +292,8 @@ class Face:
         uri = _string(params, "uri")
         if uri is None:
             return Reject(INVALID_PARAMS, "`uri` must be a string")
+        if uri == STATUS_URI:
+            return not_found(uri, client)
         if self.catalog.unread(self.needed(view, "resources")):
             return Reject(INVALID_PARAMS, UNREAD)
         entries = self.entries(view)

@@ -89,5 +89,10 @@ def takes_all_text(entry: ServerEntry, template: str) -> str:
     )
 
 
+def own_address_text(entry: ServerEntry, uri: str) -> str:
+    """What to tell the user of a server that lists an address of ours."""
+    return f"`{entry.toolbox}/{entry.name}` lists `{uri}`, an address of the workbench itself; it is left out"
+
+
 def _listed(names: Sequence[str], separator: str) -> str:
     return separator.join(f"`{name}`" for name in names)
