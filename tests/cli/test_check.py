@@ -252,3 +252,15 @@ def test_addresses_and_names_that_two_servers_want_are_named(tmp_path: Path) -> 
     path.write_text(json.dumps({**json.loads(path.read_text()), "face": "dynamic"}))
     done = run("check", "--connect", "--config", str(path))
     assert "warning: `box/a_b/c` would be shown as `box__a_b_c`, which is `box/a/b_c`" in done.stderr
+    named = json.loads(run("check", "--connect", "--json", "--config", str(path)).stdout)["warnings"]
+    assert [text for text in named if "would be shown as `box__a_b_c`" in text], "for programs too"
+
+
+@pytest.mark.parametrize("more", [(), ("--no-cache",)])
+def test_warnings_about_what_servers_offer_together_are_in_json_too(tmp_path: Path, more: tuple[str, ...]) -> None:
+    offering = {name: scripted_entry("--offers", "test", "--tool-names", "x") for name in ("one", "two")}
+    config = write_config(tmp_path, {"box": offering})
+    shown = json.loads(run("check", "--connect", "--json", *more, "--config", config).stdout)
+    assert any("both list the address `test:///one` and 3 more" in text for text in shown["warnings"])
+    alone = write_config(tmp_path, {"box": {"one": offering["one"]}})
+    assert json.loads(run("check", "--connect", "--json", *more, "--config", alone).stdout)["warnings"] == []

@@ -97,3 +97,27 @@ def test_what_one_does_not_see_in_the_file_is_told_when_it_is_trusted(tmp_path: 
         "warning: hidden characters in the toolbox `box`: 2 zero-width (U+200B)",
         "warning: hidden characters in `box/s`: 1 bidirectional (U+202E)",
     ]
+
+
+def test_what_else_decides_what_a_program_does_is_shown_when_it_is_trusted(tmp_path: Path) -> None:
+    """`LD_PRELOAD` or another folder make of a harmless command something else; values may be secrets."""
+    env = {"LD_PRELOAD": "/tmp/evil.so", "API_KEY": "sk-very-secret"}
+    server = {"command": "ls", "cwd": "/srv/elsewhere", "env": env, "inheritEnv": ["AWS_*"]}
+    write_config(tmp_path, {"box": {"s": server, "plain": {"command": "ls"}}})
+    done = run("trust", cwd=tmp_path)
+    assert done.status == 0
+    shown = [line.strip() for line in done.stdout.splitlines()[1:]]
+    assert shown[1:4] == [
+        "in the folder /srv/elsewhere",
+        "with the variables LD_PRELOAD, API_KEY",
+        "and of yours AWS_*",
+    ]
+    assert shown[4].split() == ["box/plain", "ls"] and len(shown) == 5
+    assert "sk-very-secret" not in done.stdout and "evil" not in done.stdout
+
+
+def test_hidden_characters_in_variables_and_folders_are_told_too(tmp_path: Path) -> None:
+    server = {"command": "x", "cwd": "/a\u200b", "env": {"A": "b\u202ec"}}
+    write_config(tmp_path, {"box": {"s": server}})
+    done = run("trust", cwd=tmp_path)
+    assert "hidden characters in `box/s`: " in done.stderr and "U+200B" in done.stderr and "U+202E" in done.stderr

@@ -30,6 +30,7 @@ from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.status import SIGN_IN_NEEDED
 from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError
+from mcp_workbench.gateway import Options
 
 HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
 # Times are aligned to the right.
@@ -117,17 +118,17 @@ def run(parsed: Parsed) -> int:
     lacking = unresolved(config)
     if not parsed.has("connect"):
         return _say_valid(parsed, config) if lacking is None else _say_unresolved(parsed, config, lacking)
-    findings = connect(config, remember=not parsed.has("no-cache"))
+    findings, warnings = connect(config, remember=not parsed.has("no-cache"))
     failed = sum(finding.state in ("failed", SIGN_IN_NEEDED) for finding in findings)
     screen = stdout()
     if parsed.has("json"):
         servers = [finding.as_json() for finding in findings]
         problems = {} if lacking is None else _problems_json(lacking)
-        screen.json({"config": config.path, "valid": True, **problems, "servers": servers})
+        screen.json({"config": config.path, "valid": True, **problems, "servers": servers, "warnings": warnings})
     else:
         _show(screen, findings)
         screen.flush()
-        for text in _about_offers(config):
+        for text in warnings:
             remark("warning", text)
         if lacking is not None:
             complain(Redactor(config.secrets).text(lacking.message))
@@ -145,23 +146,12 @@ def run(parsed: Parsed) -> int:
     return USAGE if lacking is not None else FAILED if failed else 0
 
 
-def _about_offers(config: WorkbenchConfig) -> list[str]:
-    """What the servers offer together: names and addresses that two want, and names that clients refuse."""
-    from mcp_workbench.catalog.catalog import Catalog
-    from mcp_workbench.catalog.manifests import ManifestStore, default_folder
-    from mcp_workbench.gateway import Options, make_face
-
-    # From what has just been remembered of the servers.
-    catalog = Catalog(config, ManifestStore(default_folder))
-    catalog.load(catalog.entries())
-    return make_face(catalog, config, Options()).remarks()
-
-
 COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, DEBUG), run, takes=1)
 
 
-def connect(config: WorkbenchConfig, *, remember: bool) -> list[Finding]:
-    """Start every server, learn what it offers, stop it again."""
+def connect(config: WorkbenchConfig, *, remember: bool) -> tuple[list[Finding], list[str]]:
+    """Start every server, learn what it offers, stop it again. Also what is to be said of all that they offer together:
+    names and addresses that two want, and names that clients refuse."""
     engine = Engine(config, use_cache=False)
     redactor = Redactor(config.secrets)
     entries = [entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values()]
@@ -194,7 +184,7 @@ def connect(config: WorkbenchConfig, *, remember: bool) -> list[Finding]:
         await _watched(list_all, findings)
 
     engine.run(watched)
-    return findings
+    return findings, [redactor.text(text) for text in engine.shown_to_clients(Options()).remarks()]
 
 
 def _learnt(finding: Finding, entry: ServerEntry) -> None:

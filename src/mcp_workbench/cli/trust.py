@@ -14,7 +14,7 @@ from mcp_workbench.cli.settings import JSON
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME
 from mcp_workbench.config.load import parse, read
-from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
 
@@ -50,15 +50,27 @@ def run(parsed: Parsed) -> int:
     redactor = Redactor(config.secrets)
     screen = stdout()
     screen.line((trust.real_path(path), "strong"), ": ", ("trusted", "good"), " as it is now; it starts")
-    rows: list[list[Part]] = [
-        [(f"{toolbox.name}/{server.name}", "name"), address(server, redactor)]
-        for toolbox in config.toolboxes.values()
-        for server in toolbox.servers.values()
-    ]
+    rows: list[list[Part]] = []
+    for toolbox in config.toolboxes.values():
+        for server in toolbox.servers.values():
+            rows.append([(f"{toolbox.name}/{server.name}", "name"), address(server, redactor)])
+            rows += [["", (text, "dim")] for text in _surroundings(server, redactor)]
     screen.table(["", ""], rows, indent=2)
     for where, letters in _hidden_in(config):
         remark("warning", f"hidden characters in {where}: {described(letters)}")
     return 0
+
+
+def _surroundings(server: ServerConfig, redactor: Redactor) -> list[str]:
+    """Where it runs, and what else decides what it does. Of variables the names: values may be secret."""
+    found = []
+    if server.cwd is not None:
+        found.append(f"in the folder {redactor.text(server.cwd)}")
+    if server.env:
+        found.append(f"with the variables {', '.join(server.env)}")
+    if server.inherit_env:
+        found.append(f"and of yours {', '.join(server.inherit_env)}")
+    return found
 
 
 def _hidden_in(config: WorkbenchConfig) -> list[tuple[str, Counter[str]]]:
@@ -69,12 +81,16 @@ def _hidden_in(config: WorkbenchConfig) -> list[tuple[str, Counter[str]]]:
         for place, text in (
             (f"the toolbox {quote(toolbox.name)}", toolbox.name + toolbox.description),
             *(
-                (quote(f"{toolbox.name}/{server.name}"), " ".join((name, server.command or "", *server.args)))
+                (quote(f"{toolbox.name}/{server.name}"), " ".join(_texts_of(name, server)))
                 for name, server in toolbox.servers.items()
             ),
         )
     ]
     return [(place, letters) for place, text in texts if (letters := hidden_in(text))]
+
+
+def _texts_of(name: str, server: ServerConfig) -> list[str]:
+    return [name, server.command or "", *server.args, server.cwd or "", *server.env, *server.env.values()]
 
 
 def _list(parsed: Parsed) -> int:
