@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +35,7 @@ GOODBYE_TIMEOUT = 5.0
 # is stopped: `make quick` runs all that is left.
 WITH_PROCESSES = (
     *("bench", "cli", "conformance", "demo", "end_to_end", "faults", "http_clients", "real_authorities"),
-    *("real_servers", "scripts", "soak", "support", "transport"),
+    *("real_servers", "scripts", "soak", "support", "transport", "front", "shared"),
 )
 STARTS_SOMETHING = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.connect"})
 # Folders whose tests share what takes long to set up (installed packages, runs of a whole suite): one worker runs each.
@@ -143,6 +145,15 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("WORKBENCH_CONFIG", raising=False)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def sockets_folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where sockets lie: not with those of the person who runs the tests, and with a path that is short enough."""
+    folder = Path(tempfile.gettempdir()) / f"wb-{os.getpid()}-{id(request.node):x}"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "slices": (set(), "a function of bytes"),
     "faces": (set(), "a table that settings, help and the composition root read; names modules, imports none"),
     "run": (set(), "chooses the event loop; what runs on it is the caller's"),
+    "runtime_folder": (set(), "where sockets lie; looked at on each start, so it imports nothing"),
     "economy": (
         {"nearest", "json_schema", "slices"},
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
@@ -39,7 +40,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
     "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
     "observe": (
-        {"printable", "config", "jsonrpc"},
+        {"printable", "runtime_folder", "config", "jsonrpc"},
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
     ),
     "transport": (
@@ -104,6 +105,15 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         {"errors", "transport", "gateway"},
         "serves clients until the end: knows the links to them and the gateway, nothing behind it",
     ),
+    "front": (
+        {"runtime_folder"},
+        "copies bytes between a client and the shared workbench; whatever it imports, every client pays for",
+    ),
+    "shared": (
+        {"errors", "config", "jsonrpc", "transport", "session", "gateway", "serving", "front"},
+        "takes clients in over a socket and serves each through a gateway; of `front` how the two ends introduce "
+        "themselves",
+    ),
     "demo": (set(), "servers that run as processes of their own, as foreign as anybody's"),
     "cli": (
         {
@@ -126,10 +136,14 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "signin",
             "gateway",
             "serving",
+            "runtime_folder",
+            "front",
+            "shared",
         },
         "commands for people: at the very front, nobody imports it",
     ),
-    "__main__": ({"cli"}, "`python -m mcp_workbench` is the command"),
+    "entry": ({"runtime_folder", "front", "cli"}, "the way in: the front end or a command"),
+    "__main__": ({"entry"}, "`python -m mcp_workbench` is the command"),
 }
 
 # Packages that decide, or that hold what was said, and leave doing to others.

@@ -1,5 +1,5 @@
 """`python -m mcp_workbench`."""
 
-from mcp_workbench.cli.main import main
+from mcp_workbench.entry import main
 
 raise SystemExit(main())

@@ -34,8 +34,8 @@ LOCAL_PRINCIPAL: Final = ""
 UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
 
 
-async def serve_stdio(gateway: Gateway) -> None:
-    """Serve one client on stdin and stdout until it goes or a signal comes."""
+async def serve_stdio(gateway: Gateway, first: bytes = b"") -> None:
+    """Serve one client on stdin and stdout until it goes or a signal comes. `first` was read from stdin before."""
     from mcp_workbench.transport.stdio import StdioLink
 
     gateway.serving = "stdio"
@@ -44,16 +44,16 @@ async def serve_stdio(gateway: Gateway) -> None:
         link = StdioLink(gateway.batch, gateway.config.max_message_bytes)
         session = gateway.make_session(link, LOCAL_PRINCIPAL, ending.begin)
         try:
-            link.start(session)
+            link.start(session, first)
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
             session.is_draining = True
             link.stop_reading()
-            await _wait_until(lambda: not session.calls or ending.is_urgent, STDIO_DRAIN_SECONDS)
+            await wait_until(lambda: not session.calls or ending.is_urgent, STDIO_DRAIN_SECONDS)
             # What did not finish by now does not look as if it would end by itself.
             gateway.processes.is_hurried = bool(session.calls)
             session.end(DownstreamError(UNFINISHED))
-            await _wait_until(lambda: not link.unsent_bytes or ending.is_urgent, FLUSH_SECONDS)
+            await wait_until(lambda: not link.unsent_bytes or ending.is_urgent, FLUSH_SECONDS)
         finally:
             link.close()
 
@@ -73,9 +73,9 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
             server.leave()
-            seconds = await _wait_until(lambda: not server.is_expected_to_stay or ending.is_urgent, DRAIN_SECONDS)
+            seconds = await wait_until(lambda: not server.is_expected_to_stay or ending.is_urgent, DRAIN_SECONDS)
             server.drain()
-            await _wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS - seconds)
+            await wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS - seconds)
             gateway.processes.is_hurried = bool(server.call_count)
             server.fail_all(DownstreamError(UNFINISHED))
         finally:
@@ -124,7 +124,7 @@ class _Shutdown:
         self.begin(f"received {number.name}")
 
 
-async def _wait_until(condition: Callable[[], bool], seconds: float) -> float:
+async def wait_until(condition: Callable[[], bool], seconds: float) -> float:
     """Wait, so many seconds at most; how long it took."""
     # Polled: what it waits for is decided in hot paths that should not have to set events for our end.
     now = asyncio.get_running_loop().time

@@ -22,6 +22,8 @@ SUMMARIES = {
     "open": "show the tools of a toolbox as an agent gets them",
     "call": "call a tool",
     "tokens": "show what tools cost an agent, with and without the workbench",
+    "up": "start the shared workbench, which serve joins from then on",
+    "down": "end the shared workbench in order",
     "status": "show the running workbenches and the state of their servers",
     "login": "sign in to a remote server, in the browser",
     "logout": "forget a sign-in, and revoke it where that is possible",

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mcp_workbench.errors import SHORTAGE_HINTS, shortage
+
+if TYPE_CHECKING:
+    from mcp_workbench.front.serve import Handover
 
 # Files that must be free at the start: the event loop takes most of them, the rest is opened for a moment at a time.
 # Each server needs about ten more.
@@ -19,6 +23,8 @@ COMMANDS = (
     "open",
     "call",
     "tokens",
+    "up",
+    "down",
     "status",
     "login",
     "logout",
@@ -29,12 +35,12 @@ COMMANDS = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status."""
+def main(argv: Sequence[str] | None = None, handover: Handover | None = None) -> int:
+    """Run a command; the exit status. `handover` is a client that another process has served so far."""
     try:
         _fill_standard_streams()
         arguments = list(sys.argv[1:] if argv is None else argv)
-        status = _dispatch(arguments)
+        status = _dispatch(arguments, handover)
         # Here rather than when the interpreter ends, where a closed pipe would be complained about.
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -82,7 +88,7 @@ def _fill_standard_streams() -> None:
             os.close(each)
 
 
-def _dispatch(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str], handover: Handover | None) -> int:
     first = arguments[0] if arguments else ""
     if first == "help" or (first in COMMANDS and first != "serve"):
         from mcp_workbench.cli.commands import run
@@ -94,7 +100,7 @@ def _dispatch(arguments: list[str]) -> int:
         return unknown(first, COMMANDS)
     from mcp_workbench.cli.serve import run as serve
 
-    return serve(arguments[1:] if first == "serve" else arguments)
+    return serve(arguments[1:] if first == "serve" else arguments, handover)
 
 
 def _cannot_be_a_file(word: str) -> bool:

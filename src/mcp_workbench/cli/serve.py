@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mcp_workbench.cli.http_token import HttpToken
     from mcp_workbench.config.choose import ChosenConfig
     from mcp_workbench.config.model import FaceName, WorkbenchConfig
+    from mcp_workbench.front.serve import Handover
     from mcp_workbench.gateway import Gateway, Options
 
 FLAGS = (
@@ -43,6 +44,7 @@ FLAGS = (
     Flag("allow-host", "NAME", "HTTP: another host name under which clients reach the workbench", repeats=True),
     Flag("allow-origin", "ORIGIN", "HTTP: the origin of a web page that may use the workbench", repeats=True),
     Flag("no-cache", None, "do not cache what servers offer; ask servers that cannot announce changes each time"),
+    Flag("private", None, "serve alone, even where a shared workbench is running (`mcp-workbench up`)"),
     Flag("name", "NAME", "the server name reported to clients (default: mcp-workbench)"),
     Flag("version", "VALUE", "the version reported to clients; alone, print the version", optional_value=True),
     Flag("debug", None, "log everything, including servers' stderr"),
@@ -58,8 +60,8 @@ are for people.
 """
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Serve until the client goes; the exit status."""
+def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
+    """Serve until the client goes; the exit status. `handover` is a client that has been served by another process."""
     try:
         parsed = parse(arguments, FLAGS, positionals=1)
     except UsageError as error:
@@ -76,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
 
     try:
         # Before the file is read: what was typed last is looked at first.
-        options = _options(parsed)
+        options = options_of(parsed)
     except UsageError as error:
         return complain(str(error), error.hint)
     try:
@@ -89,10 +91,10 @@ def run(arguments: Sequence[str]) -> int:
             f"`{config.path}` is being served by the workbench that started this one",
             "one of its servers is the workbench itself: remove that server",
         )
-    return _serve(parsed, choice, options)
+    return _serve(parsed, choice, options, handover)
 
 
-def _options(parsed: Parsed) -> Options:
+def options_of(parsed: Parsed) -> Options:
     """What the command line says of how we present ourselves. Raises `UsageError`."""
     from mcp_workbench.gateway import Options
     from mcp_workbench.router.lists import FIRST_LIST_PATIENCE
@@ -137,7 +139,7 @@ def _log_choice(choice: ChosenConfig) -> None:
                 log.warning("[%s/%s] unavailable: %s", toolbox.name, server.name, in_one_line(server.unresolved))
 
 
-def _serve(parsed: Parsed, choice: ChosenConfig, options: Options) -> int:
+def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Handover | None) -> int:
     from mcp_workbench.config.redact import Redactor
     from mcp_workbench.gateway import Gateway
     from mcp_workbench.observe.log import set_up
@@ -173,7 +175,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options) -> int:
 
     if sys.stdin is not None and sys.stdin.isatty():
         remark("note", "waiting for an MCP client on stdin; Ctrl-C stops. `mcp-workbench demo` shows how it works.")
-    run_loop(serve_stdio(gateway))
+    run_loop(serve_stdio(gateway, b"" if handover is None else handover.unread))
     return 0
 
 

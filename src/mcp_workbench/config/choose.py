@@ -30,18 +30,21 @@ class ChosenConfig(Struct, frozen=True):
     warning: str | None = None
 
 
-def choose(option: str | None, argument: str | None, environ: Mapping[str, str]) -> ChosenConfig:
-    """The configuration that is named, else that of the project where it is trusted, else the user's own.
+def choose(
+    option: str | None, argument: str | None, environ: Mapping[str, str], folder: str = os.curdir
+) -> ChosenConfig:
+    """The configuration that is named, else that of the project where it is trusted, else the user's own. `folder` and
+    `environ` are those of whoever is served.
 
     Raises `ConfigError`.
     """
-    found = locate(option, argument, environ)
+    found = locate(option, argument, environ, folder)
     if not found.is_project:
         return ChosenConfig(load(found.path, environ))
     from mcp_workbench.config.trust import Verdict, verdict
 
     written_at = modified_at(found.path)
-    own = own_file()
+    own = own_file(environ)
     try:
         content = read(found.path)
     except ConfigError as error:
@@ -65,7 +68,7 @@ class Located(Struct, frozen=True):
     is_project: bool = False
 
 
-def locate(option: str | None, argument: str | None, environ: Mapping[str, str]) -> Located:
+def locate(option: str | None, argument: str | None, environ: Mapping[str, str], folder: str = os.curdir) -> Located:
     """The path from `--config`, the positional argument or `WORKBENCH_CONFIG`, else the first usual place that has one.
 
     Raises `ConfigError` when a named file does not exist, or when there is none in any of the places.
@@ -78,24 +81,24 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str])
     for path, source in ((option, "`--config`"), (argument, "the argument"), (environ.get(VARIABLE), f"`{VARIABLE}`")):
         if path:
             return Located(_named(path, source))
-    own = own_file()
-    here = os.path.join(".", FILE_NAME)
+    own = own_file(environ)
+    here = os.path.join(folder, FILE_NAME)
     # A link that leads nowhere is a file too; `load` says what is wrong with it.
     if os.path.lexists(here) and not (own is not None and os.path.realpath(here) == os.path.realpath(own)):
         return Located(here, is_project=True)
     if own is not None:
         return Located(own)
-    folders = [os.path.abspath("."), *filter(None, [_user_folder()])]
-    places = "\n".join(f"  {os.path.join(folder, FILE_NAME)}" for folder in folders)
+    folders = [os.path.abspath(folder), *filter(None, [_user_folder(environ)])]
+    places = "\n".join(f"  {os.path.join(each, FILE_NAME)}" for each in folders)
     raise ConfigError(
         f"no configuration found; looked at `--config`, an argument, the variable `{VARIABLE}` and\n{places}",
         hint="create one of these files, or name any client's `mcpServers` file with `--config`",
     )
 
 
-def own_file() -> str | None:
+def own_file(environ: Mapping[str, str] = os.environ) -> str | None:
     """The file in the user's folder for settings, where there is one."""
-    folder = _user_folder()
+    folder = _user_folder(environ)
     path = os.path.join(folder, FILE_NAME) if folder is not None else ""
     return path if path and os.path.lexists(path) else None
 
@@ -119,9 +122,14 @@ def _folder_is_readable(path: str) -> bool:
     return os.access(folder, os.X_OK) or not os.path.lexists(folder)
 
 
-def _user_folder() -> str | None:
+def _user_folder(environ: Mapping[str, str] = os.environ) -> str | None:
     """The user's folder for settings, or None where there is none: no `HOME` and no entry for the user."""
     from platformdirs import user_config_dir
+
+    chosen = environ.get("XDG_CONFIG_HOME", "")
+    if environ is not os.environ and os.path.isabs(chosen):
+        # Of a client that has another one than we have.
+        return os.path.join(chosen, _APPLICATION)
 
     try:
         folder = user_config_dir(_APPLICATION, appauthor=False)

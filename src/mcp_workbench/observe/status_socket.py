@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import stat
-import tempfile
 from collections.abc import Callable
 from typing import Final
+
+from mcp_workbench.runtime_folder import make_private, runtime_folder
 
 # A status of a hundred servers has some 50 KB.
 LARGEST_STATUS: Final = 4 * 1024 * 1024
@@ -21,24 +21,18 @@ LARGEST_STATUS: Final = 4 * 1024 * 1024
 ANSWER_SECONDS: Final = 2.0
 
 
-def folder() -> str:
-    """Where the sockets lie."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    return os.path.join(base, f"mcp-workbench-{os.getuid()}")
-
-
 class StatusSocket:
     """The socket of this process."""
 
     def __init__(self, status: Callable[[], bytes]) -> None:
         self._status = status
-        self._path = os.path.join(folder(), f"{os.getpid()}.sock")
+        self._path = os.path.join(runtime_folder(), f"{os.getpid()}.sock")
         self._server: asyncio.AbstractServer | None = None
 
     async def open(self) -> None:
         """Begin to answer. Where the socket cannot be opened, `status` does not see us, and nothing else suffers."""
         with contextlib.suppress(OSError):
-            _make_private(os.path.dirname(self._path))
+            make_private(os.path.dirname(self._path))
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
             self._server = await asyncio.start_unix_server(self._answer, self._path)
@@ -58,26 +52,18 @@ class StatusSocket:
         writer.close()
 
 
-def _make_private(path: str) -> None:
-    """The folder, which must be ours alone: in a shared temporary folder anybody could have made it before."""
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{path} is not private")
-
-
 async def query_all() -> dict[int, bytes]:
     """The status of every workbench of this user that is running, by process id."""
     answers: dict[int, bytes] = {}
     try:
-        _make_private(folder())
-        names = sorted(os.listdir(folder()))
+        make_private(runtime_folder())
+        names = sorted(os.listdir(runtime_folder()))
     except OSError:
         return {}
     for name in names:
         pid, _, suffix = name.partition(".")
         if suffix == "sock" and pid.isdecimal():
-            answer = await _query(os.path.join(folder(), name))
+            answer = await _query(os.path.join(runtime_folder(), name))
             if answer:
                 answers[int(pid)] = answer
     return answers

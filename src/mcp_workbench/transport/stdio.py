@@ -1,6 +1,6 @@
-"""The client's end over stdio: our own stdin and stdout.
+"""The client's end: lines on two descriptors, which over stdio are our own stdin and stdout.
 
-Owns the two descriptors while we serve. Refuses to know what the messages mean.
+Owns the descriptors while we serve. Refuses to know what the messages mean.
 """
 
 from __future__ import annotations
@@ -27,14 +27,10 @@ UNREAD_SECONDS: Final = 10.0
 _LONGEST_HEAD: Final = 300
 
 
-class StdioLink:
-    """Messages from stdin, messages to stdout.
+class DescriptorLink:
+    """Messages from one descriptor, messages to another one."""
 
-    stdout belongs to the protocol: descriptor 1 is pointed at stderr for as long as we serve, so that a stray `print`
-    in any library cannot corrupt it.
-    """
-
-    def __init__(self, batch: WriteBatch, limit: int) -> None:
+    def __init__(self, batch: WriteBatch, limit: int, read_fd: int, write_fd: int) -> None:
         self._limit = limit
         self._lines: LineFeed | None = None
         self._batch = batch
@@ -43,18 +39,21 @@ class StdioLink:
         self._stall_timer: asyncio.TimerHandle | None = None
         # The receiver knows that the client is gone.
         self._told = False
-        self._read_fd = os.dup(0)
-        self._write_fd = os.dup(1)
-        self._was_blocking = os.get_blocking(1)
-        os.dup2(2, 1)
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        # How the two are called in the reasons that a receiver is told.
+        self._source, self._target = "the connection", "the connection"
 
-    def start(self, receiver: Receiver) -> None:
+    def start(self, receiver: Receiver, first: bytes = b"") -> None:
+        """Begin to read. `first` is what somebody else has read before."""
         self._receiver = receiver
         self._lines = LineFeed(self._limit, receiver)
         self._writer = PipeWriter(self._batch, self._write_fd, self._write_failed)
         self._reader = PipeReader(self._batch, self._read_fd, self._lines.feed, self._ended)
         widen(self._write_fd)
         self._writer.on_drained = self._reader.resume
+        if first:
+            self._batch.run(self._lines.feed, first)
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         writer = self._writer
@@ -73,7 +72,6 @@ class StdioLink:
         self._reader.close()
 
     def close(self) -> None:
-        """Give stdout back as it was found."""
         if self._closed:
             return
         self._closed = True
@@ -82,10 +80,11 @@ class StdioLink:
         self._reader.close()
         # The last answers may have been written in this very pass of the loop.
         self._writer.flush()
-        with contextlib.suppress(OSError):
-            os.dup2(self._write_fd, 1)
-            os.set_blocking(1, self._was_blocking)
+        self._give_back()
         self._writer.close()
+
+    def _give_back(self) -> None:
+        """Leave the descriptors as they were found."""
 
     def _make_it_fit(self, parts: tuple[bytes | Raw | memoryview, ...]) -> None:
         """More waits for the client than may: the newest answer is replaced by one that says so."""
@@ -107,13 +106,13 @@ class StdioLink:
     def _ended(self, error: Exception | None) -> None:
         assert self._receiver is not None and self._lines is not None
         if error is not None:
-            self._fail(f"stdin cannot be read: {describe(error)}")
+            self._fail(f"{self._source} cannot be read: {describe(error)}")
             return
         self._lines.finish()
-        self._fail("stdin was closed")
+        self._fail(f"{self._source} was closed")
 
     def _write_failed(self, error: Exception) -> None:
-        self._fail(f"stdout cannot be written: {describe(error)}")
+        self._fail(f"{self._target} cannot be written: {describe(error)}")
 
     def _fail(self, reason: str) -> None:
         self._reader.close()
@@ -121,3 +120,22 @@ class StdioLink:
         if not self._told:
             self._told = True
             self._receiver.on_closed(reason)
+
+
+class StdioLink(DescriptorLink):
+    """Messages from stdin, messages to stdout.
+
+    stdout belongs to the protocol: descriptor 1 is pointed at stderr for as long as we serve, so that a stray `print`
+    in any library cannot corrupt it.
+    """
+
+    def __init__(self, batch: WriteBatch, limit: int) -> None:
+        super().__init__(batch, limit, os.dup(0), os.dup(1))
+        self._source, self._target = "stdin", "stdout"
+        self._was_blocking = os.get_blocking(1)
+        os.dup2(2, 1)
+
+    def _give_back(self) -> None:
+        with contextlib.suppress(OSError):
+            os.dup2(self._write_fd, 1)
+            os.set_blocking(1, self._was_blocking)

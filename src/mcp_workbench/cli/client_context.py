@@ -1,0 +1,39 @@
+"""From the hello of a client to what it is served with, as `serve` would have it in the client's place."""
+
+from __future__ import annotations
+
+import os
+
+from mcp_workbench.cli.flags import UsageError, parse
+from mcp_workbench.cli.serve import FLAGS, options_of
+from mcp_workbench.config.choose import choose
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.shared.client import ClientContext
+from mcp_workbench.shared.hello import Hello
+from mcp_workbench.shared.workbench import Refused
+from mcp_workbench.transport.processes import WITHIN
+
+
+def context_of(hello: Hello) -> ClientContext:
+    """Raises `Refused`: what is wrong is said by the front end, which serves alone then."""
+    try:
+        parsed = parse(hello.arguments, FLAGS, positionals=1)
+        options = options_of(parsed)
+        option, argument = (_from(hello.folder, path) for path in (parsed.value("config"), parsed.positional(0)))
+        choice = choose(option, argument, hello.environ, hello.folder)
+    except UsageError as error:
+        raise Refused("alone", str(error)) from None
+    except ConfigError as error:
+        raise Refused("alone", error.message) from None
+    config = choice.config
+    if config.path in hello.environ.get(WITHIN, "").split(os.pathsep):
+        raise Refused("alone", f"`{config.path}` is being served by the workbench that started this one")
+    notes = [] if choice.warning is None else [choice.warning]
+    return ClientContext(config=config, options=options, folder=hello.folder, environ=hello.environ, notes=tuple(notes))
+
+
+def _from(folder: str, path: str | None) -> str | None:
+    """A path as the client means it."""
+    if path is None or path.startswith("~"):
+        return path
+    return os.path.join(folder, path)

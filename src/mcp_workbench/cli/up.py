@@ -1,0 +1,84 @@
+"""`mcp-workbench up`: start the shared workbench, which `serve` joins from then on."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from mcp_workbench.cli.complain import FAILED, complain
+from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, connect, listen, start, take_lock
+from mcp_workbench.runtime_folder import WANTED, make_private, runtime_folder
+
+ABOUT = """
+Starts your shared workbench in the background. From then on `mcp-workbench serve` joins it instead of starting servers
+of its own, until `mcp-workbench down`. It ends by itself when no client has been there for `sharedIdleExit`, and the
+next client starts it again.
+"""
+
+FLAGS = (Flag("foreground", None, "run in this terminal, or under a service manager, instead of in the background"),)
+
+
+def run(parsed: Parsed) -> int:
+    """Start it, or be it."""
+    if parsed.has("foreground"):
+        return _be_it()
+    try:
+        folder = runtime_folder()
+        make_private(folder)
+        with open(os.path.join(folder, WANTED), "wb"):
+            pass
+    except OSError as error:
+        return complain(f"`{runtime_folder()}` cannot be used: {error.strerror or error}", status=FAILED)
+    try:
+        try:
+            connect().close()
+            print("The shared workbench is running already.")
+            return 0
+        except NotRunning:
+            start()
+    except CannotJoin as reason:
+        return complain(str(reason), status=FAILED)
+    print("The shared workbench is starting.")
+    return 0
+
+
+COMMAND = Command("up [OPTIONS]", ABOUT, FLAGS, run, takes=0)
+
+
+def _be_it() -> int:
+    from mcp_workbench.cli.client_context import context_of
+    from mcp_workbench.config.redact import Redactor
+    from mcp_workbench.observe.log import set_up
+    from mcp_workbench.run import run as run_loop
+    from mcp_workbench.shared.workbench import SharedOptions, SharedWorkbench
+
+    listener, lock = _descriptors()
+    if listener is None or lock is None:
+        return complain("a shared workbench is running already", status=FAILED)
+    set_up(debug=False, file=None, format="text", redactor=Redactor(frozenset()))
+    try:
+
+        async def serve() -> None:
+            await SharedWorkbench(listener, context_of, SharedOptions()).run()
+
+        run_loop(serve())
+    finally:
+        os.close(lock)
+    return 0
+
+
+def _descriptors() -> tuple[socket.socket | None, int | None]:
+    """The socket and the lock: those that we were handed, or our own."""
+    handed = os.environ.pop(HANDED_OVER, "")
+    if handed:
+        listener, _, lock = handed.partition(",")
+        for descriptor in (int(listener), int(lock)):
+            os.set_inheritable(descriptor, False)
+        return socket.socket(fileno=int(listener)), int(lock)
+    folder = runtime_folder()
+    make_private(folder)
+    taken = take_lock(folder)
+    if taken is None:
+        return None, None
+    return socket.socket(fileno=listen(folder).detach()), taken

@@ -1,0 +1,6 @@
+"""The front end: what `mcp-workbench serve` is while it has joined the user's shared workbench.
+
+It copies bytes between the client and a Unix socket, and hardly costs more than an interpreter. So nothing here imports
+asyncio, or anything of the package beside `runtime_folder`; modules of the standard library that take long to import
+(`socket`, `signal`, `json`, `subprocess`) are replaced by the C modules below them.
+"""

@@ -1,0 +1,306 @@
+"""Copies bytes between the client and the workbench until one of them goes.
+
+Owns the loop, and what is known of the client for the case that the workbench dies: which requests are under way, and
+the value with which another workbench takes the client over. Refuses to know how a workbench is found.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+
+from mcp_workbench.front.lane import Lane
+from mcp_workbench.front.tracking import Tracking
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+# A line between the two that is no message starts with this, which no JSON text contains.
+CONTROL: Final = b"\x01"
+# While requests are under way and nothing has come for this long, the workbench is asked whether it is there; it has as
+# long again to say so. A workbench answers within milliseconds whatever its servers do.
+SILENCE_SECONDS: Final = 10.0
+# How long the workbench may take to answer what is under way when the client has gone.
+# A little more than its own bound.
+LAST_ANSWERS_SECONDS: Final = 5.0
+# How the copying ended.
+CLIENT_GONE: Final = "the client is gone"
+DIED: Final = "the shared workbench died"
+HANGS: Final = "the shared workbench does not answer"
+STOPPED: Final = "the shared workbench was stopped"
+RESTARTS: Final = "the shared workbench restarts"
+GOODBYES: Final = {b"down": STOPPED, b"again": RESTARTS}
+
+_IN: Final = select.POLLIN
+_OUT: Final = select.POLLOUT
+_FAILED: Final = (
+    b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32603,"message":"%b; this request was under way, and whether it was '
+    b'carried out is not known. It is not repeated; new requests are served"}}\n'
+)
+_NOT_WAITED_FOR: Final = (
+    b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b,"reason":"%b"}}\n'
+)
+
+
+class Copying:
+    """The client on its two descriptors, and the workbench of the moment."""
+
+    def __init__(self, client_in: int = 0, client_out: int = 1) -> None:
+        self.tracking = Tracking()
+        # What another workbench needs to take this client over; empty before there is anything.
+        self.resume = b""
+        self.is_client_done = False
+        self._down = Lane(client_in, -1)
+        self._up = Lane(-1, client_out)
+        self._poll = select.poll()
+        self._polled: dict[int, int] = {}
+        # The workbench takes nothing any more; what it wrote before is still to be read.
+        self._is_deaf = False
+        self._is_asked = False
+        # The rest of a line whose beginning a workbench has taken with it.
+        self._skips_line = False
+        self._goodbye: str | None = None
+        self._was_blocking = os.get_blocking(client_out)
+
+    def take_unread(self) -> bytes:
+        """What the client sent and nobody has been given, for whoever serves it next."""
+        unread = self._down.waiting + self._down.held
+        self._down.waiting = self._down.held = b""
+        return unread
+
+    def begin_to_end(self) -> None:
+        """Read nothing more from the client; answers still go out. Signal handlers call it, too."""
+        if not self.is_client_done:
+            self.is_client_done = True
+            self._say_that_no_more_comes()
+
+    def run(self, workbench: int) -> str:
+        """Copy until somebody goes; how it ended. Closes the descriptor of the workbench."""
+        down, up = self._down, self._up
+        down.target = up.source = workbench
+        self._goodbye, self._is_deaf, self._is_asked = None, False, False
+        os.set_blocking(workbench, False)
+        os.set_blocking(up.target, False)
+        try:
+            if down.waiting:
+                self._on_workbench_writable()
+            if self.is_client_done:
+                self._say_that_no_more_comes()
+            return self._loop()
+        finally:
+            for descriptor in list(self._polled):
+                self._watch(descriptor, 0)
+            down.target = up.source = -1
+            os.close(workbench)
+            os.set_blocking(up.target, self._was_blocking)
+
+    def _loop(self) -> str:
+        down, up, requests, lasting = self._down, self._up, self.tracking.requests, self.tracking.lasting
+        client, workbench = down.source, up.source
+        wait = self._poll.poll
+        self._watch_what_matters()
+        while True:
+            if self.is_client_done:
+                seconds: float | None = LAST_ANSWERS_SECONDS
+            else:
+                seconds = SILENCE_SECONDS if len(requests) > len(lasting) else None
+            events = wait(None if seconds is None else seconds * 1000)
+            if not events and not self._is_there():
+                return CLIENT_GONE if self.is_client_done else HANGS
+            end = None
+            for descriptor, event in events:
+                if descriptor == client and not event & _OUT:
+                    self._on_client_readable()
+                elif descriptor == workbench:
+                    if event & _OUT:
+                        self._on_workbench_writable()
+                    if event & ~_OUT:
+                        end = self._on_workbench_readable() or end
+                else:
+                    end = self._on_client_writable() or end
+            if end is not None:
+                return end
+            if down.waiting or up.waiting or len(self._polled) != 2 or self.is_client_done:
+                self._watch_what_matters()
+
+    # ── from the client to the workbench ──
+
+    def _on_client_readable(self) -> None:
+        down = self._down
+        try:
+            data = down.read()
+        except BlockingIOError:
+            return
+        except OSError:
+            data = None
+        if data is None:
+            # An unfinished last line counts as a message.
+            if down.held:
+                self._send(down.held)
+                down.held = b""
+            self.begin_to_end()
+        elif data:
+            if self._skips_line:
+                data = self._skip(data)
+            if data:
+                self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        try:
+            if self._down.write(data):
+                self.tracking.sent(data)
+        except OSError:
+            self._down.waiting, self._down.begun = data, 0
+            self._is_deaf = True
+
+    def _on_workbench_writable(self) -> None:
+        down = self._down
+        data = down.waiting
+        try:
+            if down.write_waiting():
+                self.tracking.sent(data)
+                if self.is_client_done:
+                    self._say_that_no_more_comes()
+        except OSError:
+            self._is_deaf = True
+
+    def _say_that_no_more_comes(self) -> None:
+        """Half of the connection ends: the workbench finishes what is under way, and closes the other half."""
+        if self._down.target >= 0 and not self._down.waiting:
+            half_close(self._down.target)
+
+    # ── from the workbench to the client ──
+
+    def _on_workbench_readable(self) -> str | None:
+        up = self._up
+        try:
+            data = up.read()
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = None
+        if data is None:
+            return CLIENT_GONE if self.is_client_done else self._goodbye or DIED
+        self._is_asked = False
+        if CONTROL in data:
+            data = self._obey(data)
+        if not data:
+            return None
+        try:
+            up.write(data)
+        except OSError:
+            return CLIENT_GONE
+        self.tracking.received(data)
+        return None
+
+    def _on_client_writable(self) -> str | None:
+        try:
+            self._up.write_waiting()
+        except OSError:
+            return CLIENT_GONE
+        return None
+
+    def _obey(self, data: bytes) -> bytes:
+        """Without the lines that are for us."""
+        kept = []
+        for line in _lines(data):
+            if line[:1] != CONTROL:
+                kept.append(line)
+                continue
+            verb, _, rest = line[1:-1].partition(b" ")
+            if verb == b"resume":
+                self.resume = rest
+            elif verb == b"lasting":
+                self.tracking.lasting.add(rest)
+            elif verb == b"bye":
+                self._goodbye = GOODBYES.get(rest, STOPPED)
+            elif verb == b"note":
+                os.write(2, b"mcp-workbench: " + rest + b"\n")
+        return b"".join(kept)
+
+    # ── when the workbench is gone ──
+
+    def give_up_what_is_under_way(self, reason: str) -> None:
+        """The workbench is gone: whatever it was asked fails now. What it was not given yet waits for the next one."""
+        down, up = self._down, self._up
+        if down.waiting:
+            # Of what was being written, whole lines may have been read.
+            end = down.waiting.rfind(b"\n", 0, down.begun) + 1
+            self.tracking.sent(down.waiting[:end])
+            down.waiting, down.begun = down.waiting[end:], 0
+        if down.is_mid_line:
+            self._skips_line = True
+        failed, asked = self.tracking.clear()
+        said = reason.encode()
+        # A line that the client has seen the beginning of ends here; it is of no use, and its request fails below.
+        last_words = [b"\n"] if up.is_mid_line else []
+        last_words += [_FAILED % (id, said) for id in failed]
+        last_words += [_NOT_WAITED_FOR % (id, said) for id in asked]
+        up.held, up.is_mid_line = b"", False
+        up.waiting += b"".join(last_words)
+        if up.waiting:
+            os.set_blocking(up.target, False)
+            self._on_client_writable()
+
+    def _skip(self, data: bytes) -> bytes:
+        """Leave out the rest of a line that nobody can use any more."""
+        end = data.find(b"\n")
+        self.tracking.add_to_unfinished(data if end < 0 else data[:end])
+        if end < 0:
+            return b""
+        self._skips_line = False
+        failed = self.tracking.take_unfinished()
+        self._up.waiting += b"".join(_FAILED % (id, DIED.encode()) for id in failed)
+        return data[end + 1 :]
+
+    # ── what is waited for ──
+
+    def _is_there(self) -> bool:
+        """Nothing has come for a while: ask whether the workbench is there, or conclude that it is not."""
+        down = self._down
+        if self.is_client_done or self._is_asked:
+            return False
+        if not self._up.waiting and not down.is_mid_line:
+            self._is_asked = True
+            if not down.waiting:
+                self._send(CONTROL + b"ping\n")
+        return True
+
+    def _watch_what_matters(self) -> None:
+        down, up = self._down, self._up
+        self._watch(down.source, 0 if self.is_client_done or down.waiting or self._is_deaf else _IN)
+        wanted = 0 if up.waiting else _IN
+        self._watch(up.source, wanted | _OUT if down.waiting and not self._is_deaf else wanted)
+        if up.target != down.source:
+            self._watch(up.target, _OUT if up.waiting else 0)
+
+    def _watch(self, descriptor: int, wanted: int) -> None:
+        watched = self._polled.get(descriptor, 0)
+        if watched == wanted:
+            return
+        if wanted:
+            self._poll.register(descriptor, wanted)
+            self._polled[descriptor] = wanted
+        else:
+            self._poll.unregister(descriptor)
+            del self._polled[descriptor]
+
+
+def half_close(descriptor: int) -> None:
+    """Say that nothing more comes; the other direction stays open."""
+    connection = _socket.socket(fileno=descriptor)
+    try:
+        connection.shutdown(_socket.SHUT_WR)
+    except OSError:
+        pass
+    finally:
+        connection.detach()
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """The lines with their ends; `splitlines` would also cut where only text has lines."""
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    last = lines.pop()[:-1]
+    return [*lines, last] if last else lines

@@ -1,0 +1,303 @@
+"""Finds the user's shared workbench, starts it where there is none, and introduces a client to it.
+
+Owns the socket, the check of who is at its other end, the lock under which exactly one workbench is started, and the
+first lines of a connection. Refuses to know what is sent afterwards.
+
+Whoever starts a workbench also makes its socket and hands it over: others can connect from then on, and wait for the
+answer to their hello instead of asking again and again.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import sys
+import time
+from _json import encode_basestring_ascii as quoted
+
+from mcp_workbench import __version__
+from mcp_workbench.runtime_folder import LOCK, LONGEST_SOCKET_PATH, SOCKET, make_private, runtime_folder, state_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Final
+
+# What the two ends say to each other. Raised when an older end could not follow.
+PROTOCOL: Final = 1
+# Everybody is on one machine: a workbench that runs accepts at once. One that has just been started imports and reads
+# its files first, on a machine that may be busy with twenty others.
+ANSWER_SECONDS: Final = 5.0
+START_SECONDS: Final = 15.0
+# Between looks at a workbench that is about to end. It takes its servers down first, which is a matter of seconds.
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.2
+# Connections that wait for a workbench which is starting.
+BACKLOG: Final = 128
+_LONGEST_ANSWER: Final = 64 * 1024
+# Descriptors of the socket and of the lock, for the workbench that is started.
+HANDED_OVER: Final = "MCP_WORKBENCH_SHARED"
+LOG_NAME: Final = "shared.log"
+# In the environment of servers, and of what they start.
+_WITHIN: Final = "MCP_WORKBENCH_WITHIN"
+
+
+class NotRunning(Exception):
+    """There is no shared workbench."""
+
+
+class CannotJoin(Exception):
+    """Why the shared workbench is not used. `is_expected`: it is not meant for this client, and nobody need know."""
+
+    def __init__(self, reason: str, *, is_expected: bool = False) -> None:
+        super().__init__(reason)
+        self.is_expected = is_expected
+
+
+class Joined:
+    """A workbench that took the client."""
+
+    __slots__ = ("descriptor", "pid", "version")
+
+    def __init__(self, descriptor: int, version: str, pid: int) -> None:
+        self.descriptor = descriptor
+        self.version = version
+        self.pid = pid
+
+
+def join(arguments: Sequence[str], resume: bytes = b"", *, may_start: bool) -> Joined:
+    """Introduce a client to the shared workbench, which is started where there is none and it may be.
+
+    Raises `NotRunning` and `CannotJoin`.
+    """
+    hello = written_hello(arguments, resume)
+    deadline = time.monotonic() + START_SECONDS
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            connection = connect()
+        except NotRunning:
+            if not may_start:
+                raise
+            if not start():
+                _pause(deadline, pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            continue
+        try:
+            verb, rest = exchange(connection, hello, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        if verb == "accepted":
+            version, _, pid = rest.partition(" ")
+            connection.settimeout(None)
+            return Joined(connection.detach(), version, int(pid))
+        connection.close()
+        if verb == "alone":
+            raise CannotJoin(rest, is_expected=True)
+        if verb == "unable":
+            raise CannotJoin(rest)
+        # It ends, or has just ended: the next one is ours.
+        _pause(deadline, pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _pause(deadline: float, seconds: float) -> None:
+    if time.monotonic() > deadline:
+        raise CannotJoin(f"the shared workbench was neither ready nor gone within {START_SECONDS:.0f} s")
+    time.sleep(seconds)
+
+
+def socket_path() -> str:
+    """Where the shared workbench of this user listens."""
+    return os.path.join(runtime_folder(), SOCKET)
+
+
+def connect() -> _socket.socket:
+    """A connection to the shared workbench. Raises `NotRunning` and `CannotJoin`."""
+    path = socket_path()
+    _check_folder(os.path.dirname(path))
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        connection.settimeout(ANSWER_SECONDS)
+        connection.connect(path)
+        uid = peer_uid(connection)
+    except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
+        raise NotRunning from None
+    except TimeoutError:
+        connection.close()
+        raise CannotJoin(f"the shared workbench at `{path}` does not accept connections; is it stopped?") from None
+    except OSError as error:
+        connection.close()
+        raise CannotJoin(f"the shared workbench at `{path}` cannot be reached: {error.strerror or error}") from None
+    if uid is not None and uid != os.getuid():
+        connection.close()
+        raise CannotJoin(f"`{path}` belongs to another user (uid {uid})")
+    return connection
+
+
+def _check_folder(folder: str) -> None:
+    try:
+        make_private(folder)
+    except PermissionError as error:
+        raise CannotJoin(
+            f"{error.strerror or error}; sockets lie in a folder of mode 0700 that is yours alone"
+        ) from None
+    except OSError as error:
+        raise CannotJoin(f"`{folder}` cannot be used for sockets: {error.strerror}") from None
+
+
+def peer_uid(connection: _socket.socket) -> int | None:
+    """Whose process is at the other end; None where the system does not say. Raises `OSError`."""
+    if sys.platform == "linux":
+        # struct ucred { pid, uid, gid }
+        found = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        return int.from_bytes(found[4:8], sys.byteorder)
+    if sys.platform == "darwin":
+        # struct xucred { version, uid, … } of LOCAL_PEERCRED at SOL_LOCAL
+        found = connection.getsockopt(0, 1, 76)
+        return int.from_bytes(found[4:8], sys.byteorder)
+    return None
+
+
+def written_hello(arguments: Sequence[str], resume: bytes = b"", command: str = "") -> bytes:
+    """The first line of a connection: who comes, from where, with what. All versions write the first member alike."""
+    try:
+        folder = os.getcwd()
+    except OSError:
+        folder = "/"
+    environ = ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in os.environ.items())
+    return (
+        (
+            f'{{"hello":{PROTOCOL},"version":{quoted(__version__)},"pid":{os.getpid()},"command":{quoted(command)},'
+            f'"arguments":[{",".join(map(quoted, arguments))}],"folder":{quoted(folder)},"environ":{{{environ}}},'
+            f'"resume":'
+        ).encode()
+        + (resume or b"null")
+        + b"}\n"
+    )
+
+
+def exchange(connection: _socket.socket, hello: bytes, deadline: float) -> tuple[str, str]:
+    """Say hello; the answer. `("", "")` where the workbench went away. Raises `CannotJoin`."""
+    try:
+        connection.sendall(hello)
+        answer = b""
+        # One byte after another: what follows the line belongs to whoever copies.
+        while not answer.endswith(b"\n"):
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            piece = connection.recv(1)
+            if not piece or len(answer) > _LONGEST_ANSWER:
+                return "", ""
+            answer += piece
+    except TimeoutError:
+        raise CannotJoin(f"the shared workbench did not answer within {START_SECONDS:.0f} s; is it stopped?") from None
+    except OSError:
+        return "", ""
+    verb, _, rest = answer[1:-1].decode(errors="replace").partition(" ")
+    return verb, rest
+
+
+def start() -> bool:
+    """Start the shared workbench; False where somebody else is just doing so, or it is about to end.
+
+    Raises `CannotJoin` where it cannot be started.
+    """
+    if os.environ.get(_WITHIN):
+        # It would end with the server that we are.
+        raise CannotJoin("a server of a workbench does not start the shared one", is_expected=True)
+    folder = runtime_folder()
+    _check_folder(folder)
+    try:
+        lock = take_lock(folder)
+        if lock is None:
+            return False
+        try:
+            listener = listen(folder)
+            try:
+                _spawn(folder, listener.fileno(), lock)
+            finally:
+                listener.close()
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise CannotJoin(f"the shared workbench cannot be started: {error.strerror or error}") from None
+    return True
+
+
+def take_lock(folder: str) -> int | None:
+    """The lock that a workbench holds for as long as it lives, or None where one does. Raises `OSError`."""
+    import fcntl
+
+    lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def listen(folder: str) -> _socket.socket:
+    """The socket of a workbench, in place of what a dead one left. For whoever holds the lock. Raises `OSError`."""
+    path = os.path.join(folder, SOCKET)
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise OSError(f"the path `{path}` is too long for a socket; set `XDG_RUNTIME_DIR` to a shorter one")
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _spawn(folder: str, listener: int, lock: int) -> None:
+    """The workbench as a process of nobody: it outlives us, and what ends our client does not end it."""
+    command = [sys.executable, "-m", "mcp_workbench", "up", "--foreground"]
+    environ = {**os.environ, HANDED_OVER: f"{listener},{lock}"}
+    log = _open_log()
+    first = os.fork()
+    if first:
+        os.waitpid(first, 0)
+        os.close(log)
+        return
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        # The folder is ours alone: what lies in the client's must not be imported.
+        os.chdir(folder)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.set_inheritable(listener, True)
+        os.set_inheritable(lock, True)
+        os.execve(sys.executable, command, environ)
+    finally:
+        os._exit(127)
+
+
+def log_path() -> str:
+    """Where the shared workbench logs to."""
+    return os.path.join(state_folder(), LOG_NAME)
+
+
+def _open_log() -> int:
+    path = log_path()
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)

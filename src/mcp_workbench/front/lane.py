@@ -1,0 +1,83 @@
+"""One direction of the copying: from a descriptor to another one, whole lines where they are short.
+
+Owns what waits in between, which is bounded: while something waits, nothing more is read. Refuses to know who is at
+either end.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+# As in `transport.pipes`: reads grow while the peer keeps them full.
+SMALL_READ: Final = 64 * 1024
+LARGE_READ: Final = 256 * 1024
+# An unfinished line is held back up to this length, so that a peer which dies in the middle of it leaves nothing half
+# said. Longer ones are passed on as they come: they need not fit into memory.
+LONGEST_HELD: Final = LARGE_READ
+
+
+class Lane:
+    """Bytes from `source` to `target`. Both may change when a connection is replaced."""
+
+    __slots__ = ("_size", "begun", "held", "is_mid_line", "source", "target", "waiting")
+
+    def __init__(self, source: int, target: int) -> None:
+        self.source = source
+        self.target = target
+        # The beginning of a line whose end has not come yet; nothing of it was written.
+        self.held = b""
+        # What is being written and did not fit, from the beginning of the piece, and how much of it was written.
+        self.waiting = b""
+        self.begun = 0
+        # The target has seen the beginning of a line that is not whole yet.
+        self.is_mid_line = False
+        self._size = SMALL_READ
+
+    def read(self) -> bytes | None:
+        """What there is, as far as it may be passed on; None at the end. Raises `OSError`."""
+        data = os.read(self.source, self._size)
+        if not data:
+            return None
+        self._size = LARGE_READ if len(data) >= SMALL_READ else SMALL_READ
+        if data[-1:] == b"\n" and not self.held:
+            self.is_mid_line = False
+            return data
+        return self._cut(data)
+
+    def _cut(self, data: bytes) -> bytes:
+        end = data.rfind(b"\n") + 1
+        if end:
+            ready, self.held = self.held + data[:end], data[end:]
+            self.is_mid_line = False
+        else:
+            ready, self.held = b"", self.held + data
+        if self.is_mid_line or len(self.held) > LONGEST_HELD:
+            ready, self.held = ready + self.held, b""
+            self.is_mid_line = True
+        return ready
+
+    def write(self, data: bytes) -> bool:
+        """Write what `read` gave; False where some of it has to wait for the target. Raises `OSError`."""
+        try:
+            written = os.write(self.target, data)
+        except BlockingIOError:
+            written = 0
+        if written == len(data):
+            return True
+        self.waiting, self.begun = data, written
+        return False
+
+    def write_waiting(self) -> bool:
+        """The target takes something again; whether nothing waits any more. Raises `OSError`."""
+        try:
+            self.begun += os.write(self.target, memoryview(self.waiting)[self.begun :])
+        except BlockingIOError:
+            return False
+        if self.begun < len(self.waiting):
+            return False
+        self.waiting, self.begun = b"", 0
+        return True

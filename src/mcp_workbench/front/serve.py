@@ -1,0 +1,100 @@
+"""`mcp-workbench serve` that has joined: copies, and gets over the death of the workbench.
+
+Owns the order of things when the workbench is gone: what was under way fails, another one is joined or started and
+takes the client over; where that cannot be, the client is served by this process alone, and it is said why.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import os
+import time
+
+from mcp_workbench.front.copying import CLIENT_GONE, HANGS, STOPPED, Copying
+from mcp_workbench.front.joining import CannotJoin, NotRunning, join
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Final
+
+# A workbench that dies more often than this within a minute dies of something that would befall the next one, too.
+MOST_DEATHS: Final = 3
+_MINUTE: Final = 60.0
+
+
+class Handover:
+    """A client in the middle of its conversation, for whoever serves it next."""
+
+    __slots__ = ("resume", "unread")
+
+    def __init__(self, resume: bytes = b"", unread: bytes = b"") -> None:
+        # What a workbench takes a client over with; empty for one that has not said anything lasting.
+        self.resume = resume
+        # What it sent and nobody has been given.
+        self.unread = unread
+
+
+def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover:
+    """Serve the client through the shared workbench; the exit status, or the client for whoever serves it alone."""
+    if not _has_standard_streams():
+        return Handover()
+    try:
+        joined = join(arguments, may_start=may_start)
+    except NotRunning:
+        return Handover()
+    except CannotJoin as reason:
+        if not reason.is_expected:
+            say(f"{reason}; serving alone")
+        return Handover()
+    copying = Copying()
+    _end_on_signals(copying)
+    deaths: list[float] = []
+    while True:
+        end = copying.run(joined.descriptor)
+        if end is CLIENT_GONE:
+            return 0
+        copying.give_up_what_is_under_way(end)
+        deaths = [*(at for at in deaths if time.monotonic() - at < _MINUTE), time.monotonic()]
+        try:
+            if end is STOPPED or end is HANGS:
+                raise CannotJoin(end)
+            if len(deaths) > MOST_DEATHS:
+                raise CannotJoin(f"the shared workbench died {len(deaths)} times within a minute")
+            joined = join(arguments, copying.resume, may_start=True)
+        except (NotRunning, CannotJoin) as reason:
+            if copying.is_client_done:
+                return 0
+            say(f"{reason}; serving alone from now on")
+            return Handover(copying.resume, copying.take_unread())
+        say(f"{end}; joined the one of process {joined.pid}")
+
+
+def _has_standard_streams() -> bool:
+    """Without them, what is opened next would get their numbers. Whoever serves alone knows what to do then."""
+    try:
+        for descriptor in (0, 1, 2):
+            os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _end_on_signals(copying: Copying) -> None:
+    def end(number: int, frame: object) -> None:
+        # Another one ends us at once.
+        _signal.signal(number, _signal.SIG_DFL)
+        copying.begin_to_end()
+
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        # `nohup` and shells that start things in the background have them ignored, and mean it.
+        if number != _signal.SIGHUP or _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, end)
+
+
+def say(text: str) -> None:
+    """To the person who reads what the client keeps of our stderr."""
+    try:
+        os.write(2, f"mcp-workbench: {text}\n".encode())
+    except OSError:
+        pass

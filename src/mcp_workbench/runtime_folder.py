@@ -1,0 +1,61 @@
+"""Where the sockets of a user's workbenches lie.
+
+Owns the choice of the folder and the check that it is private. Looked at on each start, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+# The shared workbench listens here, holds this lock for as long as it lives, and is wanted by `up` while this is there.
+SOCKET = "shared.sock"
+LOCK = "shared.lock"
+WANTED = "shared.up"
+# `sun_path` has 108 bytes on Linux and 104 on macOS, the final zero included.
+LONGEST_SOCKET_PATH = 103
+
+
+def runtime_folder() -> str:
+    """The folder of this user's sockets.
+
+    Clients start servers with few variables: the SDKs pass `HOME` on, and not `XDG_RUNTIME_DIR`. So where that is not
+    set, the folder that it names on every machine with systemd is looked for, and then one below `HOME`: whoever runs
+    `up` in a terminal and whoever is started by a client must find the same.
+    """
+    user = os.getuid()
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base and os.path.isabs(base):
+        return os.path.join(base, f"mcp-workbench-{user}")
+    base = f"/run/user/{user}"
+    if sys.platform == "linux" and is_private(base):
+        return os.path.join(base, f"mcp-workbench-{user}")
+    return os.path.join(state_folder(), "run")
+
+
+def state_folder() -> str:
+    """What outlives a restart of the machine: the log of the shared workbench."""
+    state = os.environ.get("XDG_STATE_HOME")
+    if not (state and os.path.isabs(state)):
+        state = os.path.expanduser("~/Library/Application Support" if sys.platform == "darwin" else "~/.local/state")
+    return os.path.join(state, "mcp-workbench")
+
+
+def is_private(path: str) -> bool:
+    """Whether it is a folder of this user that nobody else can enter."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
+def make_private(path: str) -> None:
+    """Make the folder, which must be ours alone: in a shared folder anybody could have made it before.
+
+    Raises `OSError`.
+    """
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    if not is_private(path):
+        raise PermissionError(f"`{path}` can be entered by others or belongs to somebody else")

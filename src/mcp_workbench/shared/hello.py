@@ -1,0 +1,51 @@
+"""The first line of a connection, as the workbench reads it (`front.joining` writes it)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+# Environments have some ten kilobytes; the system allows a few megabytes.
+LONGEST_HELLO: Final = 8 * 1024 * 1024
+
+
+class Hello(Struct, frozen=True):
+    """Who comes, from where, and with what. The first member is the same in every version."""
+
+    hello: int
+    version: str = ""
+    pid: int = 0
+    # One of our own commands instead of a client: `status`, `down`, `restart`.
+    command: str = ""
+    # Those of `serve`.
+    arguments: tuple[str, ...] = ()
+    folder: str = "/"
+    environ: dict[str, str] = field(default_factory=dict)
+    # What an earlier workbench gave out for the case of its death.
+    resume: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class BadHello(Exception):
+    """Why a first line is none."""
+
+
+def read_hello(line: bytes) -> Hello:
+    """Raises `BadHello`."""
+    try:
+        return msgspec.json.decode(line, type=Hello)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _read_tolerantly(line)
+
+
+def _read_tolerantly(line: bytes) -> Hello:
+    """Variables and paths may be no Unicode; the standard library reads the lone surrogates that stand for that."""
+    import json
+
+    try:
+        value = json.loads(line)
+        resume = msgspec.Raw(json.dumps(value.pop("resume", None)).encode())
+        return msgspec.structs.replace(msgspec.convert(value, Hello), resume=resume)
+    except (ValueError, AttributeError, TypeError, RecursionError, msgspec.MsgspecError) as error:
+        raise BadHello(f"its first line cannot be read: {error}") from None

@@ -1,0 +1,263 @@
+"""The shared workbench: takes clients in, serves them side by side, and ends when nobody has come for a while.
+
+Owns the listening socket, who is connected and why we end. The lock that says that there is a shared workbench is held
+by the process (`front.joining`), and goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from msgspec import Struct
+
+from mcp_workbench import __version__
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.front.joining import PROTOCOL, peer_uid
+from mcp_workbench.gateway import Gateway
+from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.shared.client import COME_AGAIN, SERVE_ALONE, ClientContext, SharedClient
+from mcp_workbench.shared.hello import LONGEST_HELLO, BadHello, Hello, read_hello
+from mcp_workbench.shared.link import CONTROL
+
+log = logging.getLogger(__name__)
+
+# A front end says hello with its first breath.
+HELLO_SECONDS: Final = 5.0
+# Connections that have not said hello. Twenty clients that start at once are usual, hundreds are somebody's mistake.
+MOST_GREETINGS: Final = 256
+_READ_BYTES: Final = 64 * 1024
+
+
+class Refused(Exception):
+    """A client that is not served here. `verb` says what its front end should do: `alone` or `unable` (both: serve
+    alone, `unable` says why on stderr), `again` (connect again when we are gone)."""
+
+    def __init__(self, verb: str, reason: str) -> None:
+        super().__init__(reason)
+        self.verb = verb
+
+
+class SharedOptions(Struct, frozen=True, kw_only=True):
+    """How the process behaves, beyond what clients bring along."""
+
+    # Seconds without clients after which it ends; None: never.
+    idle_exit: float | None = 900.0
+
+
+class SharedWorkbench:
+    """All clients of a user."""
+
+    def __init__(
+        self, listener: socket.socket, context_of: Callable[[Hello], ClientContext], options: SharedOptions
+    ) -> None:
+        self._listener = listener
+        self._path = listener.getsockname()
+        self._context_of = context_of
+        self._options = options
+        self.clients: set[SharedClient] = set()
+        self._greeting = 0
+        self._ending = asyncio.Event()
+        self._is_urgent = asyncio.Event()
+        self._goodbye = SERVE_ALONE
+        self._reason = ""
+        self._signals = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Serve until told to end, or until nobody has been here for a while."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._listener.setblocking(False)
+        self._wait_for_clients()
+        log.info("shared workbench %s ready, process %d", __version__, os.getpid())
+        async with asyncio.TaskGroup() as self._tasks:
+            loop.add_reader(self._listener.fileno(), self._accept)
+            try:
+                await self._ending.wait()
+            finally:
+                loop.remove_reader(self._listener.fileno())
+                # Whoever connects from now on finds nobody, and starts another one when we have let go of the lock.
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path)
+                self._listener.close()
+            log.info("shutting down: %s", self._reason)
+            for client in list(self.clients):
+                client.end(self._reason, self._goodbye)
+        log.info("bye")
+
+    def end(self, reason: str, goodbye: bytes) -> None:
+        """Begin to end; clients are told what to do."""
+        if not self._ending.is_set():
+            self._reason, self._goodbye = reason, goodbye
+            self._ending.set()
+
+    # ── who comes ──
+
+    def _accept(self) -> None:
+        assert self._tasks is not None
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.warning("a connection could not be accepted: %s", error.strerror)
+            return
+        connection.setblocking(False)
+        if self._greeting >= MOST_GREETINGS:
+            connection.close()
+            return
+        self._tasks.create_task(self._take_in(connection))
+
+    async def _take_in(self, connection: socket.socket) -> None:
+        self._greeting += 1
+        try:
+            try:
+                hello, rest = await self._read_hello(connection)
+                context = self._admit(hello)
+            except BadHello as error:
+                log.warning("a connection was refused: %s", error)
+                return
+            except Refused as error:
+                await self._answer(connection, f"{error.verb} {_in_one_line(str(error))}")
+                return
+            finally:
+                self._greeting -= 1
+            if context is not None:
+                await self._serve(connection, hello, context, rest)
+            else:
+                await self._obey(connection, hello)
+        except (OSError, TimeoutError):
+            return
+        except Exception:
+            log.exception("a client could not be served; please report this")
+        finally:
+            connection.close()
+
+    async def _read_hello(self, connection: socket.socket) -> tuple[Hello, bytes]:
+        uid = peer_uid(connection)
+        if uid is not None and uid != os.getuid():
+            raise BadHello(f"it comes from another user (uid {uid})")
+        loop = asyncio.get_running_loop()
+        data = bytearray()
+        async with asyncio.timeout(HELLO_SECONDS):
+            while (end := data.find(b"\n")) < 0:
+                piece = await loop.sock_recv(connection, _READ_BYTES)
+                if not piece:
+                    raise BadHello("it ended before its first line did")
+                if len(data) > LONGEST_HELLO:
+                    raise BadHello(f"its first line is longer than {LONGEST_HELLO} bytes")
+                data += piece
+        return read_hello(bytes(data[:end])), bytes(data[end + 1 :])
+
+    def _admit(self, hello: Hello) -> ClientContext | None:
+        """What a client is served with; None for a command. Raises `Refused`."""
+        if self._ending.is_set():
+            raise Refused("again", self._reason)
+        if hello.command:
+            return None
+        if hello.version != __version__:
+            if not self.clients:
+                self.end(f"version {hello.version} takes the place of {__version__}", COME_AGAIN)
+                raise Refused("again", self._reason)
+            if hello.hello != PROTOCOL:
+                raise Refused(
+                    "unable",
+                    f"the shared workbench is version {__version__}, this is {hello.version}, and they do not "
+                    "understand each other; run `mcp-workbench restart`",
+                )
+        return self._context_of(hello)
+
+    async def _answer(self, connection: socket.socket, line: str) -> None:
+        async with asyncio.timeout(HELLO_SECONDS):
+            await asyncio.get_running_loop().sock_sendall(connection, CONTROL + line.encode() + b"\n")
+
+    # ── clients ──
+
+    async def _serve(self, connection: socket.socket, hello: Hello, context: ClientContext, first: bytes) -> None:
+        async with self._gateway(context) as gateway:
+            await self._answer(connection, f"accepted {__version__} {os.getpid()}")
+            for note in context.notes:
+                await self._answer(connection, f"note {_in_one_line(note)}")
+            client = SharedClient(hello, context, gateway, connection.detach())
+            self.clients.add(client)
+            self._stop_idling()
+            log.info("client of process %d joins from %s with %s", hello.pid, context.folder, context.config.path)
+            try:
+                if self._ending.is_set():
+                    client.end(self._reason, self._goodbye)
+                await client.serve(first, self._is_urgent)
+            finally:
+                self.clients.discard(client)
+                self._wait_for_clients()
+
+    @contextlib.asynccontextmanager
+    async def _gateway(self, context: ClientContext) -> AsyncIterator[Gateway]:
+        """What serves clients with this context."""
+        gateway = Gateway(context.config, context.options)
+        gateway.serving = "stdio"
+        try:
+            async with gateway.running():
+                yield gateway
+        except WorkbenchError:
+            log.exception("a client could not be served")
+
+    # ── commands ──
+
+    async def _obey(self, connection: socket.socket, hello: Hello) -> None:
+        if hello.command == "status":
+            await self._answer(connection, f"status {encode(self.status()).decode()}")
+        elif hello.command in ("down", "restart"):
+            await self._answer(connection, f"ending {os.getpid()} {len(self.clients)}")
+            goodbye = COME_AGAIN if hello.command == "restart" else SERVE_ALONE
+            self.end(f"told to by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
+        else:
+            await self._answer(connection, f"unable the shared workbench does not know the command `{hello.command}`")
+
+    def status(self) -> dict[str, object]:
+        """How we are doing, and who is connected."""
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "clients": [
+                {"pid": client.hello.pid, "folder": client.context.folder, "config": client.context.config.path}
+                for client in self.clients
+            ],
+        }
+
+    # ── the end ──
+
+    def _wait_for_clients(self) -> None:
+        if not self.clients and self._options.idle_exit is not None and self._idle_timer is None:
+            loop = asyncio.get_running_loop()
+            self._idle_timer = loop.call_later(self._options.idle_exit, self._on_idle)
+
+    def _stop_idling(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def _on_idle(self) -> None:
+        self._idle_timer = None
+        if self._greeting:
+            self._wait_for_clients()
+        else:
+            self.end("no client for a while", COME_AGAIN)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            self._is_urgent.set()
+        self.end(f"received {number.name}", COME_AGAIN)
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())

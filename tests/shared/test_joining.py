@@ -1,0 +1,48 @@
+"""Clients join the shared workbench, and are served as if they were alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.shell import run
+from tests.shared.harness import Shared
+from tests.support.workbench import scripted_entry
+
+BOX = {"box": {"server": scripted_entry()}}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_client_is_served_through_the_shared_workbench(shared: Shared, era: str) -> None:
+    shared.up()
+    async with shared.client(BOX, era=era) as client:
+        opened = await client.call_tool("open_toolbox", {"toolbox_name": "box"})
+        assert opened["structuredContent"]["tools"]
+        echoed = await client.use_tool("box", "server", "echo", {"text": "hello"})
+        assert "hello" in echoed["content"][0]["text"]
+    assert len(shared.pids) == 1
+    assert "joins from" in shared.log
+    shared.down()
+    assert not shared.has_socket
+
+
+async def test_without_up_everybody_is_alone(shared: Shared) -> None:
+    async with shared.client(BOX) as client:
+        assert await client.request("ping") == {}
+    assert shared.pids == []
+
+
+async def test_private_never_joins(shared: Shared) -> None:
+    shared.up()
+    async with shared.client(BOX, "--private") as client:
+        assert await client.request("ping") == {}
+    assert "joins from" not in shared.log
+
+
+def test_up_and_down_say_what_they_did(shared: Shared) -> None:
+    first, second = run("up"), run("up")
+    assert (first.status, second.status) == (0, 0)
+    assert "starting" in first.stdout
+    assert "already" in second.stdout
+    assert "ends" in run("down").stdout
+    shared.wait_until_gone()
+    assert run("down").stdout == "No shared workbench is running.\n"
