@@ -56,11 +56,12 @@ def _be_it() -> int:
     listener, lock = _descriptors()
     if listener is None or lock is None:
         return complain("a shared workbench is running already", status=FAILED)
-    set_up(debug=False, file=None, format="text", redactor=Redactor(frozenset()))
+    redactor = Redactor(frozenset())
+    set_up(debug=False, file=None, format="text", redactor=redactor)
     try:
 
         async def serve() -> None:
-            await SharedWorkbench(listener, context_of, SharedOptions()).run()
+            await SharedWorkbench(listener, context_of, redactor, SharedOptions()).run()
 
         run_loop(serve())
     finally:

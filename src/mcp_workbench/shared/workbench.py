@@ -12,16 +12,17 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 
 from mcp_workbench import __version__
-from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.config.redact import Redactor
 from mcp_workbench.front.joining import PROTOCOL, peer_uid
-from mcp_workbench.gateway import Gateway
 from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.runtime import Runtime
+from mcp_workbench.shared.catalogs import Catalogs
 from mcp_workbench.shared.client import COME_AGAIN, SERVE_ALONE, ClientContext, SharedClient
 from mcp_workbench.shared.hello import LONGEST_HELLO, BadHello, Hello, read_hello
 from mcp_workbench.shared.link import CONTROL
@@ -55,8 +56,16 @@ class SharedWorkbench:
     """All clients of a user."""
 
     def __init__(
-        self, listener: socket.socket, context_of: Callable[[Hello], ClientContext], options: SharedOptions
+        self,
+        listener: socket.socket,
+        context_of: Callable[[Hello], ClientContext],
+        redactor: Redactor,
+        options: SharedOptions,
     ) -> None:
+        runtime = Runtime(redactor)
+        runtime.own_info = encode({"name": "mcp-workbench", "title": "MCP Workbench", "version": __version__})
+        runtime.describe = lambda: encode(self.status())
+        self.catalogs = Catalogs(runtime)
         self._listener = listener
         self._path = listener.getsockname()
         self._context_of = context_of
@@ -79,7 +88,7 @@ class SharedWorkbench:
         self._listener.setblocking(False)
         self._wait_for_clients()
         log.info("shared workbench %s ready, process %d", __version__, os.getpid())
-        async with asyncio.TaskGroup() as self._tasks:
+        async with self.catalogs.runtime.running(), asyncio.TaskGroup() as self._tasks:
             loop.add_reader(self._listener.fileno(), self._accept)
             try:
                 await self._ending.wait()
@@ -183,7 +192,7 @@ class SharedWorkbench:
     # ── clients ──
 
     async def _serve(self, connection: socket.socket, hello: Hello, context: ClientContext, first: bytes) -> None:
-        async with self._gateway(context) as gateway:
+        with self.catalogs.serving(context) as gateway:
             await self._answer(connection, f"accepted {__version__} {os.getpid()}")
             for note in context.notes:
                 await self._answer(connection, f"note {_in_one_line(note)}")
@@ -198,17 +207,6 @@ class SharedWorkbench:
             finally:
                 self.clients.discard(client)
                 self._wait_for_clients()
-
-    @contextlib.asynccontextmanager
-    async def _gateway(self, context: ClientContext) -> AsyncIterator[Gateway]:
-        """What serves clients with this context."""
-        gateway = Gateway(context.config, context.options)
-        gateway.serving = "stdio"
-        try:
-            async with gateway.running():
-                yield gateway
-        except WorkbenchError:
-            log.exception("a client could not be served")
 
     # ── commands ──
 
