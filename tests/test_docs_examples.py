@@ -150,9 +150,16 @@ def is_a_command_line_for_a_server_elsewhere(line: str, folder: Path) -> None:
     assert find(command).parse(rest).positionals == ["linear"]
 
 
+def starts_the_shared_workbench(line: str, folder: Path) -> None:
+    runs(line, folder)
+    runs("mcp-workbench down", folder)
+
+
 CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench login": is_a_command_line_for_a_server_elsewhere,
     "mcp-workbench logout": is_a_command_line_for_a_server_elsewhere,
+    "mcp-workbench up": starts_the_shared_workbench,
+    "mcp-workbench restart": starts_the_shared_workbench,
     "mcp-workbench": runs,
     "echo": runs,
     "python3": runs,

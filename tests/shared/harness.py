@@ -34,7 +34,6 @@ class Shared:
         """End it, and wait until it is gone."""
         done = run("down")
         assert done.status == 0, done
-        self.wait_until_gone()
 
     def wait_until_gone(self) -> None:
         wait_until(lambda: not self.is_running, END_SECONDS)

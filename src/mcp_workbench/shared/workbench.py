@@ -72,6 +72,7 @@ class SharedWorkbench:
         self._options = options
         self.clients: set[SharedClient] = set()
         self._greeting = 0
+        self._told_by: list[socket.socket] = []
         self._ending = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._goodbye = SERVE_ALONE
@@ -215,6 +216,8 @@ class SharedWorkbench:
             await self._answer(connection, f"status {encode(self.status()).decode()}")
         elif hello.command in ("down", "restart"):
             await self._answer(connection, f"ending {os.getpid()} {len(self.clients)}")
+            # It stays open until we are gone, which is what whoever told us waits for.
+            self._told_by.append(connection.dup())
             goodbye = COME_AGAIN if hello.command == "restart" else SERVE_ALONE
             self.end(f"told to by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
         else:

@@ -1,0 +1,65 @@
+"""Commands to the shared workbench, from whoever is at a terminal."""
+
+from __future__ import annotations
+
+import time
+
+from mcp_workbench.front.joining import ANSWER_SECONDS, CannotJoin, connect, exchange, written_hello
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+# A workbench lets calls finish for some seconds, and its servers end after that.
+END_SECONDS: Final = 20.0
+
+
+class Ended:
+    """A shared workbench that did as it was told."""
+
+    __slots__ = ("clients", "pid")
+
+    def __init__(self, pid: int, clients: int) -> None:
+        self.pid = pid
+        # Those that were connected.
+        self.clients = clients
+
+    def about_clients(self) -> str:
+        """What becomes of them."""
+        if not self.clients:
+            return ""
+        return f" {self.clients} client{'s go' if self.clients > 1 else ' goes'} on alone."
+
+
+def ask(command: str) -> str:
+    """Have it answer a question. Raises `NotRunning` and `CannotJoin`."""
+    connection = connect()
+    try:
+        verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + ANSWER_SECONDS)
+    finally:
+        connection.close()
+    if verb != command:
+        raise CannotJoin(rest or "the shared workbench went away before it answered")
+    return rest
+
+
+def end(command: str) -> Ended:
+    """Have it end, and wait until it is gone. Raises `NotRunning` and `CannotJoin`."""
+    connection = connect()
+    try:
+        verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + ANSWER_SECONDS)
+        if verb != "ending":
+            raise CannotJoin(rest or "the shared workbench went away before it answered")
+        pid, _, clients = rest.partition(" ")
+        connection.settimeout(END_SECONDS)
+        try:
+            # The connection ends with the process.
+            while connection.recv(1):
+                pass
+        except TimeoutError:
+            raise CannotJoin(f"the shared workbench (process {pid}) did not end within {END_SECONDS:.0f} s") from None
+        except OSError:
+            pass
+        return Ended(int(pid), int(clients))
+    finally:
+        connection.close()
