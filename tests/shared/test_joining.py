@@ -41,7 +41,7 @@ async def test_private_never_joins(shared: Shared) -> None:
 def test_up_and_down_say_what_they_did(shared: Shared) -> None:
     first, second = run("up"), run("up")
     assert (first.status, second.status) == (0, 0)
-    assert "starting" in first.stdout
+    assert "is running (process" in first.stdout
     assert "already" in second.stdout
     assert "has ended" in run("down").stdout
     assert run("down").stdout == "No shared workbench is running.\n"

@@ -24,6 +24,7 @@ SUMMARIES = {
     "tokens": "show what tools cost an agent, with and without the workbench",
     "up": "start the shared workbench, which serve joins from then on",
     "down": "end the shared workbench in order",
+    "restart": "end the shared workbench and start it again",
     "status": "show the running workbenches and the state of their servers",
     "login": "sign in to a remote server, in the browser",
     "logout": "forget a sign-in, and revoke it where that is possible",

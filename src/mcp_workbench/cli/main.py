@@ -25,6 +25,7 @@ COMMANDS = (
     "tokens",
     "up",
     "down",
+    "restart",
     "status",
     "login",
     "logout",

@@ -7,7 +7,8 @@ import socket
 
 from mcp_workbench.cli.complain import FAILED, complain
 from mcp_workbench.cli.flags import Command, Flag, Parsed
-from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, connect, listen, start, take_lock
+from mcp_workbench.front.commanding import ask
+from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, connect, listen, take_lock
 from mcp_workbench.runtime_folder import WANTED, make_private, runtime_folder
 
 ABOUT = """
@@ -24,26 +25,34 @@ def run(parsed: Parsed) -> int:
     if parsed.has("foreground"):
         return _be_it()
     try:
-        folder = runtime_folder()
-        make_private(folder)
-        with open(os.path.join(folder, WANTED), "wb"):
-            pass
-    except OSError as error:
-        return complain(f"`{runtime_folder()}` cannot be used: {error.strerror or error}", status=FAILED)
-    try:
+        want_it()
         try:
             connect().close()
             print("The shared workbench is running already.")
-            return 0
         except NotRunning:
-            start()
+            print(f"The shared workbench is running (process {start_it()}).")
     except CannotJoin as reason:
         return complain(str(reason), status=FAILED)
-    print("The shared workbench is starting.")
     return 0
 
 
 COMMAND = Command("up [OPTIONS]", ABOUT, FLAGS, run, takes=0)
+
+
+def want_it() -> None:
+    """From now on `serve` joins it, and starts it where it is not running. Raises `CannotJoin`."""
+    folder = runtime_folder()
+    try:
+        make_private(folder)
+        with open(os.path.join(folder, WANTED), "wb"):
+            pass
+    except OSError as error:
+        raise CannotJoin(f"`{folder}` cannot be used for sockets: {error.strerror or error}") from None
+
+
+def start_it() -> int:
+    """Have it running; its process id. Raises `CannotJoin`."""
+    return int(ask("ping", may_start=True))
 
 
 def _be_it() -> int:

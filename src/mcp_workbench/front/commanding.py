@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from mcp_workbench.front.joining import ANSWER_SECONDS, CannotJoin, connect, exchange, written_hello
+from mcp_workbench.front.joining import ANSWER_SECONDS, CannotJoin, connect, exchange, introduce, written_hello
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,13 +31,10 @@ class Ended:
         return f" {self.clients} client{'s go' if self.clients > 1 else ' goes'} on alone."
 
 
-def ask(command: str) -> str:
+def ask(command: str, *, may_start: bool = False) -> str:
     """Have it answer a question. Raises `NotRunning` and `CannotJoin`."""
-    connection = connect()
-    try:
-        verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + ANSWER_SECONDS)
-    finally:
-        connection.close()
+    connection, verb, rest = introduce(written_hello((), command=command), may_start=may_start)
+    connection.close()
     if verb != command:
         raise CannotJoin(rest or "the shared workbench went away before it answered")
     return rest

@@ -70,7 +70,17 @@ def join(arguments: Sequence[str], resume: bytes = b"", *, may_start: bool) -> J
 
     Raises `NotRunning` and `CannotJoin`.
     """
-    hello = written_hello(arguments, resume)
+    connection, verb, rest = introduce(written_hello(arguments, resume), may_start=may_start)
+    if verb == "accepted":
+        version, _, pid = rest.partition(" ")
+        connection.settimeout(None)
+        return Joined(connection.detach(), version, int(pid))
+    connection.close()
+    raise CannotJoin(rest, is_expected=verb == "alone")
+
+
+def introduce(hello: bytes, *, may_start: bool) -> tuple[_socket.socket, str, str]:
+    """Say hello until somebody answers; the connection and the answer. Raises `NotRunning` and `CannotJoin`."""
     deadline = time.monotonic() + START_SECONDS
     pause = _FIRST_PAUSE
     while True:
@@ -79,33 +89,22 @@ def join(arguments: Sequence[str], resume: bytes = b"", *, may_start: bool) -> J
         except NotRunning:
             if not may_start:
                 raise
-            if not start():
-                _pause(deadline, pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            continue
-        try:
-            verb, rest = exchange(connection, hello, deadline)
-        except BaseException:
+            if start():
+                continue
+        else:
+            try:
+                verb, rest = exchange(connection, hello, deadline)
+            except BaseException:
+                connection.close()
+                raise
+            if verb not in ("", "again"):
+                return connection, verb, rest
+            # It ends, or has just ended: the next one is ours.
             connection.close()
-            raise
-        if verb == "accepted":
-            version, _, pid = rest.partition(" ")
-            connection.settimeout(None)
-            return Joined(connection.detach(), version, int(pid))
-        connection.close()
-        if verb == "alone":
-            raise CannotJoin(rest, is_expected=True)
-        if verb == "unable":
-            raise CannotJoin(rest)
-        # It ends, or has just ended: the next one is ours.
-        _pause(deadline, pause)
+        if time.monotonic() > deadline:
+            raise CannotJoin(f"the shared workbench was neither ready nor gone within {START_SECONDS:.0f} s")
+        time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _pause(deadline: float, seconds: float) -> None:
-    if time.monotonic() > deadline:
-        raise CannotJoin(f"the shared workbench was neither ready nor gone within {START_SECONDS:.0f} s")
-    time.sleep(seconds)
 
 
 def socket_path() -> str:

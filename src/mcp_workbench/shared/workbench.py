@@ -212,7 +212,9 @@ class SharedWorkbench:
     # ── commands ──
 
     async def _obey(self, connection: socket.socket, hello: Hello) -> None:
-        if hello.command == "status":
+        if hello.command == "ping":
+            await self._answer(connection, f"ping {os.getpid()}")
+        elif hello.command == "status":
             await self._answer(connection, f"status {encode(self.status()).decode()}")
         elif hello.command in ("down", "restart"):
             await self._answer(connection, f"ending {os.getpid()} {len(self.clients)}")

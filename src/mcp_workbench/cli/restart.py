@@ -1,0 +1,32 @@
+"""`mcp-workbench restart`: end the shared workbench in order, and start it again."""
+
+from __future__ import annotations
+
+from mcp_workbench.cli.complain import FAILED, complain
+from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.up import start_it, want_it
+from mcp_workbench.front.commanding import end
+from mcp_workbench.front.joining import CannotJoin, NotRunning
+
+ABOUT = """
+Ends your shared workbench in order and starts it again, for example after an update. Clients that are connected join
+the new one by themselves; calls that are under way have a moment to finish.
+"""
+
+
+def run(parsed: Parsed) -> int:
+    """End it, then start it."""
+    try:
+        want_it()
+        try:
+            end("restart")
+        except NotRunning:
+            print("No shared workbench was running.")
+        pid = start_it()
+    except CannotJoin as reason:
+        return complain(str(reason), status=FAILED)
+    print(f"The shared workbench is running (process {pid}).")
+    return 0
+
+
+COMMAND = Command("restart", ABOUT, (), run, takes=0)
