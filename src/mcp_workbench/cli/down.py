@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mcp_workbench.cli.complain import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.front.commanding import end
 from mcp_workbench.front.joining import CannotJoin, NotRunning

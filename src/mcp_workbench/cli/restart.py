@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.complain import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.up import start_it, want_it
 from mcp_workbench.front.commanding import end

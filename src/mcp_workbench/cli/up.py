@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from mcp_workbench.cli.complain import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.front.commanding import ask
 from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, connect, listen, take_lock
