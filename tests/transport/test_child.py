@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shlex
 import signal
 import sys
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -21,6 +23,8 @@ from mcp_workbench.transport.write_batch import WriteBatch
 from tests.support.processes import alive, available, descendants, eventually, open_descriptors
 from tests.support.workbench import scripted_command
 from tests.transport.rigs import LIMIT, Recorder
+
+MIB = 1024 * 1024
 
 pytestmark = pytest.mark.skipif(not available(), reason="asks /proc about processes")
 
@@ -314,6 +318,37 @@ async def test_stopping_one_server_leaves_the_strays_of_another_alone(table: Pro
     assert links[1].exit_status is None
     await links[1].stop()
     assert not alive(second)
+
+
+async def test_half_an_answer_is_let_go_with_a_server_that_cannot_be_read(
+    table: ProcessTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link and its readers refer to each other: what it holds would stay until the garbage collector comes by."""
+    read, came = os.read, 0
+
+    def read_until_memory_is_short(fd: int, size: int) -> bytes:
+        nonlocal came
+        if came > 4 * MIB:
+            raise MemoryError
+        data = read(fd, size)
+        came += len(data)
+        return data
+
+    script = f"import os; [os.write(1, b'x' * {MIB}) for _ in range(8)]"
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        link, recorder = start(table, [sys.executable, "-c", script])
+        monkeypatch.setattr(os, "read", read_until_memory_is_short)
+        assert await recorder.wait_closed() == "the server's output cannot be read: there is not enough memory"
+        _, most = tracemalloc.get_traced_memory()
+        assert most > 4 * MIB
+        await link.stop()
+        assert tracemalloc.get_traced_memory()[0] < MIB
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 async def test_stopping_a_server_that_is_gone_already_is_quick_and_leaves_no_descriptor(table: ProcessTable) -> None:

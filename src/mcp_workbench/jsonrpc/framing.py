@@ -69,6 +69,10 @@ class LineSplitter:
         """The stream ended: return the unfinished last line, if there is one."""
         return self._take() if self._size else None
 
+    def discard(self) -> None:
+        """Nobody will want what has come of an unfinished line."""
+        self._size, self._parts = 0, []
+
     def _without_mark(self, start: bytes, data: bytes) -> bytes:
         """The start of the stream without a byte order mark, which may come in pieces like everything else."""
         start += data

@@ -118,6 +118,7 @@ class ChildLink:
         # Many programs write what they had in their buffers when they end.
         await self._wait_output_ended(LAST_OUTPUT_GRACE)
         self._reader.close()
+        self._lines.discard()
         self._errors.close()
         self._table.remove(self.pid)
         self._table.reap_strays()
@@ -157,6 +158,7 @@ class ChildLink:
 
     def _output_ended(self, error: Exception | None) -> None:
         if error is not None:
+            self._lines.discard()
             self._close(f"the server's output cannot be read: {describe(error)}")
             return
         self._ended = True

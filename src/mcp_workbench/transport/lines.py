@@ -30,6 +30,10 @@ class LineFeed:
         line = self._splitter.finish()
         self._deliver([line] if line else [])
 
+    def discard(self) -> None:
+        """The stream is read no further: let go of an unfinished line at once, which may be large."""
+        self._splitter.discard()
+
     def _deliver(self, lines: list[bytes]) -> None:
         receiver = self._receiver
         for line in lines:
