@@ -73,7 +73,10 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
             server.leave()
-            seconds = await wait_until(lambda: not server.is_expected_to_stay or ending.is_urgent, DRAIN_SECONDS)
+            seconds = 0.0
+            if server.is_expected_to_stay and not ending.is_by_hand:
+                log.info("waiting at most %g s for whoever watches /readyz to hear of it", DRAIN_SECONDS)
+                seconds = await wait_until(lambda: not server.is_expected_to_stay or ending.is_urgent, DRAIN_SECONDS)
             server.drain()
             await wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS - seconds)
             gateway.processes.is_hurried = bool(server.call_count)
@@ -103,6 +106,8 @@ class _Shutdown:
         self.begun = asyncio.Event()
         self.reason = ""
         self.is_urgent = False
+        # Ctrl-C: somebody is looking, and has just tried `/readyz` perhaps. Balancers stop us in other ways.
+        self.is_by_hand = False
         self._end_at_once = end_at_once
         self._signals = 0
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -121,6 +126,7 @@ class _Shutdown:
             self._end_at_once()
             os._exit(128 + number)
         self.is_urgent = self.begun.is_set()
+        self.is_by_hand = number == signal.SIGINT
         self.begin(f"received {number.name}")
 
 

@@ -112,6 +112,18 @@ def late(call: Call) -> None:
     threading.Timer(call.arguments["seconds"], call.finish, [{"late": True}]).start()
 
 
+def when(call: Call) -> None:
+    """Answered when a file appears; other calls are answered meanwhile."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + HANG_SECONDS
+        while not os.path.exists(call.arguments["exists"]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        call.finish({"exists": True})
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def raw(call: Call) -> None:
     """Exactly these bytes instead of an answer; `$ID` is the id. `end`: exit with this status afterwards."""
     data = call.arguments["latin1"].replace("$ID", json.dumps(call.id)).encode("latin-1")
@@ -210,6 +222,7 @@ TOOLS: dict[str, Callable[[Call], None]] = {
             stubborn,
             busy,
             late,
+            when,
             raw,
             large,
             size,
