@@ -10,6 +10,8 @@ WORKERS ?= 4
 # Passed on to pytest, for example: make test PYTEST_ARGS="-k framing -x"
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
+# make faults LOAD=1: with busy processes and another workbench beside it
+LOAD ?=
 # For example: make soak SOAK_ARGS="--minutes 5 --clients 200 --servers 20"
 SOAK_ARGS   ?=
 # For example: make conformance CONFORMANCE_ARGS="server --only stdio-modern --keep kept"
@@ -32,7 +34,7 @@ help:
 	@echo 'make lint         ruff check'
 	@echo 'make format       ruff format, and what ruff can fix by itself'
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
-	@echo 'make faults       the fault suite alone (it is part of make test)'
+	@echo 'make faults       the fault suite alone (it is part of make test); LOAD=1 with a second workload beside it'
 	@echo 'make soak         1,000 clients, 100 servers and random kills, an hour by default; writes docs/soak.md'
 	@echo 'make soak-signin  one sign-in and tokens of ten seconds, an hour by default (needs npm)'
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
@@ -58,7 +60,7 @@ quick: $(DEV)
 	@$(BIN)/python -m pytest -n 2 -q -m "not processes" --hypothesis-profile quick $(PYTEST_ARGS)
 
 faults: $(DEV)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/faults $(PYTEST_ARGS)
+	@$(BIN)/python $(if $(LOAD),-m soak.beside $(BIN)/python) -m pytest -n $(WORKERS) --dist loadgroup tests/faults $(PYTEST_ARGS)
 
 soak: $(DEV)
 	@$(BIN)/python -m soak $(SOAK_ARGS)

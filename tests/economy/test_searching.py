@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from mcp_workbench.economy.index import Index
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.router import toolboxes
 from mcp_workbench.router.lists import STARTS_AT_ONCE
-from tests.economy.in_process_workbench import Server, text_of, tool, workbench_with
+from tests.economy.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
+from tests.support.clock import Clock
 
 
 def boxes() -> dict[str, dict[str, Server]]:
@@ -158,19 +160,34 @@ async def test_looking_again_does_not_start_again_what_has_just_failed(tmp_path:
         assert every["dev"]["git"].starts == 1
 
 
-async def test_a_slow_server_does_not_hold_up_a_search_and_is_said_to_be_starting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(toolboxes, "SEARCH_PATIENCE", 0.2)
+async def searched_until_patience_ends(
+    clock: Clock, seen: ConnectedClient, heard: Callable[[], bool], **arguments: Any
+) -> str:
+    """The answer of a search that has waited as long as it does, for everything but what is `heard`."""
+    call = await seen.client.start_tool("open_toolbox", arguments)
+    while not heard():
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    clock.advance(toolboxes.SEARCH_PATIENCE)
+    return text_of(await call.result())
+
+
+async def test_a_slow_server_does_not_hold_up_a_search_and_is_said_to_be_starting(tmp_path: Path) -> None:
+    clock = Clock()
     every = boxes()
     every["home"]["weather"].gate = asyncio.Event()
     async with workbench_with(tmp_path, every) as seen:
-        text = await seen.said(query="read a file")
+        entries = list(seen.gateway.catalog.entries())
+
+        def heard() -> bool:
+            return sum(entry.offer is not None for entry in entries) == 3 and every["home"]["weather"].starts == 1
+
+        text = await searched_until_patience_ends(clock, seen, heard, query="read a file")
         assert text.split("\n")[1].startswith("dev/files/read_file(")
         assert "\nStill starting: weather (ask again in a moment)" in text
         assert "Not available" not in text
         every["home"]["weather"].gate.set()
-        monkeypatch.setattr(toolboxes, "SEARCH_PATIENCE", 20.0)
         assert "home/weather/forecast" in await seen.said(query="weather forecast")
         assert every["home"]["weather"].starts == 1
 
@@ -322,10 +339,8 @@ async def test_two_searches_at_once_build_one_index(tmp_path: Path, builds: list
         assert builds == [7]
 
 
-async def test_servers_that_are_only_slow_are_not_said_to_be_unusable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(toolboxes, "SEARCH_PATIENCE", 0.2)
+async def test_servers_that_are_only_slow_are_not_said_to_be_unusable(tmp_path: Path) -> None:
+    clock = Clock()
     gate = asyncio.Event()
     every: dict[str, dict[str, Server]] = {"dev": {"files": Server(tool("read_file", "Reads a file."))}}
     for number in range(300):
@@ -334,7 +349,14 @@ async def test_servers_that_are_only_slow_are_not_said_to_be_unusable(
     every["box-0"]["slow"].gate = None
     every["box-0"]["slow"].failing = "no licence"
     async with workbench_with(tmp_path, every, budget=400) as seen:
-        text = await seen.said(query="read a file")
+        files, broken = (
+            seen.gateway.catalog.toolboxes[box][name] for box, name in (("dev", "files"), ("box-0", "slow"))
+        )
+
+        def heard() -> bool:
+            return files.offer is not None and broken.trouble is not None
+
+        text = await searched_until_patience_ends(clock, seen, heard, query="read a file")
         assert "dev/files/read_file(" in text
         assert "299 servers still starting (ask again in a moment)" in text
         assert "Not available: box-0/slow: 1 server cannot be used" in text

@@ -39,7 +39,7 @@ MOST_ROUNDS = 10
 # The one that serves, and the owner of the healthy server. Whatever else runs is over after a while.
 QUIET_TASKS = 2
 # How long what is over may take to be cleaned up, on a busy machine.
-SETTLE_SECONDS = 20.0
+SETTLE_SECONDS = 45.0
 POLL_INTERVAL = 0.05
 
 

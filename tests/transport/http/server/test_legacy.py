@@ -11,10 +11,13 @@ from mcp_workbench.transport.http.server.authentication import AuthenticationCha
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.resumable_stream import STREAM_BYTES
+from tests.support.clock import Clock
 from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import EchoRig, EchoSession, echoing
 from tests.transport.http.server.raw_client import RawConnection, Response, initialize, legacy, written
 
+# By a clock that the test puts forward, and never by as much as the test itself may take.
+IDLE = Limits(comment_seconds=5.0, session_idle_seconds=30.0)
 EVENTS: dict[str, Any] = {"accept": "text/event-stream", "content_type": None}
 
 
@@ -316,22 +319,34 @@ async def test_a_revision_that_has_no_sessions_is_refused(version: str) -> None:
 
 
 async def test_a_session_that_nobody_uses_expires() -> None:
-    limits = Limits(comment_seconds=0.01, session_idle_seconds=0.02)
-    async with echoing(limits) as rig:
+    clock = Clock()
+    async with echoing(IDLE) as rig:
         session = await rig.client.begin_session()
+        clock.advance(15)
+        assert (await post(rig, session, legacy("echo"))).status == 200
+        clock.advance(20)
+        assert (await post(rig, session, legacy("echo"))).status == 200, "it has been used since"
+        clock.advance(30)
         await wait_until(lambda: rig.server.session_count == 0)
-        assert rig.last.ended == ["not used for 0.02 s"]
+        assert rig.last.ended == ["not used for 30 s"]
         assert (await post(rig, session, legacy("echo"))).status == 404
 
 
 async def test_a_session_with_a_stream_or_a_call_does_not_expire() -> None:
-    limits = Limits(comment_seconds=0.01, session_idle_seconds=0.02)
-    async with echoing(limits) as rig:
+    clock = Clock()
+    async with echoing(IDLE) as rig:
         streaming = await rig.client.begin_session("2025-06-18")
         stream = await listen(rig, streaming)
-        for _ in range(10):
-            await stream._connection.chunk()
-        assert rig.server.session_count == 1
+        calling = await rig.client.begin_session("2025-06-18")
+        await begin(rig, calling, legacy("later"))
+        await rig.under_way()
+        await rig.client.begin_session("2025-06-18")
+        assert rig.server.session_count == 3
+        for _ in range(2):
+            clock.advance(30)
+            # The comment is written when sessions are looked at, which is when those that nobody uses end.
+            assert await stream._connection.chunk() is not None
+        assert rig.server.session_count == 2
 
 
 async def test_a_full_table_evicts_the_least_recently_used_session() -> None:
