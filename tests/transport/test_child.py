@@ -206,7 +206,6 @@ async def test_100_megabytes_on_stderr_are_drained_and_hold_up_nothing(table: Pr
     async with running(table, noisy + "echo last words >&2; echo done; cat") as (link, recorder):
         assert await recorder.wait_messages(1) == [b"done"]
         await recorder.wait(lambda: link.stderr_lines(1) == ["last words"])
-        assert link.stderr.total_bytes == 100_000_011
 
 
 @pytest.mark.parametrize("status", [0, 3, 255])

@@ -12,9 +12,8 @@ from mcp_workbench.config.problems import quote
 from mcp_workbench.config.reading import has_control
 from mcp_workbench.protocol.handshake import ServerProfile
 
-# The four lists of MCP, and the member that identifies an entry in each.
+# The four lists of MCP.
 KINDS: Final[tuple[str, ...]] = ("tools", "prompts", "resources", "resourceTemplates")
-IDENTITY: Final = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
 # The capability that announces each of them.
 CAPABILITY: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources", "resourceTemplates": "resources"}
 SINGULAR: Final = {

@@ -39,7 +39,6 @@ class DemoTool:
         # A tool in the background runs in a thread of its own: it takes long and can be cancelled.
         self.background = background
         self.input_schema = object_schema(properties, required)
-        self.output_schema = output
         self.definition: Json = {
             "name": self.name,
             "title": self.name.replace("_", " ").capitalize(),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.clients import ClientPeer
 from mcp_workbench.downstream.pool import Pool
-from mcp_workbench.downstream.sharing import SHARED, Caller
+from mcp_workbench.downstream.sharing import SHARED
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.router.call import RoutedCall
 
@@ -34,13 +34,6 @@ class CallerConnections:
         # Whoever used it last has joined, and most calls are theirs.
         if client is not clients.last:
             clients.join(client, has_session=caller.client > SHARED)
-        return connection
-
-    def of_caller(self, entry: ServerEntry, caller: Caller, client: ClientPeer | None) -> Connection:
-        """The same for somebody who makes no call yet."""
-        connection = self._pool.connection(entry, caller)
-        if client is not None:
-            connection.traffic.clients.join(client, has_session=caller.client > SHARED)
         return connection
 
     async def ready(self, entry: ServerEntry, call: RoutedCall) -> Connection:

@@ -38,18 +38,16 @@ _FRAME: Final = re.compile(r"\s+(?:at |File |\^|-{1,2}\w)|-{1,2}\w")
 class StderrRing:
     """The last lines that a server wrote. Many servers say why they fail here and nowhere else."""
 
-    __slots__ = ("_lines", "_rest", "conceal", "on_line", "total_bytes")
+    __slots__ = ("_lines", "_rest", "conceal", "on_line")
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._rest = b""
-        self.total_bytes = 0
         self.on_line: Callable[[str], None] | None = None
         # What is quoted to clients passes through this first: servers print their keys when they fail.
         self.conceal: Callable[[str], str] = str
 
     def feed(self, data: bytes) -> None:
-        self.total_bytes += len(data)
         lines = (self._rest + data).split(b"\n")
         # Of a line that never ends only the start is kept.
         self._rest = lines.pop()[: LONGEST_LINE + 1]
