@@ -155,11 +155,18 @@ def starts_the_shared_workbench(line: str, folder: Path) -> None:
     runs("mcp-workbench down", folder)
 
 
+def is_a_command_line(line: str, folder: Path) -> None:
+    _, command, *rest = shlex.split(line)
+    find(command).parse(rest)
+
+
 CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench login": is_a_command_line_for_a_server_elsewhere,
     "mcp-workbench logout": is_a_command_line_for_a_server_elsewhere,
     "mcp-workbench up": starts_the_shared_workbench,
     "mcp-workbench restart": starts_the_shared_workbench,
+    # What runs on this machine is not ours to have reloaded.
+    "mcp-workbench reload": is_a_command_line,
     "mcp-workbench": runs,
     "echo": runs,
     "python3": runs,

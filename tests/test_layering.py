@@ -101,8 +101,13 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         },
         "the composition root: builds the packages; is used by commands, does not know them",
     ),
+    "file_watch": (set(), "looks at files, whatever they hold"),
+    "live": (
+        {"errors", "file_watch", "config", "catalog", "gateway"},
+        "keeps a gateway up to date with its file; what a difference does is the gateway's business",
+    ),
     "serving": (
-        {"errors", "transport", "gateway"},
+        {"errors", "file_watch", "config", "live", "transport", "gateway"},
         "serves clients until the end: knows the links to them and the gateway, nothing behind it",
     ),
     "front": (

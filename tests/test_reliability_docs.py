@@ -100,8 +100,9 @@ def test_every_row_of_a_table_of_limits_is_understood() -> None:
     assert len(rows) == len(limits())
 
 
-def test_there_is_a_row_for_each_of_the_twenty_faults() -> None:
-    assert [int(number) for number, *_ in FAULT.findall(text())] == list(range(1, 21))
+def test_the_rows_of_faults_are_numbered_without_a_gap() -> None:
+    numbers = [int(number) for number, *_ in FAULT.findall(text())]
+    assert len(numbers) >= 21 and numbers == list(range(1, len(numbers) + 1))
 
 
 def test_the_texts_that_one_sees_are_texts_of_ours() -> None:

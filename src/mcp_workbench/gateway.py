@@ -17,7 +17,6 @@ from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog, read_manifests
 from mcp_workbench.catalog.entry import OWN_CONTEXT, ServerEntry
 from mcp_workbench.catalog.tool_index import ToolIndex
-from mcp_workbench.config.load import has_changed
 from mcp_workbench.config.model import FaceName, ServerContext, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.pool import Pool
@@ -92,6 +91,7 @@ class Gateway:
         self.parking = Parking()
         self.catalog.subscribe(self._sessions.on_change)
         self.catalog.on_announced.append(self._sessions.on_announced)
+        self.catalog.on_replaced.append(self._sessions.on_replaced)
         self.catalog.subscribe(self._summarise_soon)
         self._summary_timer: asyncio.TimerHandle | None = None
         self.welcome = Welcome(self.face, options.name, options.version)
@@ -102,6 +102,9 @@ class Gateway:
         else:
             runtime.redactor.add(config.secrets)
         self._applying = asyncio.Lock()
+        # How often a configuration was read again, and why the last one that was read is not in force.
+        self.reloads = 0
+        self.rejected: str | None = None
         # `stdio` or the address, told by whoever serves; None where nobody is served.
         self.serving: str | None = None
         # Where a token is kept that was made for clients over HTTP. Told to our own user alone.
@@ -133,7 +136,6 @@ class Gateway:
             use_cache=self._options.use_cache,
         )
         self.router = Router(self.catalog, self.pool, self.face, start_task, self._lists, self.steps())
-        self.router.is_outdated = lambda: has_changed(self.config)
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self.status
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self)
@@ -183,7 +185,18 @@ class Gateway:
             self.face.settings = _face_settings(plan.config, self._options)
             difference = self.catalog.replace(plan)
             self._start_summary_timer()
+            self.reloads += 1
+            self.rejected = self.face.notice = None
             return difference
+
+    def reject(self, problem: str, in_short: str) -> None:
+        """A changed configuration cannot be used: what is in force stays so, and whoever looks is told why."""
+        self.reloads += 1
+        self.rejected = problem
+        self.face.notice = (
+            f"Note: the configuration file has changed, and the change is not in force because of a problem that the "
+            f"user has to solve: {self.runtime.redactor.text(in_short)}"
+        )
 
     def end_at_once(self) -> None:
         """There is no time left for any order: nothing of ours stays all the same."""
@@ -239,6 +252,7 @@ class Gateway:
             "face": self.face.name,
             "serving": self.serving,
             "uptimeSeconds": round(now - self.runtime.started_at, 3),
+            "configuration": {"reloads": self.reloads, "rejected": self.rejected},
             "parkedCalls": len(self.parking),
             "tasks": len(asyncio.all_tasks()),
             "servers": status_of(self.catalog.entries(), connections, now),
@@ -324,4 +338,5 @@ def _within_what_is_fixed(before: WorkbenchConfig, after: WorkbenchConfig) -> Wo
         changed.append("face")
     for name in changed:
         log.warning("`%s` has changed in `%s`: restart the workbench to have it in force", name, after.path)
-    return replace(after, face=before.face_in_force, **{field: getattr(before, field) for field in FIXED})
+    face = after.face if after.face_in_force == before.face_in_force else before.face_in_force
+    return replace(after, face=face, **{field: getattr(before, field) for field in FIXED})

@@ -10,13 +10,18 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway
 
 if TYPE_CHECKING:
+    from mcp_workbench.config.choose import ChosenConfig
+    from mcp_workbench.file_watch import FileWatch
+    from mcp_workbench.live import LiveConfig
     from mcp_workbench.transport.http.server.serving import HttpOptions
 
 log = logging.getLogger(__name__)
@@ -27,19 +32,22 @@ STDIO_DRAIN_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 5.0
 # How long the client may take to read the last answers.
 FLUSH_SECONDS: Final = 1.0
-# Being found by `mcp-workbench status` must not delay the first answer, which is there long before.
-STATUS_SOCKET_AFTER: Final = 1.0
+# Being found by `mcp-workbench status` and following the configuration must not delay the first answer, which is there
+# long before.
+AFTER_FIRST_ANSWER: Final = 1.0
 # Over stdio there is one user: whoever started us.
 LOCAL_PRINCIPAL: Final = ""
 UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
 
 
-async def serve_stdio(gateway: Gateway, first: bytes = b"") -> None:
-    """Serve one client on stdin and stdout until it goes or a signal comes. `first` was read from stdin before."""
+async def serve_stdio(gateway: Gateway, first: bytes = b"", config: ConfigSource | None = None) -> None:
+    """Serve one client on stdin and stdout until it goes or a signal comes.
+
+    `first` was read from stdin before. `config`: follow its changes."""
     from mcp_workbench.transport.stdio import StdioLink
 
     gateway.serving = "stdio"
-    async with _until_the_end(gateway) as ending:
+    async with _until_the_end(gateway, config) as ending:
         assert gateway.batch is not None
         link = StdioLink(gateway.batch, gateway.config.max_message_bytes)
         session = gateway.make_session(link, LOCAL_PRINCIPAL, ending.begin)
@@ -58,11 +66,13 @@ async def serve_stdio(gateway: Gateway, first: bytes = b"") -> None:
             link.close()
 
 
-async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[str], None]) -> None:
+async def serve_http(
+    gateway: Gateway, options: HttpOptions, started: Callable[[str], None], config: ConfigSource | None = None
+) -> None:
     """Serve any number of clients over HTTP until a signal comes. `started` is told the address."""
     from mcp_workbench.transport.http.server.serving import serve_http as start
 
-    async with _until_the_end(gateway) as ending:
+    async with _until_the_end(gateway, config) as ending:
         server = await start(
             options, gateway.make_session, readiness=gateway.readiness, parameters_of=gateway.mirrored_parameters()
         )
@@ -85,22 +95,69 @@ async def serve_http(gateway: Gateway, options: HttpOptions, started: Callable[[
             await server.stop()
 
 
+class ConfigSource(Struct, frozen=True):
+    """Where the configuration comes from, to read it again. Both look at the disk."""
+
+    choose: Callable[[], ChosenConfig]
+    files: Callable[[], Sequence[str]]
+
+
 @contextlib.asynccontextmanager
-async def _until_the_end(gateway: Gateway) -> AsyncIterator[_Shutdown]:
-    ending = _Shutdown(asyncio.get_running_loop(), gateway.end_at_once)
+async def _until_the_end(gateway: Gateway, config: ConfigSource | None) -> AsyncIterator[_Shutdown]:
+    loop = asyncio.get_running_loop()
+    ending = _Shutdown(loop, gateway.end_at_once)
+    follower = None if config is None else _Follower(gateway, config)
+    if follower is not None:
+        ending.reload = follower.reload
     async with gateway.running():
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(STATUS_SOCKET_AFTER, lambda: gateway.start_task(gateway.open_status_socket()))
+        timer = loop.call_later(AFTER_FIRST_ANSWER, lambda: gateway.start_task(_settle_in(gateway, follower)))
         try:
             yield ending
         finally:
             timer.cancel()
+            if follower is not None:
+                follower.close()
     log.info("bye")
+
+
+async def _settle_in(gateway: Gateway, follower: _Follower | None) -> None:
+    if follower is not None:
+        await follower.live.start()
+    await gateway.open_status_socket()
+
+
+class _Follower:
+    """Has the gateway follow its file. What that takes is loaded with the first look at it."""
+
+    def __init__(self, gateway: Gateway, config: ConfigSource) -> None:
+        self._gateway = gateway
+        self._config = config
+        self._live: LiveConfig | None = None
+        self._watch: FileWatch | None = None
+
+    @property
+    def live(self) -> LiveConfig:
+        if self._live is None:
+            from mcp_workbench.file_watch import FileWatch
+            from mcp_workbench.live import LiveConfig
+
+            self._watch = FileWatch()
+            self._live = LiveConfig(self._gateway, self._config.choose, self._config.files, self._watch)
+        return self._live
+
+    def reload(self) -> None:
+        """At once, whether anything seems to have changed or not."""
+        _ = self._gateway.start_task(self.live.reload())
+
+    def close(self) -> None:
+        if self._live is not None and self._watch is not None:
+            self._live.close()
+            self._watch.close()
 
 
 class _Shutdown:
     """Why and how fast we end. The first signal begins it, one that comes while we end hurries it, and a second signal
-    ends at once."""
+    ends at once. SIGHUP has the configuration read again, unless it says that our terminal is gone."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, end_at_once: Callable[[], None]) -> None:
         self.begun = asyncio.Event()
@@ -110,10 +167,13 @@ class _Shutdown:
         self.is_by_hand = False
         self._end_at_once = end_at_once
         self._signals = 0
+        # Set where there is a configuration to be read again.
+        self.reload: Callable[[], None] | None = None
+        # `nohup` and shells that start things in the background have it ignored: then it never ends us.
+        self._ends_with_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        self._had_terminal = _has_terminal()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # `nohup` and shells that start things in the background have them ignored, and mean it.
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, self._on_signal, number)
+            loop.add_signal_handler(number, self._on_signal, number)
 
     def begin(self, reason: str) -> None:
         """Begin to end."""
@@ -121,6 +181,14 @@ class _Shutdown:
         self.begun.set()
 
     def _on_signal(self, number: signal.Signals) -> None:
+        if number == signal.SIGHUP:
+            is_hung_up = self._had_terminal and not _has_terminal()
+            if not self._ends_with_terminal and (is_hung_up or self.reload is None):
+                return
+            if self.reload is not None and not is_hung_up:
+                if not self.begun.is_set():
+                    self.reload()
+                return
         self._signals += 1
         if self._signals > 1:
             self._end_at_once()
@@ -128,6 +196,14 @@ class _Shutdown:
         self.is_urgent = self.begun.is_set()
         self.is_by_hand = number == signal.SIGINT
         self.begin(f"received {number.name}")
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 async def wait_until(condition: Callable[[], bool], seconds: float) -> float:

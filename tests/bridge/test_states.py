@@ -149,7 +149,7 @@ async def test_a_note_on_a_changed_toolbox_waits_for_the_result_and_leaves_a_que
         client = stage.client("modern")
         server = await stage.connect(client)
         request = client.call()
-        client.session.view.changed["box"] = None
+        client.session.view.changed["box"] = "changed"
         asked = input_required({"q": ("elicitation/create", FORM)})
         server.reply(server.call, asked)
         assert request.result == input_required({"q": ("elicitation/create", attributed(FORM))})

@@ -144,8 +144,12 @@ class InProcessGateway(Gateway):
 
     async def apply_boxes(self, folder: Path, boxes: Boxes, **settings: Any) -> Difference:
         """Have a file with these servers in force; settings as for `write`."""
-        self._servers = {f"{box}/{name}": server for box, inside in boxes.items() for name, server in inside.items()}
+        self.use(boxes)
         return await self.apply(load(str(write(folder, boxes, **settings)), os.environ))
+
+    def use(self, boxes: Boxes) -> None:
+        """These are the servers that the file names from now on."""
+        self._servers = {f"{box}/{name}": server for box, inside in boxes.items() for name, server in inside.items()}
 
     async def _open_link(self, connection: Connection, receiver: Receiver) -> ServerLink:
         server = self._servers[f"{connection.entry.toolbox}/{connection.entry.name}"]

@@ -202,12 +202,12 @@ async def test_the_proxy_face_does_not_announce_a_list_that_only_claims_to_have_
 
 
 @pytest.mark.requirement("changes.proxy", "subscriptions.listen")
-async def test_what_never_happens_is_not_acknowledged(bench: Bench) -> None:
+async def test_the_two_tools_can_change_with_the_configuration_and_that_is_acknowledged(bench: Bench) -> None:
     async with bench.within(offering(), "proxy", "modern") as seen:
         stream = await listen(seen, **ALL_LISTS)
         (acknowledged,) = seen.client.received(ACKNOWLEDGED)
         assert acknowledged == {
-            "notifications": {"promptsListChanged": True, "resourcesListChanged": True},
+            "notifications": {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True},
             "_meta": {SUBSCRIPTION: stream.id},
         }
 

@@ -24,7 +24,7 @@ CHECK = b"GET /readyz HTTP/1.0\r\n\r\n"
 
 @pytest.mark.parametrize(
     ("number", "over"),
-    [(signal.SIGTERM, "stdio"), (signal.SIGINT, "HTTP"), (signal.SIGHUP, "stdio"), (signal.SIGHUP, "HTTP")],
+    [(signal.SIGTERM, "stdio"), (signal.SIGTERM, "HTTP"), (signal.SIGINT, "stdio"), (signal.SIGINT, "HTTP")],
 )
 async def test_every_one_of_a_hundred_running_calls_is_answered_and_we_end_with_0(
     faults: Faults, number: int, over: str

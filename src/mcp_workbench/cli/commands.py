@@ -26,6 +26,7 @@ SUMMARIES = {
     "down": "end the shared workbench in order",
     "restart": "end the shared workbench and start it again",
     "status": "show the running workbenches and the state of their servers",
+    "reload": "have running workbenches read their configuration again at once",
     "login": "sign in to a remote server, in the browser",
     "logout": "forget a sign-in, and revoke it where that is possible",
     "auth": "show who is signed in where, and for how long",

@@ -27,6 +27,7 @@ COMMANDS = (
     "down",
     "restart",
     "status",
+    "reload",
     "login",
     "logout",
     "auth",

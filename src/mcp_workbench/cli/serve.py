@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mcp_workbench.config.model import FaceName, WorkbenchConfig
     from mcp_workbench.front.serve import Handover
     from mcp_workbench.gateway import Gateway, Options
+    from mcp_workbench.serving import ConfigSource
 
 FLAGS = (
     Flag("config", "FILE", "the configuration file"),
@@ -175,7 +176,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
 
     if sys.stdin is not None and sys.stdin.isatty():
         remark("note", "waiting for an MCP client on stdin; Ctrl-C stops. `mcp-workbench demo` shows how it works.")
-    run_loop(serve_stdio(gateway, b"" if handover is None else handover.unread))
+    run_loop(serve_stdio(gateway, b"" if handover is None else handover.unread, _source(parsed)))
     return 0
 
 
@@ -206,10 +207,19 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
                 body_bytes_in_all=gateway.config.max_pending_body_bytes,
             ),
         )
-        run_loop(serve_http(gateway, options, lambda url: _say_where(url, token)))
+        run_loop(serve_http(gateway, options, lambda url: _say_where(url, token), _source(parsed)))
     except ConfigError as error:
         return complain(error.message, error.hint)
     return 0
+
+
+def _source(parsed: Parsed) -> ConfigSource:
+    """The configuration as it was chosen, to be read again while it is in force."""
+    from mcp_workbench.config.choose import choose, files_that_count
+    from mcp_workbench.serving import ConfigSource
+
+    named = parsed.value("config"), parsed.positional(0)
+    return ConfigSource(lambda: choose(*named, os.environ), lambda: files_that_count(*named, os.environ))
 
 
 def _say_where(url: str, token: HttpToken) -> None:

@@ -27,7 +27,7 @@ NARROW = ("toolbox/server", "state", "up", "tools", "under way", "failures")
 
 def run(parsed: Parsed) -> int:
     """Show what is running."""
-    found = [status for answer in run_loop(query_all()).values() if (status := _read(answer)) is not None]
+    found = run_loop(running_workbenches())
     screen = stdout()
     if parsed.has("json"):
         screen.json(found)
@@ -42,6 +42,12 @@ def run(parsed: Parsed) -> int:
 
 
 COMMAND = Command("status [OPTIONS]", ABOUT, (JSON,), run, takes=0)
+
+
+async def running_workbenches() -> list[dict[str, Any]]:
+    """What each of the user's running workbenches says of itself."""
+    answers = await query_all()
+    return [status for answer in answers.values() if (status := _read(answer)) is not None]
 
 
 def _read(answer: bytes) -> dict[str, Any] | None:
@@ -59,6 +65,7 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
     serving = f"{status['serving']}, " if status.get("serving") else ""
     screen.line(f"process {status['pid']}, {serving}face {status['face']}, up {up}: {status['config']}")
     _show_token(screen, status.get("tokenFile"))
+    _show_rejected(screen, status.get("configuration"))
     servers = status["servers"]
     if not any(server["starts"] for server in servers):
         screen.line("no server started yet", indent=2)
@@ -80,6 +87,14 @@ def _show_token(screen: Screen, path: object) -> None:
 
     token = read_kept(path)
     screen.line(f"token {token}, stored in {path}" if token else f"its token cannot be read from {path}", indent=2)
+
+
+def _show_rejected(screen: Screen, configuration: object) -> None:
+    rejected = configuration.get("rejected") if isinstance(configuration, dict) else None
+    if rejected:
+        screen.line("the configuration has changed and is not in force:", indent=2)
+        for line in rejected.splitlines():
+            screen.line(line, indent=4)
 
 
 def _show_table(screen: Screen, rows: list[list[Part]]) -> None:

@@ -61,6 +61,18 @@ def choose(
     return ChosenConfig(load(own, environ), f"{refused}; using `{own}` instead\nhint: {HOW_TO_TRUST}")
 
 
+def files_that_count(option: str | None, argument: str | None, environ: Mapping[str, str]) -> list[str]:
+    """The files that decide which configuration `choose` gives, whether they exist or not."""
+    named = option or argument or environ.get(VARIABLE)
+    if named:
+        return [os.path.abspath(_named(named, ""))]
+    from mcp_workbench.config.trust import record_of
+
+    here, folder = os.path.abspath(FILE_NAME), _user_folder()
+    own = os.path.join(folder, FILE_NAME) if folder is not None else None
+    return [path for path in (here, own, record_of(here)) if path is not None]
+
+
 class Located(Struct, frozen=True):
     """A file. `is_project`: nobody named it, it lies in the current folder, and anybody may have put it there."""
 

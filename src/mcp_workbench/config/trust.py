@@ -40,7 +40,7 @@ class TrustRecord(Struct, frozen=True):
 
 def verdict(path: str, content: bytes) -> Verdict:
     """Whether the user trusts this very content at this path."""
-    record = _read(_place_of(path))
+    record = _read(record_of(path))
     if record is None or record.path != real_path(path):
         return Verdict.UNKNOWN
     return Verdict.TRUSTED if record.sha256 == _hash(content) else Verdict.CHANGED
@@ -48,7 +48,7 @@ def verdict(path: str, content: bytes) -> Verdict:
 
 def trust(path: str, content: bytes) -> None:
     """Remember it. Raises `ConfigError` where that cannot be written down."""
-    place = _place_of(path)
+    place = record_of(path)
     if place is None:
         raise ConfigError("there is no folder to store trust records in", hint="set `HOME`")
     record = TrustRecord(real_path(path), _hash(content))
@@ -66,7 +66,7 @@ def trust(path: str, content: bytes) -> None:
 
 def forget(path: str) -> bool:
     """Trust it no more; whether it was trusted. Raises `ConfigError` where the record cannot be removed."""
-    place = _place_of(path)
+    place = record_of(path)
     if place is None:
         return False
     try:
@@ -110,7 +110,8 @@ def folder() -> str | None:
     return os.path.join(state, "trusted") if os.path.isabs(state) else None
 
 
-def _place_of(path: str) -> str | None:
+def record_of(path: str) -> str | None:
+    """Where it is written down that a file is trusted; None where the user has no home."""
     where = folder()
     return None if where is None else os.path.join(where, f"{_hash(os.fsencode(real_path(path)))}.json")
 

@@ -17,13 +17,20 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import Holders, NameTable, build, describe_collision
 from mcp_workbench.catalog.uris import claimants, shared_addresses, takes_all
 from mcp_workbench.config.model import DEFAULT_SEPARATOR
-from mcp_workbench.face.decisions import Decision, Forward, NotConfigured, Reject
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Reject
 from mcp_workbench.face.links import Links
 from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.view import View
-from mcp_workbench.face.wording import no_such, own_address_text, rivals_for_address, shared_text, takes_all_text
+from mcp_workbench.face.wording import (
+    error_result,
+    no_such,
+    own_address_text,
+    rivals_for_address,
+    shared_text,
+    takes_all_text,
+)
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, decode_string, encode
 from mcp_workbench.protocol.revisions import Revision
 
@@ -62,8 +69,8 @@ class Face:
     name = ""
     # Where it lets clients search.
     tool_index: ToolIndex | None = None
-    # Whether the list of tools may change while a client is connected.
-    tools_change = True
+    # Whether the list of tools is made of what servers offer. Otherwise it changes with the configuration alone.
+    tools_follow_servers = True
     # Whether clients hear of every `list_changed` of a server, also where the list is equal again.
     relays_announcements = True
     # Whether `opened` may be called in a thread: it changes nothing but its view.
@@ -79,13 +86,16 @@ class Face:
         self._reported: set[str] = set()
         # By kind, who has which name.
         self._holders: dict[str, Holders] = {}
+        # What whoever looks at the toolboxes should know: why the configuration is not in force as the file is now.
+        self.notice: str | None = None
         # What results have shown of resources that no list has.
         self.links = Links()
         catalog.on_replaced.append(self.on_replaced)
 
-    def no_such_toolbox(self, name: str) -> NotConfigured:
-        """One that has just been written into the file is not known yet, and that can be said once somebody looked."""
-        return NotConfigured(no_such("toolbox", name, self.catalog.toolboxes))
+    def no_such_toolbox(self, name: str) -> Answer:
+        """Also that the file is not in force as it is now, should it have been added just there."""
+        text = no_such("toolbox", name, self.catalog.toolboxes)
+        return Answer(error_result(f"{text}\n{self.notice}" if self.notice else text))
 
     def on_replaced(self, plan: Plan) -> None:
         """Another configuration is in force: names that servers hold which are no more, or are called otherwise, are
@@ -159,8 +169,7 @@ class Face:
         """Which lists of this view change when these lists of a server do."""
         if not self.shows(view, entry):
             return frozenset()
-        lists = {"resources" if kind == "resourceTemplates" else kind for kind in kinds}
-        return frozenset(lists if self.tools_change else lists - {"tools"})
+        return frozenset("resources" if kind == "resourceTemplates" else kind for kind in kinds)
 
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """These lists of a server changed: keep in mind what this view is to be told about it with a later answer."""
@@ -168,6 +177,13 @@ class Face:
     def announces_opening(self, view: View, toolbox: str) -> frozenset[str]:
         """Which lists of this view change when a toolbox is opened."""
         return frozenset()
+
+    def announces_toolboxes(self, plan: Plan) -> frozenset[str]:
+        """Which lists change with the toolboxes of another configuration, whatever their servers offer."""
+        return frozenset()
+
+    def take_note_of_toolboxes(self, view: View, plan: Plan) -> None:
+        """Toolboxes came or went: keep in mind what this view is to be told about it with a later answer."""
 
     # ── lists ──
 

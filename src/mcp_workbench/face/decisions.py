@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from msgspec import Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.face.open_request import OpenRequest
-from mcp_workbench.face.wording import error_result
-
-OUTDATED: Final = " (the configuration file has changed since it was read: restart the workbench to have it read again)"
 
 
 class Answer(Struct, frozen=True):
@@ -77,14 +73,4 @@ class Load(Struct, frozen=True):
     decide: Callable[[], Decision]
 
 
-class NotConfigured(Struct, frozen=True):
-    """Answer that there is no such thing, and that the configuration has changed since it was read if it has."""
-
-    text: str
-
-    def result(self, *, is_outdated: bool) -> bytes:
-        """Written as JSON."""
-        return error_result(self.text + OUTDATED if is_outdated else self.text)
-
-
-Decision = Answer | Work | Reject | Forward | Open | Learn | Load | NotConfigured
+Decision = Answer | Work | Reject | Forward | Open | Learn | Load

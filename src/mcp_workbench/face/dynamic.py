@@ -6,7 +6,7 @@ Names stay what they are however many toolboxes are open. Nothing is ever closed
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
@@ -24,6 +24,9 @@ from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_string, encode
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Plan
 
 
 class DynamicFace(Face):
@@ -48,6 +51,11 @@ class DynamicFace(Face):
         entries = self.catalog.toolboxes[toolbox].values()
         found = {kind for kind in KINDS if any(entry.definitions(kind) for entry in entries)}
         return frozenset("resources" if kind == "resourceTemplates" else kind for kind in found)
+
+    def announces_toolboxes(self, plan: Plan) -> frozenset[str]:
+        """`open_toolbox` names all of them."""
+        toolboxes = plan.difference.toolboxes
+        return frozenset({"tools"} if toolboxes.added or toolboxes.removed else ())
 
     def exposed(self, entry: ServerEntry, name: str) -> str:
         """The registered name."""

@@ -36,6 +36,7 @@ _SHARE_OF_DESCRIPTION: Final = 8
 # Names of members, the form, a cursor twice, and what JSON adds to a note.
 _FRAME: Final = 340
 _LONGEST_REASON: Final = 160
+_LONGEST_NOTICE: Final = 600
 _STARTING: Final = " still starting"
 # What is said of a server that is only slow.
 _IS_STARTING: Final = f"is{_STARTING}"
@@ -48,16 +49,22 @@ _UNLIMITED: Final = 1 << 62
 
 
 def index_result(
-    boxes: Sequence[Box], budget: int | None, cursor: str | None = None, broken: Mapping[str, str] | None = None
+    boxes: Sequence[Box],
+    budget: int | None,
+    cursor: str | None = None,
+    broken: Mapping[str, str] | None = None,
+    notice: str | None = None,
 ) -> bytes:
     """Which toolboxes there are, a line for each: in as many words as fit, else by name, else in pages.
 
-    `broken` says of toolboxes that could not be opened the last time why not."""
+    `broken` says of toolboxes that could not be opened the last time why not, `notice` comes before all."""
     total = len(boxes)
     if cursor is not None:
         boxes = boxes[next((at + 1 for at, box in enumerate(boxes) if box.name == cursor), 0) :]
     said = {name: f"\n  not available: {clip(why, _LONGEST_REASON)}" for name, why in (broken or {}).items()}
     head = f"{total} toolbox{'' if total == 1 else 'es'}:" if total else "No toolbox is configured."
+    if notice:
+        head = f"{clip(one_line(notice), _LONGEST_NOTICE)}\n{head}"
     room = _UNLIMITED if budget is None else _bytes(budget) - len(head.encode())
     for reasons in (said, {}):
         lines = told_within(boxes, room - sum(len(each.encode()) for each in reasons.values()))

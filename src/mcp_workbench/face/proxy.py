@@ -45,15 +45,16 @@ class ProxyFace(Face):
     """Two meta-tools in front of everything."""
 
     name = "proxy"
-    tools_change = False
+    tools_follow_servers = False
     relays_announcements = False
     opens_in_thread = True
 
     def __init__(self, catalog: Catalog, settings: FaceSettings, tool_index: ToolIndex) -> None:
         super().__init__(catalog, settings)
         self.tool_index: ToolIndex = tool_index
+        self._own_tools_differ = False
         self._pins = Pins(catalog, lambda: self.settings.pin, self.report)
-        self.tools_change = bool(self._pins)
+        self.tools_follow_servers = bool(self._pins)
 
     @cached_property
     def _checker(self) -> ArgumentChecker:
@@ -72,9 +73,10 @@ class ProxyFace(Face):
     def on_replaced(self, plan: Plan) -> None:
         """The names of toolboxes may be others."""
         super().on_replaced(plan)
-        self.tools_change = bool(self._pins)
-        for name in ("two_tools", "_has_slashes"):
-            self.__dict__.pop(name, None)
+        shown = self.__dict__.pop("two_tools", None)
+        self._own_tools_differ = shown is not None and shown != self.two_tools
+        self.tools_follow_servers = bool(self._pins)
+        self.__dict__.pop("_has_slashes", None)
 
     def entries(self, view: View) -> list[ServerEntry]:
         """Toolboxes that have been opened, and those whose manifest is known."""
@@ -128,7 +130,19 @@ class ProxyFace(Face):
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """The list of tools never changes. A changed toolbox is told with the next result instead."""
         if "tools" in kinds and entry.tools_differ and entry.toolbox in view.opened:
-            view.changed[entry.toolbox] = None
+            # One that is new stays new.
+            view.changed.setdefault(entry.toolbox, "changed")
+
+    def announces_toolboxes(self, plan: Plan) -> frozenset[str]:
+        """The two tools name the toolboxes, as many as there is room for; pins are settings."""
+        return frozenset({"tools"} if self._own_tools_differ or "pin" in plan.difference.settings else ())
+
+    def take_note_of_toolboxes(self, view: View, plan: Plan) -> None:
+        """Told with the next result, because most clients read the list of tools and the instructions only once."""
+        for name in plan.difference.toolboxes.removed:
+            view.changed[name] = "removed"
+        for name in plan.difference.toolboxes.added:
+            view.changed[name] = "new"
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
         """One of the two tools, or none."""
@@ -186,7 +200,8 @@ class ProxyFace(Face):
         broken = {
             name: why for name, box in self.catalog.toolboxes.items() if (why := why_not(box.values())) is not None
         }
-        return Answer(index_result(self.tool_index.boxes(), budget_of(self.catalog, request), request.cursor, broken))
+        budget = budget_of(self.catalog, request)
+        return Answer(index_result(self.tool_index.boxes(), budget, request.cursor, broken, self.notice))
 
     def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision | _Unread:
         try:
@@ -321,7 +336,7 @@ def toolbox_lines(catalog: Catalog) -> list[str]:
 
 
 def _take_changed(view: View) -> list[str]:
-    changed = list(view.changed)
+    changed = [name if how == "changed" else f"{name} ({how})" for name, how in view.changed.items()]
     view.changed.clear()
     return changed
 

@@ -1,13 +1,17 @@
-"""What one client has before it: which toolboxes it opened, and which of them changed since it looked."""
+"""What one client has before it: which toolboxes it opened, and which of all of them changed since it looked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.entry import ServerEntry
+    from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.face.base import Face
+
+
+# What has happened to a toolbox: other tools in it, or another configuration with or without it.
+Change = Literal["changed", "new", "removed"]
 
 
 class View:
@@ -17,9 +21,10 @@ class View:
 
     def __init__(self, principal: str) -> None:
         self.principal = principal
-        # Insertion-ordered sets.
+        # An insertion-ordered set.
         self.opened: dict[str, None] = {}
-        self.changed: dict[str, None] = {}
+        # Toolboxes that the client is to be told about with the next result.
+        self.changed: dict[str, Change] = {}
 
 
 class Views:
@@ -48,12 +53,13 @@ class Views:
         """Its client is gone."""
         self.of_sessions.discard(view)
 
-    def forget_toolboxes(self, names: Iterable[str]) -> None:
-        """These are no more."""
+    def on_replaced(self, plan: Plan) -> None:
+        """Another configuration is in force."""
         for view in (*self._of_principals.values(), *self.of_sessions):
-            for name in names:
+            for name in plan.difference.toolboxes.removed:
                 view.opened.pop(name, None)
                 view.changed.pop(name, None)
+            self._face.take_note_of_toolboxes(view, plan)
 
     def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server offers something else now."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, ValidationError
 
@@ -11,6 +11,9 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject, decode_object, encode
 from mcp_workbench.nearest import nearest
+
+if TYPE_CHECKING:
+    from mcp_workbench.face.view import Change
 
 # Where a downstream JSON-RPC error is kept whole when it is shown as a result.
 ERROR_META: Final = "mcp-workbench/error"
@@ -28,8 +31,8 @@ def error_result(text: str, error: ErrorObject | None = None) -> bytes:
     return encode(result)
 
 
-def with_notice(result: bytes, changed: list[str]) -> bytes:
-    """A tool result with a word at its end about toolboxes that offer something else now. The rest stays as it was."""
+def with_notice(result: bytes, changed: Mapping[str, Change]) -> bytes:
+    """A tool result with a word at its end about toolboxes that have changed. The rest stays as it was."""
     try:
         members = decode_object(result)
         content = bytes(members.get("content", b"")).rstrip()
@@ -37,13 +40,26 @@ def with_notice(result: bytes, changed: list[str]) -> bytes:
     except (DecodeError, ValidationError):
         return result
     if content.startswith(b"[") and content.endswith(b"]"):
-        names = ", ".join(changed)
-        block = encode({"type": "text", "text": f"Note: the tools of {names} have changed; open_toolbox shows them."})
+        block = encode({"type": "text", "text": _about_changes(changed)})
         separator = b"" if content[1:-1].strip() == b"" else b","
         members["content"] = Raw(content[:-1] + separator + block + b"]")
-    meta[CHANGED_META] = changed
+    meta[CHANGED_META] = list(changed)
     members["_meta"] = Raw(encode(meta))
     return encode(members)
+
+
+def _about_changes(changed: Mapping[str, Change]) -> str:
+    said = []
+    for how, text in (
+        ("changed", "the tools of {} have changed; open_toolbox shows them."),
+        ("new", "these toolboxes are new: {}."),
+        ("removed", "these toolboxes were removed: {}."),
+    ):
+        names = [name for name, what in changed.items() if what == how]
+        if names:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            said.append("Note: " + text.format(", ".join(names[:MOST_NAMES]) + more))
+    return "\n".join(said)
 
 
 def failure_text(error: WorkbenchError, where: str | None = None) -> str:

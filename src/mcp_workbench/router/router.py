@@ -22,7 +22,7 @@ from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.sharing import SHARED
 from mcp_workbench.errors import WorkbenchError, shortage
 from mcp_workbench.face.base import Face, Params
-from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, NotConfigured, Open, Reject, Work
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, Work
 from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View, Views
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
@@ -71,8 +71,6 @@ class Router:
         self.connections = CallerConnections(pool)
         self._catalog = catalog
         self._guard = _make_guard(steps, self) if steps else None
-        # Whether the configuration has changed since it was read. Looks at the disk.
-        self.is_outdated: Callable[[], bool] = lambda: False
         # Told when a toolbox is opened for the first time in a view.
         self.on_opened: list[Callable[[View, str], None]] = []
         # Resources of ours, by URI: how we are doing.
@@ -82,7 +80,7 @@ class Router:
 
     def _on_replaced(self, plan: Plan) -> None:
         self._lists.forget(plan.ending)
-        self.views.forget_toolboxes(plan.difference.toolboxes.removed)
+        self.views.on_replaced(plan)
 
     # Imported with the first request that needs them: starting up does not.
 
@@ -118,11 +116,6 @@ class Router:
     def has_one_server(self) -> bool:
         """Whether only one server can be meant."""
         return self._face.sole_entry() is not None
-
-    @property
-    def tools_change(self) -> bool:
-        """Whether the list of tools may change while a client is connected."""
-        return self._face.tools_change
 
     # ── requests ──
 
@@ -187,8 +180,6 @@ class Router:
                 self.start_for(call, self._open(call, decision))
             case Load():
                 self.start_for(call, self._load_and_act(call, decision, params))
-            case NotConfigured():
-                self.start_for(call, self._answer_not_configured(call, decision))
             case Learn():
                 assert params is not None
                 call.route.entry, call.route.item = decision.entry, decision.item
@@ -228,10 +219,6 @@ class Router:
         await self._lists.load(decision.entries)
         call.route.task = None
         self._act(call, decision.decide(), params)
-
-    async def _answer_not_configured(self, call: RoutedCall, decision: NotConfigured) -> None:
-        is_outdated = await asyncio.to_thread(self.is_outdated)
-        call.finish_result(decision.result(is_outdated=is_outdated))
 
     async def _list_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
         entries = (learn.entry, *learn.others)

@@ -147,7 +147,7 @@ class ClientCall(Struct, eq=False):
             and self.route.decision.shows_errors
             and result_type(result) != ASKING
         ):
-            result = Raw(with_notice(bytes(result), list(changed)))
+            result = Raw(with_notice(bytes(result), changed))
             changed.clear()
         self.finish_result(result, self._server_info() if self.revision.has_result_types else None)
 

@@ -135,8 +135,6 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
     granted: dict[str, object] = {
         f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if wanted.wants(kind)
     }
-    if not session.router.tools_change:
-        granted.pop("toolsListChanged", None)
     session.router.in_background(_watch_all(session, call, stream, granted))
 
 

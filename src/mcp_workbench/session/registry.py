@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.view import View
 from mcp_workbench.session.session import Session
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Plan
 
 
 class SessionRegistry:
@@ -35,6 +40,12 @@ class SessionRegistry:
         """A server announced a change of lists that are equal all the same: clients of its own would be told."""
         if self._face.relays_announcements:
             self.on_change(entry, kinds)
+
+    def on_replaced(self, plan: Plan) -> None:
+        """Another configuration is in force."""
+        told = self._face.announces_toolboxes(plan)
+        for session in list(self._sessions) if told else ():
+            session.list_changes.add(told)
 
     def on_opened(self, view: View, toolbox: str) -> None:
         """A toolbox was opened."""

@@ -16,9 +16,9 @@ from mcp_workbench.protocol.constants import SERVER_INFO
 from mcp_workbench.protocol.results import COMPLETE
 from mcp_workbench.protocol.revisions import Revision, names
 
-# What only the configuration decides holds until we are started again; an hour keeps clients from asking again within
-# a conversation. What servers decide may change any time, and is announced.
-STABLE_TTL_MS: Final = 3_600_000
+# What only the configuration decides changes when somebody edits it, and rarely in what is shown here; asking every few
+# minutes is enough. What servers decide may change any time, and is announced.
+STABLE_TTL_MS: Final = 300_000
 CHANGING_TTL_MS: Final = 0
 
 
@@ -46,7 +46,7 @@ class Welcome:
             encode(names("modern")),
             self._capabilities(view),
             encode(self._face.instructions(view)),
-            _cache(CHANGING_TTL_MS if self._face.tools_change else STABLE_TTL_MS),
+            _cache(CHANGING_TTL_MS if self._face.tools_follow_servers else STABLE_TTL_MS),
             self._stamp,
         )
 
@@ -55,12 +55,12 @@ class Welcome:
         body = b'"%b":[%b]' % (kind.encode(), b",".join(definitions))
         if not client.has_result_types:
             return b"{" + body + b"}"
-        stable = kind == "tools" and not self._face.tools_change
+        stable = kind == "tools" and not self._face.tools_follow_servers
         return b"{%b,%b,%b,%b}" % (COMPLETE, _cache(STABLE_TTL_MS if stable else CHANGING_TTL_MS), self._stamp, body)
 
     def _capabilities(self, view: View, tasks: dict[str, object] | None = None) -> bytes:
         declared: dict[str, object] = {
-            "tools": {"listChanged": self._face.tools_change},
+            "tools": {"listChanged": True},
             "prompts": {"listChanged": True},
             "resources": {"subscribe": True, "listChanged": True},
             "completions": {},

@@ -1,0 +1,75 @@
+"""`mcp-workbench reload`: have running workbenches read their configuration again, at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any, Final
+
+from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.screen import Screen, stdout
+from mcp_workbench.cli.status import running_workbenches
+from mcp_workbench.run import run as run_loop
+
+ABOUT = """
+Saved changes of a configuration are in force within a second by themselves. This has each of your running workbenches,
+or the one with the process id PID, read its configuration again at once, and shows what came of it. SIGHUP does the
+same.
+"""
+# Reading a file takes milliseconds; a disk that does not answer is said.
+PATIENCE: Final = 10.0
+LOOK_EVERY: Final = 0.05
+
+
+def run(parsed: Parsed) -> int:
+    """Reload, and show what came of it."""
+    pid = parsed.positional(0)
+    if pid is not None and not (pid.isascii() and pid.isdecimal()):
+        raise UsageError(f"`{pid}` is not a process id", hint="`mcp-workbench status` shows them")
+    found = [status for status in run_loop(running_workbenches()) if pid in (None, str(status["pid"]))]
+    if not found:
+        return complain("no workbench is running" if pid is None else f"no workbench is running as process {pid}")
+    screen = stdout()
+    results = [_reload(screen, status) for status in found]
+    return 0 if all(results) else FAILED
+
+
+COMMAND = Command("reload [PID]", ABOUT, (), run, takes=1)
+
+
+def _reload(screen: Screen, status: dict[str, Any]) -> bool:
+    who = f"process {status['pid']}"
+    before = status.get("configuration")
+    if not isinstance(before, dict):
+        # One of an older version ends on SIGHUP.
+        screen.line(f"{who}: its version, {status.get('version')}, cannot reload; restart it")
+        return False
+    try:
+        os.kill(status["pid"], signal.SIGHUP)
+    except OSError as error:
+        screen.line(f"{who}: {error.strerror}")
+        return False
+    after = run_loop(_outcome(status["pid"], before["reloads"]))
+    if after is None:
+        screen.line(f"{who}: has not reloaded within {PATIENCE:.0f} s")
+        return False
+    rejected = after["configuration"]["rejected"]
+    screen.line(f"{who}: {'not reloaded' if rejected else 'reloaded'}: {after['config']}")
+    if rejected:
+        screen.line(rejected, indent=2)
+    return not rejected
+
+
+async def _outcome(pid: int, reloads: int) -> dict[str, Any] | None:
+    """What it says of itself once it has read its configuration again."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                for status in await running_workbenches():
+                    if status["pid"] == pid and status["configuration"]["reloads"] > reloads:
+                        return status
+                await asyncio.sleep(LOOK_EVERY)
+    except TimeoutError:
+        return None

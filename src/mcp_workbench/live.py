@@ -1,0 +1,121 @@
+"""The configuration while it is in force: watched, read again when it has changed, applied as a difference.
+
+Owns when a changed file counts, and what is said of one that cannot be used: what was in force stays so. Refuses to
+know what a difference does to servers and clients (`Gateway.apply`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.config.load import has_changed
+from mcp_workbench.config.problems import ConfigProblems, in_one_line
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.file_watch import FileWatch, Fingerprint, Watched, fingerprint
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.replacement import Changes, Difference
+    from mcp_workbench.config.choose import ChosenConfig
+    from mcp_workbench.gateway import Gateway
+
+log = logging.getLogger(__name__)
+
+# How many names a line of the log has room for.
+MOST_NAMES: Final = 5
+
+
+class LiveConfig:
+    """Keeps one gateway up to date with its file."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        choose: Callable[[], ChosenConfig],
+        files: Callable[[], Sequence[str]],
+        watch: FileWatch,
+    ) -> None:
+        self._gateway = gateway
+        # Both look at the disk, so neither is called on the event loop once it runs.
+        self._choose = choose
+        self._files = files
+        self._watch = watch
+        self._watched: Watched | None = None
+        self._loop = asyncio.get_running_loop()
+        self._lock = asyncio.Lock()
+
+    async def start(self) -> None:
+        """From now on changes are noticed, also those that were made since the configuration was read."""
+        files, known = await asyncio.to_thread(self._look)
+        self._watched = Watched(files, known, self._on_changed)
+        self._watch.add(self._watched)
+
+    def _look(self) -> tuple[Sequence[str], Fingerprint | None]:
+        files = self._files()
+        known = fingerprint(files)
+        return files, None if has_changed(self._gateway.config) else known
+
+    def close(self) -> None:
+        """Changes are of no interest any more."""
+        if self._watched is not None:
+            self._watch.discard(self._watched)
+            self._watched = None
+
+    def _on_changed(self, seen: Fingerprint) -> None:
+        # From the watching thread. The loop may have been closed meanwhile; then nobody is left to be told.
+        try:
+            self._loop.call_soon_threadsafe(self._reload_soon, seen)
+        except RuntimeError:
+            self._watch.close()
+
+    def _reload_soon(self, seen: Fingerprint) -> None:
+        if self._watched is not None:
+            _ = self._gateway.start_task(self.reload(seen))
+
+    async def reload(self, seen: Fingerprint | None = None) -> None:
+        """Read the configuration again and put it in force. `seen`: what its files looked like when they were still."""
+        async with self._lock:
+            try:
+                chosen, after = await asyncio.to_thread(self._read)
+            except ConfigError as error:
+                problems = in_one_line(error.problems) if isinstance(error, ConfigProblems) else error.message
+                self._reject(error.message if error.hint is None else f"{error.message}\nhint: {error.hint}", problems)
+                return
+            if seen is not None and after != seen:
+                # It was written to while it was read. The watch tells again when it is still.
+                return
+            if chosen.warning is not None and chosen.config.path != self._gateway.config.path:
+                # Another file would take the place of one that must not be used as it is now.
+                self._reject(chosen.warning, chosen.warning.partition("\n")[0])
+                return
+            difference = await self._gateway.apply(chosen.config)
+            if difference:
+                log.info("the configuration `%s` is in force: %s", chosen.config.path, summary(difference))
+
+    def _read(self) -> tuple[ChosenConfig, Fingerprint]:
+        chosen = self._choose()
+        return chosen, fingerprint(self._watched.files if self._watched is not None else ())
+
+    def _reject(self, problem: str, in_short: str) -> None:
+        if self._gateway.rejected != problem:
+            log.error("the configuration has changed and is not valid; what was in force stays in force\n%s", problem)
+        self._gateway.reject(problem, in_short)
+
+
+def summary(difference: Difference) -> str:
+    """What has changed, in a line."""
+    settings = f"settings: {', '.join(difference.settings)}" if difference.settings else ""
+    parts = [_changes("toolboxes", difference.toolboxes), _changes("servers", difference.servers), settings]
+    return "; ".join(filter(None, parts)) or "nothing has changed"
+
+
+def _changes(what: str, changes: Changes[str] | Changes[tuple[str, str]]) -> str:
+    said = []
+    for how in ("added", "removed", "changed", "adjusted"):
+        names = [name if isinstance(name, str) else "/".join(name) for name in getattr(changes, how)]
+        if names:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            said.append(f"{how} {', '.join(names[:MOST_NAMES])}{more}")
+    return f"{what} {', '.join(said)}" if said else ""

@@ -1,0 +1,234 @@
+"""A configuration that changes while it is in force: what is applied, what is rejected, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_workbench.config.choose import choose, files_that_count
+from mcp_workbench.file_watch import FileWatch, fingerprint
+from mcp_workbench.live import LiveConfig, summary
+from tests.economy.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with, write
+
+Boxes = Mapping[str, Mapping[str, Server]]
+
+
+def saying(text: str) -> Server:
+    return Server(tool("get", "Gets."), answer=lambda name, given: {"content": [{"type": "text", "text": text}]})
+
+
+class Edited:
+    """A gateway that follows its file. The watch is not started: tests say when a file has been still."""
+
+    def __init__(self, seen: ConnectedClient, folder: Path) -> None:
+        self.seen = seen
+        self.gateway = seen.gateway
+        self.folder = folder
+        self.file = Path(seen.gateway.config.path)
+        path = str(self.file)
+        self.live = LiveConfig(
+            seen.gateway,
+            lambda: choose(path, None, os.environ),
+            lambda: files_that_count(path, None, os.environ),
+            FileWatch(),
+        )
+
+    async def save(self, boxes: Boxes, **settings: Any) -> None:
+        write(self.folder, boxes, **settings)
+        self.gateway.use(boxes)
+        await self.live.reload()
+
+    async def save_text(self, text: str) -> None:
+        self.file.write_text(text)
+        await self.live.reload()
+
+
+@asynccontextmanager
+async def edited(folder: Path, boxes: Boxes, **options: Any) -> AsyncIterator[Edited]:
+    async with workbench_with(folder, boxes, options=options or None) as seen:
+        yield Edited(seen, folder)
+
+
+async def test_a_valid_change_is_applied_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one, two = saying("one"), saying("two")
+    async with edited(tmp_path, {"dev": {"one": one}}) as editing:
+        with caplog.at_level(logging.INFO, "mcp_workbench.live"):
+            await editing.save({"dev": {"one": one}, "ops": {"two": two}})
+        assert text_of(await editing.seen.use("ops/two/get")).startswith("two")
+        assert "toolboxes added ops; servers added ops/two" in caplog.text
+        assert (editing.gateway.reloads, editing.gateway.rejected) == (1, None)
+
+
+async def test_a_file_that_says_the_same_again_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one = saying("one")
+    async with edited(tmp_path, {"dev": {"one": one}}) as editing:
+        with caplog.at_level(logging.INFO, "mcp_workbench.live"):
+            await editing.save_text(editing.file.read_text() + "\n\n")
+        assert not caplog.records
+        assert one.starts == 0
+
+
+async def test_an_invalid_change_is_reported_once_and_what_was_there_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with edited(tmp_path, {"dev": {"one": saying("one")}}) as editing:
+        valid = editing.file.read_text()
+        with caplog.at_level(logging.ERROR, "mcp_workbench.live"):
+            for _ in range(3):
+                await editing.save_text('{"toolboxes": {"dev": {"mcpServers": {"one": {"comand": 1}}}}, "budget": "x"}')
+        (record,) = caplog.records
+        # All of it at once: the key that is wrong, the one that is missing, and the value elsewhere in the file.
+        assert "3 problems" in record.getMessage() and "`command`" in record.getMessage()
+        assert editing.gateway.rejected is not None and "$.budget" in editing.gateway.rejected
+        index = await editing.seen.said()
+        assert index.startswith("Note: the configuration file has changed, and the change is not in force")
+        assert "$.budget" in index and "dev" in index
+        assert "not in force" in await editing.seen.said(toolbox_name="new")
+        assert text_of(await editing.seen.use("dev/one/get")) == "one"
+        await editing.save_text(valid)
+        assert editing.gateway.rejected is None
+        assert not (await editing.seen.said()).startswith("Note")
+
+
+@pytest.mark.parametrize("what", ["deleted", "unreadable", "empty", "world-writable", "a folder"])
+async def test_a_file_that_cannot_be_used_any_more_stays_in_force(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if what == "unreadable" and os.geteuid() == 0:
+        pytest.skip("root can read every file")
+    async with edited(tmp_path, {"dev": {"one": saying("one")}}) as editing:
+        match what:
+            case "deleted":
+                editing.file.unlink()
+            case "unreadable":
+                editing.file.chmod(0)
+            case "empty":
+                editing.file.write_text("")
+            case "world-writable":
+                editing.file.chmod(0o666)
+            case _:
+                editing.file.unlink()
+                editing.file.mkdir()
+        await editing.live.reload()
+        assert text_of(await editing.seen.use("dev/one/get")) == "one"
+        assert editing.gateway.rejected is not None
+        assert "what was in force stays in force" in caplog.text
+
+
+async def test_what_was_written_to_while_it_was_read_waits_until_it_is_still(tmp_path: Path) -> None:
+    one = saying("one")
+    async with edited(tmp_path, {"dev": {"one": one}}) as editing:
+        await editing.live.start()
+        still = fingerprint([str(editing.file)])
+        write(tmp_path, {"ops": {"two": saying("two")}})
+        await editing.live.reload(still)
+        assert editing.gateway.reloads == 0
+        await editing.live.reload(fingerprint([str(editing.file)]))
+        assert list(editing.gateway.catalog.toolboxes) == ["ops"]
+        editing.live.close()
+
+
+async def test_a_project_file_must_be_trusted_again_before_its_change_is_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mcp_workbench.config import trust
+
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir()
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(home / name))
+    own = home / "XDG_CONFIG_HOME" / "mcp-workbench"
+    own.mkdir(parents=True)
+    write(own, {"own": {"one": saying("own")}})
+    monkeypatch.chdir(project)
+    async with edited(project, {"dev": {"one": saying("one")}}) as editing:
+        editing.file = project / "workbench-config.json"
+        trust.trust(str(editing.file), editing.file.read_bytes())
+        live = LiveConfig(
+            editing.gateway,
+            lambda: choose(None, None, os.environ),
+            lambda: files_that_count(None, None, os.environ),
+            FileWatch(),
+        )
+        write(project, {"dev": {"two": saying("two")}})
+        await live.reload()
+        assert editing.gateway.rejected is not None and "trust" in editing.gateway.rejected
+        assert list(editing.gateway.catalog.toolboxes["dev"]) == ["one"], "neither the change nor the other file"
+        trust.trust(str(editing.file), editing.file.read_bytes())
+        await live.reload()
+        assert list(editing.gateway.catalog.toolboxes["dev"]) == ["two"]
+        watched = files_that_count(None, None, os.environ)
+        assert str(editing.file) in watched and str(own / "workbench-config.json") in watched
+        assert trust.record_of(str(editing.file)) in watched
+
+
+async def test_the_next_result_says_which_toolboxes_are_new_and_which_are_gone(tmp_path: Path) -> None:
+    one = saying("one")
+    async with edited(tmp_path, {"dev": {"one": one}, "old": {"two": saying("two")}}) as editing:
+        await editing.seen.open(toolbox_name="dev")
+        await editing.save({"dev": {"one": one}, "fresh": {"two": saying("two")}})
+        result = await editing.seen.use("dev/one/get")
+        text = result["content"][-1]["text"]
+        assert text == "Note: these toolboxes are new: fresh.\nNote: these toolboxes were removed: old."
+        assert result["_meta"]["mcp-workbench/changed"] == ["old", "fresh"]
+        assert len((await editing.seen.use("dev/one/get"))["content"]) == 1, "once"
+        await editing.save({"dev": {"one": one}, "third": {"two": saying("two")}})
+        assert "Also changed: fresh (removed), third (new)" in await editing.seen.said(
+            toolbox_name="dev", detail="names"
+        )
+
+
+async def test_the_two_tools_change_only_when_the_name_of_a_toolbox_does(tmp_path: Path) -> None:
+    one = saying("one")
+    async with edited(tmp_path, {"dev": {"one": one}}) as editing:
+        client = editing.seen.client
+        before = await client.request("tools/list")
+        await editing.save({"dev": {"one": one, "two": saying("two")}}, descriptions={"dev": "Other words."})
+        assert await client.request("tools/list") == before
+        await editing.save({"ops": {"one": one}})
+        await client.wait_notification("notifications/tools/list_changed")
+        assert await client.request("tools/list") != before
+        told = [each for each in client.notifications if each["method"] == "notifications/tools/list_changed"]
+        assert len(told) == 1
+
+
+async def test_a_thousand_reloads_under_calls_lose_none_and_leave_nothing(tmp_path: Path) -> None:
+    stays = saying("stays")
+    async with edited(tmp_path, {"dev": {"stays": stays, "other": saying("other")}}) as editing:
+        await editing.seen.open(toolbox_name="dev")
+        over = asyncio.Event()
+        answers: list[str] = []
+
+        async def keep_calling() -> None:
+            while not over.is_set():
+                answers.append(text_of(await editing.seen.use("dev/stays/get")).partition("\n")[0])
+
+        calling = [asyncio.create_task(keep_calling()) for _ in range(4)]
+        tasks = len(asyncio.all_tasks())
+        for number in range(1000):
+            other = saying("other")
+            other.settings = {"args": [str(number)]}
+            await editing.save({"dev": {"stays": stays, "other": other}})
+        over.set()
+        await asyncio.gather(*calling)
+        assert set(answers) == {"stays"} and len(answers) > 1000
+        assert stays.starts == 1
+        assert editing.gateway.reloads == 1000
+        assert len(asyncio.all_tasks()) <= tasks
+        assert len(list(editing.gateway.catalog.entries())) == 2
+        assert len(editing.gateway.pool.connections()) <= 2
+
+
+def test_a_long_difference_is_cut_down_to_a_line() -> None:
+    from mcp_workbench.catalog.replacement import Changes, Difference
+
+    names = tuple(f"box-{number}" for number in range(8))
+    told = summary(Difference(Changes(), Changes(added=names), ("budget",)))
+    assert told == "toolboxes added box-0, box-1, box-2, box-3, box-4 and 3 more; settings: budget"
