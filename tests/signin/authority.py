@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import http.client
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,9 @@ class Authority:
     registration: Fields = field(default_factory=dict)
     registration_status: int = 201
     token_answer: Fields = field(default_factory=dict)
+    token_status: int = 200
+    # Awaited once, when a token is asked for and before it is given.
+    before_token: Callable[[], Awaitable[object]] | None = None
     callback: Fields = field(default_factory=dict)
     # What the token endpoint answers in this order, before it works: status and body.
     token_faults: list[tuple[int, bytes]] = field(default_factory=list)
@@ -153,6 +156,9 @@ class Authority:
     async def _token(self, asked: Fields, request: Request, reply: Reply) -> None:
         self.token_requests.append(asked)
         self.token_headers.append(request.headers)
+        if self.before_token is not None:
+            before, self.before_token = self.before_token, None
+            await before()
         if self.token_faults:
             status, body = self.token_faults.pop(0)
             await reply.send(status, body)
@@ -188,7 +194,7 @@ class Authority:
         if self.gives_refresh_tokens and is_new:
             given["refresh_token"] = f"refresh-{self.number}"
             self.refresh_tokens[given["refresh_token"]] = scope
-        await _json(reply, 200, {k: v for k, v in (given | self.token_answer).items() if v is not None})
+        await _json(reply, self.token_status, {k: v for k, v in (given | self.token_answer).items() if v is not None})
 
 
 @dataclass

@@ -26,6 +26,11 @@ from mcp_workbench.transport.http.client.pool import HttpClient
 
 # How long a user may take on the pages of a server: passwords, second factors, the approval of a colleague.
 BROWSER_SIGN_IN_SECONDS: Final = 600.0
+# Where a client that the user has registered is waited for, unless `callbackPort` says otherwise: the same at every
+# sign-in, because most authorization servers compare it.
+USUAL_PORT: Final = 33418
+# Ports of earlier registrations that are tried before any other.
+MOST_PORTS: Final = 3
 NO_CALLBACK: Final = (
     "if the page showed an error about the client, run `login` with --new-client; without a browser on this machine, "
     "with --no-browser"
@@ -138,7 +143,10 @@ class SignIns:
     async def _visit(self, target: SignInTarget, sign_in: BrowserSignIn, new_client: bool) -> SignInRecord:
         profile = profile_for(target.url, target.settings)
         exact = profile.callback_port is not None
-        ports = [profile.callback_port] if profile.callback_port is not None else self._earlier_ports()
+        if profile.callback_port is not None:
+            ports = [profile.callback_port]
+        else:
+            ports = [USUAL_PORT] if profile.client_id else self._earlier_ports(target)
         async with Callback.listening(profile.callback_host, ports, exact=exact) as callback:
             sign_in.callback = callback
 
@@ -173,11 +181,14 @@ class SignIns:
             now=time.time(),
         )
 
-    def _earlier_ports(self) -> list[int]:
-        """The port of the latest registration: at some servers it must be the very same."""
-        uris = [uri for client in self.store.read().clients for uri in client.redirect_uris]
-        found = [port for uri in reversed(uris) if (port := urlsplit(uri).port) is not None]
-        return found[:1]
+    def _earlier_ports(self, target: SignInTarget) -> list[int]:
+        """The ports of earlier registrations, of this server's before the others': at some the very same is wanted."""
+        contents = self.store.read()
+        record = contents.find(target.principal, target.server)
+        uris = [] if record is None else list(record.client.redirect_uris)
+        uris += [uri for client in reversed(contents.clients) for uri in client.redirect_uris]
+        ports = [port for uri in uris if (port := urlsplit(uri).port) is not None]
+        return list(dict.fromkeys(ports))[:MOST_PORTS]
 
     async def _keep_client(self, client: OAuthClient) -> None:
         await self.store.change(lambda contents: contents.put_client(client))

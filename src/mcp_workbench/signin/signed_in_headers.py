@@ -160,11 +160,17 @@ class SignedInHeaders:
             tokens = await run(flow.refresh(grant, secret), self._client())
         except (GrantOver, ClientUnknown) as error:
             ended, is_unknown = replace(record, ended=error.message), isinstance(error, ClientUnknown)
-            await self._store.change(lambda contents: _end(contents, ended, forget=is_unknown))
+            contents = await self._store.change(lambda contents: _end(contents, ended, forget=is_unknown))
+            current = contents.find(target.principal, target.server)
+            if current is not None and not current.ended:
+                return current
             raise self._needed(f"wants you to sign in again: {error.message}") from None
         renewed = with_tokens(record, tokens, now)
-        await self._store.change(lambda contents: contents.put(renewed))
-        return renewed
+        contents = await self._store.change(lambda contents: _put_unless_replaced(contents, renewed, record))
+        found = contents.find(target.principal, target.server)
+        if found is None:
+            raise self._needed("wants you to sign in: you have signed out meanwhile")
+        return found
 
     async def _step_up(self, refusal: CredentialRefusal, record: SignInRecord | None) -> bool:
         """*Step-Up Authorization Flow*: ask for what is missing, unless it was asked for before and not given."""
@@ -275,8 +281,15 @@ def _is_over(record: SignInRecord) -> bool:
     return record.expires_at is not None and time.time() >= record.expires_at
 
 
+def _put_unless_replaced(contents: Contents, record: SignInRecord, earlier: SignInRecord) -> None:
+    """Keep it, unless the user has signed out or in while it was asked for: what they did last stands."""
+    current = contents.find(earlier.principal, earlier.server)
+    if current is not None and current.refresh_token == earlier.refresh_token:
+        contents.put(record)
+
+
 def _end(contents: Contents, record: SignInRecord, *, forget: bool) -> None:
-    contents.put(record)
+    _put_unless_replaced(contents, record, record)
     if forget:
         # The next sign-in registers again.
         contents.clients = [client for client in contents.clients if client.id != record.client.id]
