@@ -60,7 +60,7 @@ CASES: tuple[tuple[int, str, tuple[str, ...]], ...] = (
     (
         9,
         "knowsuchagency/mcp2cli#54",
-        ("test_a_sign_in_that_was_given_up_after_registering_works_at_the_next_try",),
+        ("test_a_sign_in_that_was_cancelled_after_registering_works_at_the_next_try",),
     ),
     (10, "MoonshotAI/kimi-code#2620", ("test_a_redirect_that_is_not_registered_registers_anew_and_keeps_the_tokens",)),
     (11, "smart-mcp-proxy/mcpproxy-go#1069", ("test_a_client_of_the_users_own_has_the_same_port_at_every_sign_in",)),
