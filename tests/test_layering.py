@@ -115,7 +115,19 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "copies bytes between a client and the shared workbench; whatever it imports, every client pays for",
     ),
     "shared": (
-        {"errors", "config", "jsonrpc", "transport", "session", "runtime", "gateway", "serving", "front"},
+        {
+            "file_watch",
+            "live",
+            "errors",
+            "config",
+            "jsonrpc",
+            "transport",
+            "session",
+            "runtime",
+            "gateway",
+            "serving",
+            "front",
+        },
         "takes clients in over a socket and serves each through a gateway; of `front` how the two ends introduce "
         "themselves",
     ),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.config.choose import choose, files_that_count
+from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.file_watch import FileWatch, fingerprint
 from mcp_workbench.live import LiveConfig, summary
 from tests.economy.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with, write
@@ -32,13 +32,7 @@ class Edited:
         self.gateway = seen.gateway
         self.folder = folder
         self.file = Path(seen.gateway.config.path)
-        path = str(self.file)
-        self.live = LiveConfig(
-            seen.gateway,
-            lambda: choose(path, None, os.environ),
-            lambda: files_that_count(path, None, os.environ),
-            FileWatch(),
-        )
+        self.live = LiveConfig(seen.gateway, ConfigSource(str(self.file), None, os.environ), FileWatch())
 
     async def save(self, boxes: Boxes, **settings: Any) -> None:
         write(self.folder, boxes, **settings)
@@ -151,12 +145,8 @@ async def test_a_project_file_must_be_trusted_again_before_its_change_is_in_forc
     async with edited(project, {"dev": {"one": saying("one")}}) as editing:
         editing.file = project / "workbench-config.json"
         trust.trust(str(editing.file), editing.file.read_bytes())
-        live = LiveConfig(
-            editing.gateway,
-            lambda: choose(None, None, os.environ),
-            lambda: files_that_count(None, None, os.environ),
-            FileWatch(),
-        )
+        source = ConfigSource(None, None, os.environ)
+        live = LiveConfig(editing.gateway, source, FileWatch())
         write(project, {"dev": {"two": saying("two")}})
         await live.reload()
         assert editing.gateway.rejected is not None and "trust" in editing.gateway.rejected
@@ -164,7 +154,7 @@ async def test_a_project_file_must_be_trusted_again_before_its_change_is_in_forc
         trust.trust(str(editing.file), editing.file.read_bytes())
         await live.reload()
         assert list(editing.gateway.catalog.toolboxes["dev"]) == ["two"]
-        watched = files_that_count(None, None, os.environ)
+        watched = source.files()
         assert str(editing.file) in watched and str(own / "workbench-config.json") in watched
         assert trust.record_of(str(editing.file)) in watched
 

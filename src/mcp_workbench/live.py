@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.config.load import has_changed
@@ -18,7 +18,7 @@ from mcp_workbench.file_watch import FileWatch, Fingerprint, Watched, fingerprin
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Changes, Difference
-    from mcp_workbench.config.choose import ChosenConfig
+    from mcp_workbench.config.choose import ChosenConfig, ConfigSource
     from mcp_workbench.gateway import Gateway
 
 log = logging.getLogger(__name__)
@@ -33,14 +33,12 @@ class LiveConfig:
     def __init__(
         self,
         gateway: Gateway,
-        choose: Callable[[], ChosenConfig],
-        files: Callable[[], Sequence[str]],
+        source: ConfigSource,
         watch: FileWatch,
     ) -> None:
         self._gateway = gateway
-        # Both look at the disk, so neither is called on the event loop once it runs.
-        self._choose = choose
-        self._files = files
+        # Looks at the disk, so it is asked in a thread.
+        self._source = source
         self._watch = watch
         self._watched: Watched | None = None
         self._loop = asyncio.get_running_loop()
@@ -53,7 +51,7 @@ class LiveConfig:
         self._watch.add(self._watched)
 
     def _look(self) -> tuple[Sequence[str], Fingerprint | None]:
-        files = self._files()
+        files = self._source.files()
         known = fingerprint(files)
         return files, None if has_changed(self._gateway.config) else known
 
@@ -95,7 +93,7 @@ class LiveConfig:
                 log.info("the configuration `%s` is in force: %s", chosen.config.path, summary(difference))
 
     def _read(self) -> tuple[ChosenConfig, Fingerprint]:
-        chosen = self._choose()
+        chosen = self._source.choose()
         return chosen, fingerprint(self._watched.files if self._watched is not None else ())
 
     def _reject(self, problem: str, in_short: str) -> None:

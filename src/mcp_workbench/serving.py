@@ -10,16 +10,14 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Final
-
-from msgspec import Struct
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway
 
 if TYPE_CHECKING:
-    from mcp_workbench.config.choose import ChosenConfig
+    from mcp_workbench.config.choose import ConfigSource
     from mcp_workbench.file_watch import FileWatch
     from mcp_workbench.live import LiveConfig
     from mcp_workbench.transport.http.server.serving import HttpOptions
@@ -95,13 +93,6 @@ async def serve_http(
             await server.stop()
 
 
-class ConfigSource(Struct, frozen=True):
-    """Where the configuration comes from, to read it again. Both look at the disk."""
-
-    choose: Callable[[], ChosenConfig]
-    files: Callable[[], Sequence[str]]
-
-
 @contextlib.asynccontextmanager
 async def _until_the_end(gateway: Gateway, config: ConfigSource | None) -> AsyncIterator[_Shutdown]:
     loop = asyncio.get_running_loop()
@@ -142,7 +133,7 @@ class _Follower:
             from mcp_workbench.live import LiveConfig
 
             self._watch = FileWatch()
-            self._live = LiveConfig(self._gateway, self._config.choose, self._config.files, self._watch)
+            self._live = LiveConfig(self._gateway, self._config, self._watch)
         return self._live
 
     def reload(self) -> None:

@@ -6,7 +6,7 @@ import os
 
 from mcp_workbench.cli.flags import UsageError, parse
 from mcp_workbench.cli.serve import FLAGS, options_of
-from mcp_workbench.config.choose import choose
+from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.shared.client import ClientContext
 from mcp_workbench.shared.hello import Hello
@@ -20,7 +20,8 @@ def context_of(hello: Hello) -> ClientContext:
         parsed = parse(hello.arguments, FLAGS, positionals=1)
         options = options_of(parsed)
         option, argument = (_from(hello.folder, path) for path in (parsed.value("config"), parsed.positional(0)))
-        choice = choose(option, argument, hello.environ, hello.folder)
+        source = ConfigSource(option, argument, hello.environ, hello.folder)
+        choice = source.choose()
     except UsageError as error:
         raise Refused("alone", str(error)) from None
     except ConfigError as error:
@@ -29,7 +30,14 @@ def context_of(hello: Hello) -> ClientContext:
     if config.path in hello.environ.get(WITHIN, "").split(os.pathsep):
         raise Refused("alone", f"`{config.path}` is being served by the workbench that started this one")
     notes = [] if choice.warning is None else [choice.warning]
-    return ClientContext(config=config, options=options, folder=hello.folder, environ=hello.environ, notes=tuple(notes))
+    return ClientContext(
+        config=config,
+        source=source,
+        options=options,
+        folder=hello.folder,
+        environ=hello.environ,
+        notes=tuple(notes),
+    )
 
 
 def _from(folder: str, path: str | None) -> str | None:

@@ -7,6 +7,8 @@ import os
 import signal
 from typing import Any, Final
 
+from msgspec.json import decode
+
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
@@ -28,11 +30,13 @@ def run(parsed: Parsed) -> int:
     pid = parsed.positional(0)
     if pid is not None and not (pid.isascii() and pid.isdecimal()):
         raise UsageError(f"`{pid}` is not a process id", hint="`mcp-workbench status` shows them")
-    found = [status for status in run_loop(running_workbenches()) if pid in (None, str(status["pid"]))]
-    if not found:
-        return complain("no workbench is running" if pid is None else f"no workbench is running as process {pid}")
     screen = stdout()
+    found = [status for status in run_loop(running_workbenches()) if pid in (None, str(status["pid"]))]
     results = [_reload(screen, status) for status in found]
+    if pid is None and (shared := _reload_shared(screen)) is not None:
+        results.append(shared)
+    if not results:
+        return complain("no workbench is running" if pid is None else f"no workbench is running as process {pid}")
     return 0 if all(results) else FAILED
 
 
@@ -59,6 +63,25 @@ def _reload(screen: Screen, status: dict[str, Any]) -> bool:
     screen.line(f"{who}: {'not reloaded' if rejected else 'reloaded'}: {after['config']}")
     if rejected:
         screen.line(rejected, indent=2)
+    return not rejected
+
+
+def _reload_shared(screen: Screen) -> bool | None:
+    """Whether the shared workbench has valid configurations; None where it is not running."""
+    from mcp_workbench.front.commanding import ask
+    from mcp_workbench.front.joining import CannotJoin, NotRunning
+
+    try:
+        pid, _, rest = ask("reload").partition(" ")
+    except NotRunning:
+        return None
+    except CannotJoin as reason:
+        screen.line(f"the shared workbench: {reason}")
+        return False
+    rejected = decode(rest.encode(), type=list[str])
+    screen.line(f"process {pid}, shared: {'not reloaded' if rejected else 'reloaded'}")
+    for problem in rejected:
+        screen.line(problem, indent=2)
     return not rejected
 
 

@@ -16,11 +16,10 @@ from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES
 
 if TYPE_CHECKING:
     from mcp_workbench.cli.http_token import HttpToken
-    from mcp_workbench.config.choose import ChosenConfig
+    from mcp_workbench.config.choose import ChosenConfig, ConfigSource
     from mcp_workbench.config.model import FaceName, WorkbenchConfig
     from mcp_workbench.front.serve import Handover
     from mcp_workbench.gateway import Gateway, Options
-    from mcp_workbench.serving import ConfigSource
 
 FLAGS = (
     Flag("config", "FILE", "the configuration file"),
@@ -215,11 +214,9 @@ def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
 
 def _source(parsed: Parsed) -> ConfigSource:
     """The configuration as it was chosen, to be read again while it is in force."""
-    from mcp_workbench.config.choose import choose, files_that_count
-    from mcp_workbench.serving import ConfigSource
+    from mcp_workbench.config.choose import ConfigSource
 
-    named = parsed.value("config"), parsed.positional(0)
-    return ConfigSource(lambda: choose(*named, os.environ), lambda: files_that_count(*named, os.environ))
+    return ConfigSource(parsed.value("config"), parsed.positional(0), os.environ)
 
 
 def _say_where(url: str, token: HttpToken) -> None:

@@ -61,16 +61,29 @@ def choose(
     return ChosenConfig(load(own, environ), f"{refused}; using `{own}` instead\nhint: {HOW_TO_TRUST}")
 
 
-def files_that_count(option: str | None, argument: str | None, environ: Mapping[str, str]) -> list[str]:
-    """The files that decide which configuration `choose` gives, whether they exist or not."""
-    named = option or argument or environ.get(VARIABLE)
-    if named:
-        return [os.path.abspath(_named(named, ""))]
-    from mcp_workbench.config.trust import record_of
+class ConfigSource(Struct, frozen=True):
+    """What a user said of the configuration, to choose it again when files have changed. Both methods look at the
+    disk."""
 
-    here, folder = os.path.abspath(FILE_NAME), _user_folder()
-    own = os.path.join(folder, FILE_NAME) if folder is not None else None
-    return [path for path in (here, own, record_of(here)) if path is not None]
+    option: str | None
+    argument: str | None
+    environ: Mapping[str, str]
+    folder: str = os.curdir
+
+    def choose(self) -> ChosenConfig:
+        """Raises `ConfigError`."""
+        return choose(self.option, self.argument, self.environ, self.folder)
+
+    def files(self) -> list[str]:
+        """The files that decide what is chosen, whether they exist or not."""
+        named = self.option or self.argument or self.environ.get(VARIABLE)
+        if named:
+            return [os.path.abspath(_named(named, ""))]
+        from mcp_workbench.config.trust import record_of
+
+        here, own = os.path.abspath(os.path.join(self.folder, FILE_NAME)), _user_folder(self.environ)
+        files = (here, None if own is None else os.path.join(own, FILE_NAME), record_of(here))
+        return [path for path in files if path is not None]
 
 
 class Located(Struct, frozen=True):

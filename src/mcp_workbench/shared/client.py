@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway, Options
@@ -30,6 +31,8 @@ class ClientContext(Struct, frozen=True, kw_only=True):
     """What a client is served with: everything that it would have if it were alone."""
 
     config: WorkbenchConfig
+    # To follow its changes.
+    source: ConfigSource
     options: Options
     folder: str
     environ: dict[str, str]

@@ -86,6 +86,7 @@ class SharedWorkbench:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._listener.setblocking(False)
         self._wait_for_clients()
         log.info("shared workbench %s ready, process %d", __version__, os.getpid())
@@ -100,6 +101,7 @@ class SharedWorkbench:
                     os.unlink(self._path)
                 self._listener.close()
             log.info("shutting down: %s", self._reason)
+            self.catalogs.close()
             for client in list(self.clients):
                 client.end(self._reason, self._goodbye)
         log.info("bye")
@@ -216,6 +218,9 @@ class SharedWorkbench:
             await self._answer(connection, f"ping {os.getpid()}")
         elif hello.command == "status":
             await self._answer(connection, f"status {encode(self.status()).decode()}")
+        elif hello.command == "reload":
+            rejected = await self.catalogs.reload()
+            await self._answer(connection, f"reload {os.getpid()} {encode(rejected).decode()}")
         elif hello.command in ("down", "restart"):
             await self._answer(connection, f"ending {os.getpid()} {len(self.clients)}")
             # It stays open until we are gone, which is what whoever told us waits for.
@@ -254,6 +259,12 @@ class SharedWorkbench:
             self._wait_for_clients()
         else:
             self.end("no client for a while", COME_AGAIN)
+
+    def _reload(self) -> None:
+        async def reload() -> None:
+            await self.catalogs.reload()
+
+        _ = self.catalogs.runtime.start_task(reload())
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._signals += 1
