@@ -302,12 +302,14 @@ class Gateway:
         if self.face.tool_index is not None:
             self.face.tool_index.load_summaries()
 
-    def make_session(self, link: Link, principal: str, closed: Callable[[str], None] | None = None) -> Session:
+    def make_session(
+        self, link: Link, principal: str, closed: Callable[[str], None] | None = None, *, lasts: bool = False
+    ) -> Session:
         """A session for a client that has just connected. `closed` is told when it goes, where somebody has more to do
-        then than to let go of it."""
+        then than to let go of it. `lasts`: the link is one of several, and there for as long as its client."""
         if not self._is_prepared:
             self._prepare()
-        return Session(self._services, link, principal, closed)
+        return Session(self._services, link, principal, closed, lasts=lasts)
 
 
 def make_face(catalog: Catalog, config: WorkbenchConfig, options: Options) -> Face:

@@ -40,7 +40,7 @@ class Runtime:
 
     def __init__(self, redactor: Redactor, servers: Servers | None = None) -> None:
         self.redactor = redactor
-        self.servers = servers or Servers()
+        self.servers = Servers() if servers is None else servers
         self.processes = ProcessTable()
         # How we introduce ourselves to servers, and how one is reached.
         self.own_info = b"{}"

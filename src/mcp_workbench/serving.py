@@ -71,6 +71,7 @@ async def serve_http(
     from mcp_workbench.transport.http.server.serving import serve_http as start
 
     async with _until_the_end(gateway, config) as ending:
+        gateway.pool.serve_many()
         server = await start(
             options, gateway.make_session, readiness=gateway.readiness, parameters_of=gateway.mirrored_parameters()
         )

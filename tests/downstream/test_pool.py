@@ -6,11 +6,22 @@ import asyncio
 import json
 
 import pytest
+from msgspec import Raw
 
+from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.downstream.lifecycle import State
-from mcp_workbench.downstream.pool import MOST_FOUND, MOST_LOG_LEVELS, MOST_VARIANTS, NO_ROOM, Pool
+from mcp_workbench.downstream.pool import (
+    MOST_FOUND,
+    MOST_LOG_LEVELS,
+    MOST_PER_CLIENT,
+    MOST_VARIANTS,
+    NO_ROOM,
+    Pool,
+)
 from mcp_workbench.downstream.sharing import Caller
+from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.protocol.handshake import ServerProfile
 from mcp_workbench.protocol.meta import usable
 from mcp_workbench.protocol.revisions import Era
 from tests.downstream.fakes import FakeServer
@@ -102,8 +113,8 @@ async def test_log_levels_are_remembered_for_servers_to_come_within_a_bound() ->
     async with FakeServer() as server:
         pool = pool_of(server)
         for number in range(MOST_LOG_LEVELS + 10):
-            pool.set_log_level(caller("anna", kind(number)), "error")
-        pool.set_log_level(caller("anna", kind(12)), "debug")
+            pool.set_log_level(caller("anna", kind(number)), server.catalog, "error")
+        pool.set_log_level(caller("anna", kind(12)), server.catalog, "debug")
         assert len(pool._log_levels) == MOST_LOG_LEVELS
         assert pool.connection(server.entry, caller("anna", kind(12))).subscriptions.log_level == "debug"
         assert pool.connection(server.entry, caller("anna", kind(0))).subscriptions.log_level is None
@@ -154,3 +165,115 @@ def test_capabilities_that_a_server_can_act_upon_count(one: object, other: objec
 @pytest.mark.parametrize("written", [b"[]", b"null", b"5", b"{", b"[" * 5000])
 def test_capabilities_that_are_none_count_as_none(written: bytes) -> None:
     assert usable(written) == b"{}"
+
+
+# ── who shares ──
+
+ASKABLE = b'{"elicitation":{},"roots":{},"sampling":{}}'
+
+
+class Somebody:
+    """A client that is never asked or told anything."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+
+    def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
+        raise AssertionError("nobody asks here")
+
+    def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
+        raise AssertionError("nobody asks here")
+
+    def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
+        raise AssertionError("nobody tells anything here")
+
+
+def client(number: int, capabilities: bytes = b"{}", era: Era = "legacy") -> Caller:
+    return Caller("anna", era, capabilities, number)
+
+
+@pytest.mark.requirement("sharing.state")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_each_client_has_a_server_that_keeps_state_to_itself(era: Era) -> None:
+    async with FakeServer(share="session", protocol=era) as server:
+        pool = pool_of(server)
+        one, other = (pool.connection(server.entry, client(number, era=era)) for number in (1, 2))
+        assert one is not other
+        assert pool.connection(server.entry, client(1, era=era)) is one
+        # Whoever keeps no session shares with others of the same user that keep none.
+        assert pool.connection(server.entry, client(0, era=era)) is pool.connection(server.entry, client(0, era=era))
+        pool.end_client(1)
+        assert one.is_retired and not other.is_retired
+
+
+async def test_clients_beyond_the_bound_are_refused_and_never_share_state() -> None:
+    async with FakeServer(share="session") as server:
+        pool = pool_of(server)
+        for number in range(1, MOST_PER_CLIENT + 1):
+            assert not pool.connection(server.entry, client(number)).is_retired
+        late = pool.connection(server.entry, client(MOST_PER_CLIENT + 1))
+        with pytest.raises(DownstreamError, match="clients already have a process of this server each"):
+            await late.ensure_ready()
+        pool.end_client(7)
+        assert not pool.connection(server.entry, client(MOST_PER_CLIENT + 1)).is_retired
+
+
+@pytest.mark.requirement("sharing.state")
+async def test_what_is_known_of_a_server_counts_where_several_clients_are_served() -> None:
+    async with FakeServer(args=("-y", "@playwright/mcp@latest")) as server:
+        alone = pool_of(server)
+        assert alone.connection(server.entry, client(1)) is alone.connection(server.entry, client(2))
+    async with FakeServer(args=("-y", "@playwright/mcp@latest")) as server:
+        pool = pool_of(server)
+        pool.serve_many()
+        assert pool.connection(server.entry, client(1)) is not pool.connection(server.entry, client(2))
+    async with FakeServer(args=("-y", "@playwright/mcp@latest"), share="project") as server:
+        pool = pool_of(server)
+        pool.serve_many()
+        assert pool.connection(server.entry, client(1)) is pool.connection(server.entry, client(2)), "the user says so"
+
+
+async def test_tools_that_show_state_make_a_server_the_first_clients_own() -> None:
+    async with FakeServer() as server:
+        pool = pool_of(server)
+        pool.serve_many()
+        shared = pool.connection(server.entry, client(1))
+        assert pool.connection(server.entry, client(2)) is shared
+        first = Somebody(client(1))
+        shared.traffic.clients.join(first, has_session=True)
+        tools = {name: Raw(b"{}") for name in ("browser_navigate", "browser_snapshot")}
+        server.catalog.servers.learn(server.entry, Offer(ServerProfile("legacy", "2025-11-25"), {"tools": tools}))
+        assert pool.connection(server.entry, client(1)) is shared
+        assert pool.connection(server.entry, client(2)) is not shared
+
+
+@pytest.mark.requirement("sharing.ask")
+async def test_a_server_that_may_ask_nobody_is_shared_by_clients_of_every_kind() -> None:
+    async with FakeServer(ask=False) as server:
+        server.entry.asks = True
+        pool = pool_of(server)
+        found = {pool.connection(server.entry, client(number, kind(number))) for number in (1, 2)}
+        found.add(pool.connection(server.entry, client(3, ASKABLE)))
+        (connection,) = found
+        assert connection.identity.capabilities == b"{}"
+        assert connection.traffic.withheld == {"elicitation", "roots", "sampling"}
+
+
+async def test_a_server_of_the_user_is_told_of_no_roots() -> None:
+    async with FakeServer(share="user") as server:
+        pool = pool_of(server)
+        one = pool.connection(server.entry, client(1, b'{"roots":{"listChanged":true}}'))
+        assert one is pool.connection(server.entry, client(2, b"{}"))
+        assert one.identity.capabilities == b"{}"
+
+
+@pytest.mark.requirement("sharing.log-levels")
+async def test_the_most_talkative_of_those_who_share_a_server_decides_until_it_goes() -> None:
+    async with FakeServer() as server:
+        pool = pool_of(server)
+        connection = pool.connection(server.entry, client(1))
+        pool.set_log_level(client(1), server.catalog, "debug")
+        pool.set_log_level(client(2), server.catalog, "error")
+        assert connection.subscriptions.log_level == "debug"
+        pool.end_client(1)
+        assert connection.subscriptions.log_level == "error"

@@ -38,6 +38,8 @@ class Servers:
     def __init__(self) -> None:
         # Told of a server that has asked a client something, for the first time.
         self.on_asking: list[Callable[[ServerEntry], None]] = []
+        # Told of a server whose tools are others than before.
+        self.on_tools: list[Callable[[ServerEntry], None]] = []
         # Told when another configuration is in force somewhere, one after the other: nobody sees half of it.
         self.on_replaced: list[Callable[[Plan], None]] = []
 
@@ -87,6 +89,9 @@ class Servers:
             changed = frozenset(KINDS)
         if changed or first_time:
             _tell(entry, changed)
+        if first_time or "tools" in changed:
+            for listener in self.on_tools:
+                listener(entry)
         if announced - changed:
             for catalog in entry.catalogs:
                 catalog.tell_announced(entry, announced - changed)
@@ -101,7 +106,7 @@ class Servers:
 
     def asks(self, entry: ServerEntry) -> None:
         """A connection reports that its server has asked a client something."""
-        if not entry.asks:
+        if not entry.asks and entry.config.ask:
             entry.note_asking()
             log.info(
                 "[%s] asks its clients: each client that can answer gets its own connection from now on", entry.label
@@ -134,7 +139,7 @@ class Catalog:
     ) -> None:
         self._config = config
         self.store = store
-        self.servers = servers = servers or Servers()
+        self.servers = servers = Servers() if servers is None else servers
         self._context = context = context_of(config, context)
         self.toolboxes: dict[str, dict[str, ServerEntry]] = {
             toolbox.name: {

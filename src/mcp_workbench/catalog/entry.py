@@ -39,7 +39,6 @@ class ServerEntry:
     __slots__ = (
         "_looked_up",
         "_remembered",
-        "_store",
         "asks",
         "catalogs",
         "config",
@@ -51,6 +50,8 @@ class ServerEntry:
         "is_live",
         "last_error",
         "offer",
+        "per_client",
+        "store",
         "toolbox",
         "tools",
         "tools_differ",
@@ -71,6 +72,8 @@ class ServerEntry:
         self.eras = SpokenEras()
         # It has asked clients things, now or in an earlier life.
         self.asks = False
+        # It keeps a person's state, so that every client with a session has one of its own.
+        self.per_client = config.share == "session"
         # What filters leave of the tools, and the names they take away.
         self.tools: Definitions = NOTHING
         self.hidden: frozenset[str] = frozenset()
@@ -82,7 +85,7 @@ class ServerEntry:
         self.ended: DownstreamError | None = None
         # What went wrong last when it was started or listed, for those who ask why it is missing.
         self.last_error: WorkbenchError | None = None
-        self._store = store
+        self.store = store
         self._looked_up = False
         # The offer as it is on the disk, as far as we know.
         self._remembered: Offer | None = None
@@ -133,14 +136,14 @@ class ServerEntry:
     def read_manifest(self) -> Manifest:
         """What is on the disk. Changes nothing, so any thread may do it."""
         key = self.key
-        return Manifest(self._store.load(key), self._store.load_asks(key))
+        return Manifest(self.store.load(key), self.store.load_asks(key))
 
     def take_manifest(self, manifest: Manifest) -> None:
         """Show what was read, unless the server itself has spoken meanwhile."""
         if self.is_read:
             return
         self._looked_up = True
-        self.asks = self.asks or manifest.asks
+        self.asks = self.config.ask and (self.asks or manifest.asks)
         if manifest.offer is not None:
             self._remembered = manifest.offer
             self.eras = manifest.offer.profile.eras
@@ -165,7 +168,7 @@ class ServerEntry:
         before = {kind: self.definitions(kind) for kind in KINDS}
         if not self._looked_up:
             self._looked_up = True
-            self.asks = self.asks or self._store.load_asks(self.key)
+            self.asks = self.config.ask and (self.asks or self.store.load_asks(self.key))
         self._show(offer)
         self.is_live = True
         self.last_error = None
@@ -178,6 +181,7 @@ class ServerEntry:
     def adjust(self, config: ServerConfig) -> frozenset[str]:
         """The same server, treated otherwise from now on. Returns the kinds of lists that differ from before."""
         before, self.config = self.tools, config
+        self.per_client = config.share == "session"
         if self.offer is not None:
             self._show(self.offer)
         self.tools_differ = before.keys() != self.tools.keys()
@@ -192,9 +196,9 @@ class ServerEntry:
 
     def note_asking(self) -> None:
         """The server asks clients things: remembered, so that it is known before it asks again."""
-        if not self.asks:
+        if not self.asks and self.config.ask:
             self.asks = True
-            self._store.save_asks(self.key)
+            self.store.save_asks(self.key)
 
     def remember(self) -> None:
         """Write the offer to the disk. May be done in a thread, where there is much to write.
@@ -204,7 +208,7 @@ class ServerEntry:
         if offer is None:
             return
         if self._remembered is None or not _is_same(self._remembered, offer):
-            self._store.save(self.key, offer)
+            self.store.save(self.key, offer)
         # Also where both say the same: the older one would be kept for nothing.
         self._remembered = offer
 

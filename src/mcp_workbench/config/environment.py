@@ -37,6 +37,8 @@ HARMLESS: Final = (
     *("COMMONPROGRAMFILES", "COMMONPROGRAMFILES(X86)", "COMMONPROGRAMW6432", "ALLUSERSPROFILE", "PUBLIC"),
     *("USERPROFILE", "HOMEDRIVE", "HOMEPATH", "USERNAME", "USERDOMAIN", "COMPUTERNAME", "PSMODULEPATH"),
 )
+# Of the harmless ones those that say through which terminal or login somebody came. docs/sharing.md states them.
+OF_THE_TERMINAL: Final = ("TERM", "XDG_SESSION_*", "XDG_SEAT*", "XDG_VTNR", "XDG_ACTIVATION_TOKEN")
 # The workbench's own: its token above all. `env` can still set them, for a server that is a workbench itself.
 OURS: Final = ("WORKBENCH_*", "MCP_WORKBENCH_*")
 IS_WINDOWS: Final = sys.platform == "win32"
@@ -81,6 +83,15 @@ def server_environment(
         written = {name.upper() for name in own}
         inherited = {name: value for name, value in inherited.items() if name.upper() not in written}
     return {**inherited, **own}
+
+
+def comparable_environment(base: Mapping[str, str], server: ServerConfig) -> list[tuple[str, str]]:
+    """What a server is started with, without what differs from terminal to terminal and login to login though nothing
+    depends on it: clients whose servers get the same can share one. What the server asks for by name counts."""
+    environment = server_environment(base, server.inherit_env, server.env)
+    wanted = {*server.env, *server.inherit_env}
+    passing = _Patterns(OF_THE_TERMINAL, IS_WINDOWS)
+    return sorted(pair for pair in environment.items() if pair[0] in wanted or not passing.match(pair[0]))
 
 
 def is_ours(pattern: str) -> bool:

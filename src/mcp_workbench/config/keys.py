@@ -16,6 +16,7 @@ from mcp_workbench.config.kinds import (
     Kind,
     Seconds,
     Separator,
+    Sharing,
     Text,
     Texts,
     Url,
@@ -141,6 +142,14 @@ PIN = Key(
     "Tools that are shown beside the two of the face `proxy`, for those used in every conversation.",
     default=[],
 )
+_SHARED = (
+    "Which clients share one process of a server where several are served: those in the same folder (`project`), all "
+    "of yours (`user`; it then runs in its `cwd` or your home, and is told of no roots), or none, each has its own "
+    "(`session`). Without it `session` for servers known to keep a person's state in the process, else `project`. "
+)
+SHARE = Key("share", Sharing(), "Sharing", _SHARED + "For all servers; that of a toolbox or server comes first.")
+TOOLBOX_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For the servers of this toolbox.")
+SERVER_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For this server.")
 TOOLBOXES = "toolboxes"
 MCP_SERVERS = "mcpServers"
 SERVERS = "servers"
@@ -270,6 +279,14 @@ PROTOCOL = Key(
     "of MCP.",
     "auto",
 )
+ASK = Key(
+    "ask",
+    Boolean(),
+    "Questions",
+    "Whether the server may ask its clients anything (elicitation, sampling, roots). `false` tells it that nobody can "
+    "be asked, so clients of every kind share it.",
+    default=True,
+)
 RESULT_BUDGET = Key(
     "resultBudget",
     Whole("tokens", 100, 10_000_000, none=True),
@@ -371,8 +388,9 @@ FILE_KEYS = _table(
     CHECK_ARGUMENTS,
     PIN,
     INHERIT_ENV,
+    SHARE,
 )
-TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV)
+TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV, TOOLBOX_SHARE)
 SERVER_KEYS = _table(
     COMMAND,
     ARGS,
@@ -392,6 +410,8 @@ SERVER_KEYS = _table(
     STARTUP_TIMEOUT,
     IDLE_TIMEOUT,
     PROTOCOL,
+    SERVER_SHARE,
+    ASK,
     RESULT_BUDGET,
     DISABLED,
     ENABLED,

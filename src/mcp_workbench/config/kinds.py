@@ -7,10 +7,11 @@ Refuses to know which key has which kind (`keys`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 import msgspec
 
+from mcp_workbench.config.model import Share
 from mcp_workbench.config.problems import Path, kind_of, quote
 from mcp_workbench.config.reading import Reader, has_control
 
@@ -268,6 +269,26 @@ class Choice(Kind[str]):
 
     def schema(self) -> Schema:
         return or_variable({"enum": list(self._spellings)})
+
+
+class Sharing(Kind[Share]):
+    """Which clients share a server."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> Share | None:
+        if value == "everyone":
+            hint = "users never share a process: `user` shares it among all of your own clients"
+            reader.problem(path, "found `everyone`, which is not supported yet", _SHARES_TEXT, hint=hint)
+            return None
+        return cast("Share | None", _SHARES.read(value, path, reader))
+
+    def schema(self) -> Schema:
+        return _SHARES.schema()
+
+
+_SHARES: Final = Choice({name: name for name in ("project", "user", "session")})
+_SHARES_TEXT: Final = "one of `project`, `user`, `session`"
 
 
 class Boolean(Kind[bool]):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Transport = Literal["stdio", "http", "sse", "auto"]
 # One of the table `faces.FACES`.
 FaceName = str
+# Clients that share one process of a server: those in the same folder, all of the user's, or none.
+Share = Literal["project", "user", "session"]
 # "auto" probes, "legacy" shakes hands, "modern" is stateless; a revision date pins that very revision.
 ProtocolChoice = str
 
@@ -94,6 +96,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     # None: never stopped for being idle.
     idle_timeout: float | None = DEFAULT_IDLE_TIMEOUT
     protocol: ProtocolChoice = "auto"
+    # None: as it is known of the server, else "project".
+    share: Share | None = None
+    # Whether it may ask clients anything: elicitation, sampling, roots.
+    ask: bool = True
     # Tokens that a result may take; 0 means no limit.
     result_budget: int = 0
     # What the environment lacks for this server alone. It cannot be started then, and fields may be missing.

@@ -6,6 +6,7 @@ Owns what is gathered on the way (`Reader`) and the rules for names. Refuses to 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from mcp_workbench.config.problems import Path, Problem, described, kind_of, quote
@@ -118,6 +119,11 @@ class Reader:
             from mcp_workbench.config.redact import secrets_inherited
 
             self.secrets.update(secrets_inherited(self._environ, patterns))
+
+    def home(self) -> str:
+        """The folder of the user whose environment this is."""
+        home = self._environ.get("HOME", "")
+        return home if os.path.isabs(home) else os.path.expanduser("~")
 
     def secrets_around(self) -> list[str]:
         """Those of variables that are in use without being named in the file."""

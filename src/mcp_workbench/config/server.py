@@ -19,6 +19,7 @@ from mcp_workbench.config.model import (
     DEFAULT_IDLE_TIMEOUT,
     DEFAULT_STARTUP_TIMEOUT,
     ServerConfig,
+    Share,
     Transport,
 )
 from mcp_workbench.config.problems import Path, quote
@@ -40,7 +41,7 @@ class WrittenServer:
     the same entry can be read again, later or for somebody else's environment.
     """
 
-    __slots__ = ("_entry", "_folder", "_foreign", "_inherit_env", "_name", "_path", "_reader")
+    __slots__ = ("_entry", "_folder", "_foreign", "_inherit_env", "_name", "_path", "_reader", "_share")
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class WrittenServer:
         folder: str,
         foreign: bool,
         inherit_env: tuple[str, ...] = (),
+        share: Share | None = None,
     ) -> None:
         self._name = name
         self._entry = entry
@@ -61,6 +63,7 @@ class WrittenServer:
         self._foreign = foreign
         # That of the toolbox or the file.
         self._inherit_env = inherit_env
+        self._share = share
 
     def is_disabled(self) -> bool:
         """Whether the file switches the server off; it is then not looked at further."""
@@ -80,6 +83,7 @@ class WrittenServer:
         headers = self._read(keys.HEADERS) or {}
         if env or headers:
             self._keep_secret(env, headers)
+        share = self._read(keys.SERVER_SHARE) or self._share
         config = ServerConfig(
             name=self._name,
             transport=transport,
@@ -87,7 +91,7 @@ class WrittenServer:
             args=self._read(keys.ARGS) or (),
             env=env,
             inherit_env=self._read_inherited() if command is not None else (),
-            cwd=self._read_folder(),
+            cwd=self._read_folder() or (self._reader.home() if share == "user" and command is not None else None),
             url=url,
             headers=headers,
             oauth=self._read(keys.OAUTH),
@@ -97,6 +101,8 @@ class WrittenServer:
             startup_timeout=self._read(keys.STARTUP_TIMEOUT) or DEFAULT_STARTUP_TIMEOUT,
             idle_timeout=DEFAULT_IDLE_TIMEOUT if idle_timeout is None else idle_timeout or None,
             protocol=self._read(keys.PROTOCOL) or "auto",
+            share=share,
+            ask=self._read(keys.ASK) is not False,
             result_budget=self._read(keys.RESULT_BUDGET) or 0,
         )
         problems = self._reader.problems
@@ -196,7 +202,7 @@ class WrittenServer:
         if folder is None:
             return None
         if folder == "~" or folder.startswith(("~/", "~\\")):
-            folder = os.path.expanduser(folder)
+            folder = os.path.join(self._reader.home(), folder[2:])
         return os.path.normpath(os.path.join(self._folder, folder))
 
     def _read_filters(self) -> tuple[str, ...] | None:

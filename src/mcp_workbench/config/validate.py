@@ -19,6 +19,7 @@ from mcp_workbench.config.model import (
     DEFAULT_MAX_PENDING_BODY_BYTES,
     DEFAULT_SEPARATOR,
     ServerConfig,
+    Share,
     ToolboxConfig,
     WorkbenchConfig,
 )
@@ -115,6 +116,8 @@ class _File:
         self._disabled: list[str] = []
         # `inheritEnv` of the file.
         self._inherit_env: tuple[str, ...] = ()
+        # `share` of the file.
+        self._share: Share | None = None
         self._ignored_keys: dict[str, list[str]] = {}
 
     def read(self, document: object) -> WorkbenchConfig | None:
@@ -127,6 +130,7 @@ class _File:
             return None
         plain = root != keys.TOOLBOXES
         self._inherit_env = self._read(keys.INHERIT_ENV, document) or ()
+        self._share = self._read(keys.SHARE, document)
         toolboxes = self._read_plain(document, root) if plain else self._read_toolboxes(document)
         face = self._read(keys.FACE, document)
         separator = self._read(keys.SEPARATOR, document)
@@ -218,6 +222,7 @@ class _File:
             (*path, keys.MCP_SERVERS),
             foreign=False,
             inherit_env=self._inherit_env if inherit_env is None else inherit_env,
+            share=self._read(keys.TOOLBOX_SHARE, entry, path) or self._share,
         )
         budget = self._read(keys.TOOLBOX_BUDGET, entry, path)
         return ToolboxConfig(name=name, description=description or "", budget=budget, servers=servers)
@@ -227,7 +232,12 @@ class _File:
             self._refuse_entries({}, (root,), "server", hint=hint)
             return {}
         servers = self._read_servers(
-            PLAIN_TOOLBOX, document[root], (root,), foreign=True, inherit_env=self._inherit_env
+            PLAIN_TOOLBOX,
+            document[root],
+            (root,),
+            foreign=True,
+            inherit_env=self._inherit_env,
+            share=self._share,
         )
         if not servers:
             return {}
@@ -235,7 +245,14 @@ class _File:
         return {PLAIN_TOOLBOX: ToolboxConfig(name=PLAIN_TOOLBOX, description=description, servers=servers)}
 
     def _read_servers(
-        self, toolbox: str, value: object, path: Path, *, foreign: bool, inherit_env: tuple[str, ...]
+        self,
+        toolbox: str,
+        value: object,
+        path: Path,
+        *,
+        foreign: bool,
+        inherit_env: tuple[str, ...],
+        share: Share | None,
     ) -> dict[str, ServerConfig]:
         servers = {}
         for name, entry in self._entries(value, path, "server").items():
@@ -248,6 +265,7 @@ class _File:
                 folder=self._folder,
                 foreign=foreign,
                 inherit_env=inherit_env,
+                share=share,
             )
             if server.is_disabled():
                 self._disabled.append(f"{toolbox}/{name}")

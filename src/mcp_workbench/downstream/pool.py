@@ -7,16 +7,17 @@ guess until the handshake is done, so a connection may turn out to belong under 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mcp_workbench.catalog.catalog import Servers
+from mcp_workbench.catalog.catalog import Catalog, Servers
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.clients import ClientPeer
-from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key, expected_revision
+from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key, expected_revision, told
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.protocol.meta import usable
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ MOST_VARIANTS: Final = 16
 # Connections of one principal to one server that asks, beyond the shared ones: one for each client, or for each call of
 # clients that keep no session. With more, clients share, and then a question is refused where it could be anybody's.
 MOST_OWN: Final = 32
+# Clients of one principal that have a process of a server that keeps state (`share`: `"session"`) to themselves.
+# Sharing one would mix them up, so further ones are refused.
+MOST_PER_CLIENT: Final = 64
 # Log levels that are remembered for servers to come, of clients that differ in what they can do.
 MOST_LOG_LEVELS: Final = 256
 # Pairs of server and caller whose connection is looked up without working out its key. Modern clients may declare
@@ -36,6 +40,7 @@ MOST_LOG_LEVELS: Final = 256
 MOST_FOUND: Final = 4096
 CLOSING: Final = "the workbench is shutting down"
 NO_ROOM: Final = f"clients with {MOST_VARIANTS} different sets of capabilities already use this server"
+NO_ROOM_ALONE: Final = f"{MOST_PER_CLIENT} clients already have a process of this server each"
 CLIENT_GONE: Final = "the client of this connection has disconnected"
 EVICTED: Final = "this connection was closed to make room for a client with other capabilities"
 SURPLUS: Final = "another connection now serves these callers"
@@ -60,9 +65,12 @@ class Pool:
         self._found: dict[tuple[ServerEntry, Caller], Connection] = {}
         # Evicted to make room, or surplus, and maybe still on their way out.
         self._retired: list[Connection] = []
-        self._log_levels: dict[tuple[str, bytes], str] = {}
+        # The level that each client wants, with its principal and what it can do.
+        self._log_levels: dict[tuple[int, str, bytes], tuple[str, Catalog]] = {}
         self.is_closing = False
-        servers.on_asking.append(self._on_asking)
+        # Whether several clients may come, so that it matters which of them share.
+        self._serves_many = False
+        servers.on_asking.append(self._make_own)
         servers.on_replaced.append(self._on_replaced)
 
     def connection(self, entry: ServerEntry, caller: Caller) -> Connection:
@@ -70,8 +78,11 @@ class Pool:
         return self._found.get((entry, caller)) or self._find(entry, caller)
 
     def _find(self, entry: ServerEntry, caller: Caller) -> Connection:
+        if self._serves_many:
+            self._note_state(entry)
         key = connection_key(entry, caller)
-        if key.client and key not in self._connections and not self._has_room_for_own(key):
+        has_room = key in self._connections or not key.client or self._has_room_for_own(key)
+        if not has_room and not entry.per_client:
             key = key._replace(client=SHARED)
         connection = self._connections.get(key)
         if connection is None:
@@ -85,6 +96,9 @@ class Pool:
             elif entry.config.unresolved:
                 assert entry.failure is not None
                 connection.retire(entry.failure)
+            elif key.client and not has_room:
+                connection.retire(DownstreamError(NO_ROOM_ALONE, hint="try again when one of them has ended"))
+                return connection
             elif not self._make_room(key):
                 # Not kept: whoever asks next may find room.
                 connection.retire(DownstreamError(NO_ROOM, hint="try again when they are done"))
@@ -99,10 +113,10 @@ class Pool:
         # Imported with the first connection: all that runs on one is a tenth of what there is, and starting needs none.
         from mcp_workbench.downstream.connection import Connection
 
-        first = Caller(caller.principal, caller.era, usable(caller.capabilities), client)
+        first = Caller(caller.principal, caller.era, told(entry, caller.capabilities), client)
         connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task)
         connection.on_handshake = lambda: self._on_handshake(entry)
-        connection.subscriptions.log_level = self._log_levels.get((first.principal, first.capabilities))
+        connection.subscriptions.log_level = self._wanted_level(connection)
         return connection
 
     def _on_handshake(self, entry: ServerEntry) -> None:
@@ -188,10 +202,30 @@ class Pool:
 
     def _has_room_for_own(self, key: ConnectionKey) -> bool:
         own = [each for each in self._connections if each.client and each.variants_of == key.variants_of]
-        return len(own) < MOST_OWN
+        return len(own) < (MOST_PER_CLIENT if key.entry.per_client else MOST_OWN)
 
-    def _on_asking(self, entry: ServerEntry) -> None:
-        """A server has asked for the first time: the connection that clients shared is now the first one's own."""
+    def serve_many(self) -> None:
+        """Several clients may come: which of them share a server matters from now on."""
+        if not self._serves_many:
+            self._serves_many = True
+            self._servers.on_tools.append(self._on_tools)
+
+    def _on_tools(self, entry: ServerEntry) -> None:
+        """What a server offers may show that it keeps a person's state."""
+        if not entry.per_client:
+            self._note_state(entry)
+            if entry.per_client:
+                self._make_own(entry)
+
+    def _note_state(self, entry: ServerEntry) -> None:
+        """Servers that are known to keep a person's state are not shared, unless the configuration says so."""
+        if entry.config.share is None and not entry.per_client:
+            from mcp_workbench.catalog.stateful import keeps_state
+
+            entry.per_client = keeps_state(entry.config, entry.tools)
+
+    def _make_own(self, entry: ServerEntry) -> None:
+        """No longer shared: the connection that clients shared so far is now the first one's own."""
         self._found.clear()
         for key, connection in list(self._connections.items()):
             first = connection.traffic.clients.first()
@@ -211,26 +245,40 @@ class Pool:
                 del self._connections[key]
                 self._retired.append(connection)
                 self._found.clear()
+        wished = [kind for kind in self._log_levels if kind[0] == client != SHARED]
+        for kind in wished:
+            _, catalog = self._log_levels.pop(kind)
+            self._set_log_levels(self.used_by(Caller(kind[1], "legacy", kind[2], client), catalog))
 
-    def used_by(self, caller: Caller) -> list[Connection]:
-        """The connections on which a legacy server was told of clients like this one."""
-        principal, capabilities = caller.principal, usable(caller.capabilities)
-        return [
-            each
-            for each in self._connections.values()
-            if each.caller.principal == principal and each.caller.capabilities == capabilities
-        ]
+    def used_by(self, caller: Caller, catalog: Catalog) -> list[Connection]:
+        """The connections to servers of this catalogue on which a legacy server was told of clients like this one."""
+        return [each for each in self._connections.values() if _is_like(each, caller, catalog)]
 
-    def set_log_level(self, caller: Caller, level: str) -> None:
-        """For all connections of callers like this one, those to come included."""
-        kind = (caller.principal, usable(caller.capabilities))
+    def set_log_level(self, caller: Caller, catalog: Catalog, level: str) -> None:
+        """What this client wants to be told of by all servers, those to come included. Who shares a server with others
+        that want more gets what it wants out of that (`Session.relay_notification`)."""
+        kind = (caller.client, caller.principal, usable(caller.capabilities))
         self._log_levels.pop(kind, None)
         if len(self._log_levels) >= MOST_LOG_LEVELS:
             # The oldest: a client that still wants one says so again when it connects.
             del self._log_levels[next(iter(self._log_levels))]
-        self._log_levels[kind] = level
-        for connection in self.used_by(caller):
-            connection.subscriptions.set_log_level(level)
+        self._log_levels[kind] = level, catalog
+        self._set_log_levels(self.used_by(caller, catalog))
+
+    def _set_log_levels(self, connections: Iterable[Connection]) -> None:
+        for connection in connections:
+            level = self._wanted_level(connection)
+            if level is not None:
+                connection.subscriptions.set_log_level(level)
+
+    def _wanted_level(self, connection: Connection) -> str | None:
+        """The most talkative level that a client of this connection wants."""
+        wanted = [
+            level
+            for (client, principal, capabilities), (level, catalog) in self._log_levels.items()
+            if _is_like(connection, Caller(principal, "legacy", capabilities, client), catalog)
+        ]
+        return min(wanted, key=LEVELS.index, default=None)
 
     def connections(self) -> list[Connection]:
         """Every connection there is, in the order they were made."""
@@ -243,6 +291,16 @@ class Pool:
         for connection in (*self.connections(), *self._retired):
             connection.retire(DownstreamError(CLOSING))
         await asyncio.gather(*(each.wait_stopped() for each in (*self.connections(), *self._retired)))
+
+
+def _is_like(connection: Connection, caller: Caller, catalog: Catalog) -> bool:
+    """Whether this caller, to whom the catalogue is shown, is told to the server as those of this connection are."""
+    first = connection.caller
+    if catalog not in connection.entry.catalogs:
+        return False
+    if first.principal != caller.principal or first.client not in (SHARED, caller.client):
+        return False
+    return first.capabilities == told(connection.entry, caller.capabilities)
 
 
 def _is_free(connection: Connection, client: ClientPeer) -> bool:

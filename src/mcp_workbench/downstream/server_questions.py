@@ -87,6 +87,9 @@ class ServerQuestions:
                 error_response(id, INTERNAL_ERROR, f"{MOST_QUESTIONS} requests already wait for an answer")
             )
             return
+        if method.partition("/")[0] in self._traffic.withheld:
+            self._traffic.send(_refusal(id, method))
+            return
         if related is None and method != ROOTS:
             self._traffic.on_asked()
         candidates = self._candidates(method, related)

@@ -1,7 +1,8 @@
 """Who shares a connection to a server. Pure: all that decides it is in `connection_key`.
 
-Toolboxes never share, whatever their servers are called. Principals never share. Beyond that it depends on the era in
-which the server is spoken to:
+Toolboxes never share, whatever their servers are called. Principals never share. Clients with a session never share a
+server that keeps a person's state (`share`: `"session"`). Beyond that it depends on the era in which the server is
+spoken to:
 
 - **modern**: capabilities travel with each request, so one connection serves clients of every kind.
 - **legacy**: the handshake declares once what the client can do, so clients share that can do the same, as far as a
@@ -19,7 +20,8 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.protocol.meta import NO_CAPABILITIES, usable
+from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.protocol.meta import NO_CAPABILITIES, usable, without_roots
 from mcp_workbench.protocol.revisions import Era, Revision, chosen, newest
 
 # Where capabilities do not count.
@@ -28,6 +30,12 @@ ANY_CAPABILITIES: Final = b""
 SHARED: Final = 0
 # What a client must have declared for a server to ask it anything that a user or a model answers.
 ASKABLE: Final = (b'"elicitation"', b'"sampling"')
+
+
+# Capabilities that servers are not told of where nobody can be asked, and where no one folder is meant.
+EVERYTHING: Final = frozenset({"elicitation", "roots", "sampling"})
+ROOTS: Final = frozenset({"roots"})
+NOTHING: Final[frozenset[str]] = frozenset()
 
 
 class Caller(Struct, frozen=True, cache_hash=True, gc=False):
@@ -65,10 +73,26 @@ def connection_key(entry: ServerEntry, caller: Caller, agreed: Revision | None =
     `agreed` is the revision of a handshake that is done; without one, it is guessed from what is known so far.
     """
     revision = agreed or expected_revision(entry, caller.era)
-    capabilities = usable(caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
-    is_own = entry.asks and not revision.asks_in_results and any(word in capabilities for word in ASKABLE)
-    client = caller.client if is_own else SHARED
+    capabilities = told(entry, caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
+    is_asked = entry.asks and not revision.asks_in_results and any(word in capabilities for word in ASKABLE)
+    client = caller.client if is_asked or entry.per_client else SHARED
     return ConnectionKey(entry, caller.principal, revision.era, capabilities, client)
+
+
+def withheld(config: ServerConfig) -> frozenset[str]:
+    """The capabilities that a server is not told of, whatever its clients can do."""
+    if not config.ask:
+        return EVERYTHING
+    # Shared by clients in different folders, it would take the roots of one for those of all.
+    return ROOTS if config.share == "user" else NOTHING
+
+
+def told(entry: ServerEntry, capabilities: bytes) -> bytes:
+    """What a server with a handshake is told of what its clients can do, in one spelling."""
+    kept_back = withheld(entry.config)
+    if kept_back is EVERYTHING:
+        return NO_CAPABILITIES
+    return without_roots(usable(capabilities)) if kept_back else usable(capabilities)
 
 
 def expected_revision(entry: ServerEntry, client: Era) -> Revision:

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw
 
 from mcp_workbench.downstream.clients import ClientPeer, ConnectionClients, ForwardedCall, ForwardedExchange
 from mcp_workbench.downstream.server_questions import ServerQuestions
+from mcp_workbench.downstream.sharing import EVERYTHING
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
@@ -30,7 +31,7 @@ from mcp_workbench.jsonrpc.pending import (
 )
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 from mcp_workbench.protocol.handshake import ServerProfile
-from mcp_workbench.protocol.meta import ClientIdentity, meta_for_server
+from mcp_workbench.protocol.meta import NO_CAPABILITIES, ClientIdentity, meta_for_server, without_capabilities
 from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.transport.link import CallLink, Link
 
@@ -92,6 +93,8 @@ class Traffic:
         # The clients that use this connection, as far as one can be asked outside of its calls.
         self.clients = ConnectionClients()
         self.profile: ServerProfile | None = None
+        # Capabilities that it is not told of, whatever its clients can do; nobody is asked for them.
+        self.withheld: frozenset[str] = frozenset()
         self._link: Link | None = None
         self._call_link: CallLink | None = None
         self._owner = owner
@@ -162,13 +165,14 @@ class Traffic:
         )
         self.pending.enter(exchange)
         if meta is not None or not agreed.has_handshake:
+            asks_nobody = self.withheld is EVERYTHING
             sent_meta = meta_for_server(
-                meta,
+                without_capabilities(meta) if asks_nobody and meta is not None else meta,
                 client=client,
                 server=agreed,
                 info=self.identity.info,
                 # Of the client whose request it is: a connection without a handshake serves clients of every kind.
-                capabilities=call.caller.capabilities,
+                capabilities=NO_CAPABILITIES if asks_nobody else call.caller.capabilities,
                 progress_token=None if call.progress_token is None else id,
                 log_level=call.log_level,
             )

@@ -126,6 +126,22 @@ def usable(capabilities: bytes) -> bytes:
     return _encode_sorted({name: said for name, value in declared.items() if (said := _said(name, value)) is not None})
 
 
+@remembered_if_short
+def without_roots(capabilities: bytes) -> bytes:
+    """Those of a client, in one spelling, without that it has roots."""
+    declared = decode(capabilities)
+    return _encode_sorted({name: value for name, value in declared.items() if name != "roots"})
+
+
+@remembered_if_short
+def without_capabilities(meta: bytes) -> Raw:
+    """A stamp that declares nothing."""
+    fields = decode_object(meta)
+    if CLIENT_CAPABILITIES not in fields:
+        return Raw(meta)
+    return Raw(encode({**fields, CLIENT_CAPABILITIES: Raw(NO_CAPABILITIES)}))
+
+
 def _said(name: str, value: Any) -> Any:
     """What a capability says, None where that is nothing."""
     if name not in ("roots", "sampling", "elicitation"):

@@ -450,7 +450,7 @@ class Router:
 
         def send() -> None:
             accepted()
-            self._pool.set_log_level(call.caller, level)
+            self._pool.set_log_level(call.caller, self._catalog, level)
             call.finish_result(b"{}")
 
         if self._guard is None:
@@ -462,7 +462,7 @@ class Router:
         """A notification that concerns all servers of callers like this one which are running."""
 
         def send() -> None:
-            for connection in self._pool.used_by(sender.caller):
+            for connection in self._pool.used_by(sender.caller, self._catalog):
                 revision = connection.revision
                 if connection.state is State.READY and revision is not None and revision.has_handshake:
                     connection.traffic.tell(method, params)

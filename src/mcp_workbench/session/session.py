@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, decode
 
-from mcp_workbench.downstream.sharing import Caller
+from mcp_workbench.downstream.sharing import SHARED, Caller
 from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
@@ -70,6 +70,7 @@ class _Initialize(Struct):
 
 _decode_initialize: Final = Decoder(_Initialize).decode
 NO_STAMP: Final = Stamp()
+Closed = Callable[[str], None] | None
 # Tells clients with a session apart.
 _numbers: Final = count(1)
 
@@ -92,6 +93,7 @@ class Session:
         "_is_told",
         "_link",
         "_list_changes",
+        "_number",
         "_questions",
         "_registry",
         "caller",
@@ -111,13 +113,16 @@ class Session:
     )
 
     def __init__(
-        self, services: Services, link: Link, principal: str, closed: Callable[[str], None] | None = None
+        self, services: Services, link: Link, principal: str, closed: Closed = None, *, lasts: bool = False
     ) -> None:
         self.router = services.router
         self.welcome = services.welcome
         self.parking = services.parking
         self.sign_ins = services.sign_ins
-        self.view = services.router.views.of_principal(principal)
+        # A link that lasts as long as its client is a session, whatever era it speaks; else `initialize` begins one.
+        self._number = next(_numbers) if lasts else SHARED
+        views = services.router.views
+        self.view = views.begin_session(principal) if lasts else views.of_principal(principal)
         # What is to be undone when the client goes: resources that it watches in the legacy way.
         self.subscriptions: dict[str, Subscription] = {}
         self.calls: dict[bytes, ClientCall] = {}
@@ -125,7 +130,7 @@ class Session:
         # The revision agreed in `initialize`; None for a client that has not shaken hands.
         self.revision: Revision | None = None
         # What it declared in `initialize`.
-        self.caller = Caller(principal, "legacy")
+        self.caller = Caller(principal, "legacy", client=self._number)
         self.client_info = b"{}"
         self.log_level: str | None = None
         # The lists that this client has seen; it is told only when these change.
@@ -202,7 +207,7 @@ class Session:
         """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
         if self._is_told:
             self._registry.discard(self)
-        if self.revision is not None:
+        if self.revision is not None or self._number:
             self.router.views.end_session(self.view)
             self.router.connections.forget_client(self)
         if self._list_changes is not None:
@@ -313,7 +318,7 @@ class Session:
             return None
         if stamp.revision is not None:
             revision, log_level = stamp.revision, stamp.log_level
-            caller = Caller(self.view.principal, "modern", stamp.capabilities)
+            caller = Caller(self.view.principal, "modern", stamp.capabilities, self._number)
         elif self.revision is None and method != "ping":
             self._refuse(id, INVALID_PARAMS, UNSTAMPED)
             return None
@@ -345,7 +350,7 @@ class Session:
         if capabilities is None:
             self._refuse(id, INVALID_PARAMS, TOO_CAPABLE)
             return
-        if self.revision is None:
+        if self.revision is None and not self._number:
             self.view = self.router.views.begin_session(self.view.principal)
         self.revision = negotiate(params.protocolVersion)
         number = self.caller.client or next(_numbers)
@@ -386,8 +391,7 @@ class Session:
     def _on_answer(self, message: Envelope) -> None:
         """The client answers a question of a server."""
         if message.id is UNSET:
-            # An error without id is about a message of ours that the client could not read; anything else is no
-            # message at all.
+            # An error without id is about a message of ours that the client could not read; all else is no message.
             if message.error is UNSET:
                 self._link.send(messages.not_a_message(None))
             return

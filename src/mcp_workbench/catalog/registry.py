@@ -1,0 +1,85 @@
+"""Servers that several catalogues of one process show: equal ones are one, with one set of connections.
+
+Equal is what is the same once everything is resolved: toolbox, name, every setting, and for a program the environment
+that it would be started with. Beyond that the folder of the client counts, unless the server is shared everywhere
+(`share`: `"user"`). Imported where a process serves more than one catalogue.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from mcp_workbench.catalog.catalog import Catalog, Servers
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.config.environment import comparable_environment
+from mcp_workbench.config.model import ServerConfig, ServerContext
+from mcp_workbench.errors import DownstreamError
+
+
+class SharedServers(Servers):
+    """All servers of this process, by what they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: dict[bytes, ServerEntry] = {}
+        self._keys: dict[ServerEntry, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entry(self, toolbox: str, config: ServerConfig, store: ManifestStore, context: ServerContext) -> ServerEntry:
+        """The one that somebody shows already, or a new one."""
+        if config.unresolved:
+            # What it would be is not known.
+            return super().entry(toolbox, config, store, context)
+        key = identity(toolbox, config, store, context)
+        found = self._entries.get(key)
+        if found is None:
+            found = super().entry(toolbox, config, store, context)
+            self._enter(key, found)
+        return found
+
+    def release(self, entry: ServerEntry, catalog: Catalog, why: DownstreamError) -> None:
+        """This catalogue shows it no more. With the last one it ends."""
+        super().release(entry, catalog, why)
+        if entry.ended is not None:
+            self._forget(entry)
+
+    def keep(self, entry: ServerEntry, catalog: Catalog, context: ServerContext) -> None:
+        """This catalogue shows it from now on."""
+        super().keep(entry, catalog, context)
+        self._rename(entry)
+
+    def adjust(self, entry: ServerEntry, config: ServerConfig) -> frozenset[str]:
+        """The same server, treated otherwise from now on. Returns the kinds of lists that differ from before."""
+        changed = super().adjust(entry, config)
+        self._rename(entry)
+        return changed
+
+    def _rename(self, entry: ServerEntry) -> None:
+        """Find it under what it is now. Where another is already found there, the two stay apart."""
+        if entry not in self._keys:
+            return
+        key = identity(entry.toolbox, entry.config, entry.store, entry.context)
+        if key != self._keys[entry] and key not in self._entries:
+            self._forget(entry)
+            self._enter(key, entry)
+
+    def _enter(self, key: bytes, entry: ServerEntry) -> None:
+        self._entries[key], self._keys[entry] = entry, key
+
+    def _forget(self, entry: ServerEntry) -> None:
+        key = self._keys.pop(entry, None)
+        if key is not None:
+            del self._entries[key]
+
+
+def identity(toolbox: str, config: ServerConfig, store: ManifestStore, context: ServerContext) -> bytes:
+    """Equal for servers that clients may share. A digest: it holds no secret that was in the configuration."""
+    folder = None if config.share == "user" else context.folder
+    environment = None if config.command is None else comparable_environment(context.environ, config)
+    limits = context.max_message_bytes, context.max_definition_bytes
+    # Written by `repr`: variables and paths may hold what is no Unicode. Dictionaries in the order of their keys.
+    what = (toolbox, config, sorted(config.env.items()), sorted(config.headers.items()), environment, folder, limits)
+    return hashlib.sha256(f"{id(store)} {what!r}".encode(errors="surrogatepass")).digest()

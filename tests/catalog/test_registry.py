@@ -1,0 +1,163 @@
+"""Which servers of two catalogues are one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.catalog.registry import SharedServers
+from mcp_workbench.config.model import ServerConfig, ServerContext, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.protocol.handshake import ServerProfile
+
+STORE = ManifestStore(lambda: None)
+HERE = ServerContext(environ={"PATH": "/bin", "TERM": "xterm"}, folder="/here")
+WHY = DownstreamError("gone")
+
+
+def config(path: str = "a.json", box: str = "box", **server: Any) -> WorkbenchConfig:
+    made = ServerConfig(**{"name": "server", "command": "run", **server})
+    toolbox = ToolboxConfig(name=box, description="A box.", servers={made.name: made})
+    return WorkbenchConfig(path=path, toolboxes={box: toolbox})
+
+
+def only(catalog: Catalog) -> ServerEntry:
+    (entry,) = catalog.entries()
+    return entry
+
+
+def shown(
+    servers: SharedServers, made: WorkbenchConfig, context: ServerContext = HERE, store: ManifestStore = STORE
+) -> Catalog:
+    return Catalog(made, store, servers, context)
+
+
+@pytest.mark.requirement("sharing.equal-servers")
+def test_equal_servers_of_two_files_are_one() -> None:
+    servers = SharedServers()
+    one = shown(servers, config("a.json"))
+    other = shown(servers, config("b.json"), replace(HERE, environ={"PATH": "/bin", "TERM": "dumb"}))
+    assert only(one) is only(other)
+    assert only(one).catalogs == [one, other]
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"box": "other"},
+        {"name": "other"},
+        {"command": "other"},
+        {"args": ("x",)},
+        {"env": {"A": "1"}},
+        {"cwd": "/elsewhere"},
+        {"timeout": 1.0},
+        {"tool_filters": ("x",)},
+        {"ask": False},
+        {"share": "session"},
+    ],
+)
+def test_what_differs_in_anything_is_not_shared(different: dict[str, Any]) -> None:
+    servers = SharedServers()
+    assert only(shown(servers, config())) is not only(shown(servers, config(**different)))
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        replace(HERE, folder="/there"),
+        replace(HERE, environ={"PATH": "/usr/bin", "TERM": "xterm"}),
+        replace(HERE, environ={"PATH": "/bin", "TZ": "Europe/Vienna"}),
+    ],
+)
+def test_clients_in_other_folders_or_environments_do_not_share(context: ServerContext) -> None:
+    servers = SharedServers()
+    assert only(shown(servers, config())) is not only(shown(servers, config(), context))
+
+
+def test_variables_that_a_server_does_not_get_make_no_difference() -> None:
+    servers = SharedServers()
+    rich = replace(HERE, environ={**HERE.environ, "GITHUB_TOKEN": "x", "WINDOWID": "7"})
+    assert only(shown(servers, config())) is only(shown(servers, config(), rich))
+    inheriting = config(inherit_env=("GITHUB_TOKEN",))
+    assert only(shown(servers, inheriting)) is not only(shown(servers, inheriting, rich))
+
+
+def test_a_variable_of_the_terminal_counts_for_a_server_that_asks_for_it() -> None:
+    servers = SharedServers()
+    asking = config(inherit_env=("TERM",))
+    dumb = replace(HERE, environ={"PATH": "/bin", "TERM": "dumb"})
+    assert only(shown(servers, asking)) is not only(shown(servers, asking, dumb))
+
+
+@pytest.mark.parametrize("server", [{"cwd": "/home/me"}, {"command": None, "url": "https://a.example/mcp"}])
+def test_a_server_of_the_user_is_shared_from_folder_to_folder(server: dict[str, Any]) -> None:
+    servers = SharedServers()
+    made = config(share="user", **server)
+    assert only(shown(servers, made)) is only(shown(servers, made, replace(HERE, folder="/there")))
+
+
+def test_a_client_without_a_cache_has_servers_of_its_own() -> None:
+    servers = SharedServers()
+    assert only(shown(servers, config())) is not only(shown(servers, config(), store=ManifestStore(lambda: None)))
+
+
+@pytest.mark.requirement("sharing.unused-catalogues")
+def test_a_server_ends_with_the_last_catalogue_that_shows_it() -> None:
+    servers = SharedServers()
+    one, other = shown(servers, config("a.json")), shown(servers, config("b.json"))
+    entry = only(one)
+    one.close(WHY)
+    assert entry.ended is None and len(servers) == 1
+    other.close(WHY)
+    assert entry.ended is WHY and len(servers) == 0
+    assert only(shown(servers, config())) is not entry
+
+
+def test_what_is_learnt_of_a_server_is_told_to_all_who_show_it() -> None:
+    servers = SharedServers()
+    one, other = shown(servers, config("a.json")), shown(servers, config("b.json"))
+    told: list[str] = []
+    one.subscribe(lambda entry, kinds: told.append("one"))
+    other.subscribe(lambda entry, kinds: told.append("other"))
+    before = one.revision, other.revision
+    tool = Raw(b'{"name":"t","inputSchema":{}}')
+    servers.learn(only(one), Offer(ServerProfile("legacy", "2025-11-25"), {"tools": {"t": tool}}))
+    assert told == ["one", "other"]
+    assert (one.revision, other.revision) > before
+    assert list(only(other).tools) == ["t"]
+
+
+def test_a_file_that_drops_a_server_leaves_it_to_the_other() -> None:
+    servers = SharedServers()
+    one, other = shown(servers, config("a.json")), shown(servers, config("b.json"))
+    entry = only(one)
+    one.replace(one.plan(config("a.json", args=("new",))))
+    assert entry.ended is None and only(other) is entry and entry.catalogs == [other]
+    assert only(one) is not entry and only(one).catalogs == [one]
+
+
+def test_other_settings_in_one_file_leave_the_servers_of_the_other_as_they_are() -> None:
+    servers = SharedServers()
+    one, other = shown(servers, config("a.json")), shown(servers, config("b.json"))
+    one.replace(one.plan(config("a.json", timeout=7.0)))
+    assert only(other).config.timeout != 7.0
+    assert only(one).config.timeout == 7.0 and only(one) is not only(other)
+
+
+def test_other_settings_in_the_file_of_all_keep_the_server() -> None:
+    servers = SharedServers()
+    # The faces differ, or the catalogues would be one.
+    one, other = shown(servers, config()), shown(servers, config())
+    entry = only(one)
+    for catalog in (one, other):
+        catalog.replace(catalog.plan(config(timeout=7.0)))
+    assert only(one) is only(other) is entry and entry.config.timeout == 7.0
+    assert only(shown(servers, config(timeout=7.0))) is entry
+    assert only(shown(servers, config())) is not entry
