@@ -107,7 +107,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "keeps a gateway up to date with its file; what a difference does is the gateway's business",
     ),
     "serving": (
-        {"errors", "file_watch", "config", "live", "transport", "gateway"},
+        {"errors", "file_watch", "config", "live", "transport", "session", "gateway"},
         "serves clients until the end: knows the links to them and the gateway, nothing behind it",
     ),
     "front": (
@@ -151,6 +151,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "face",
             "router",
             "signin",
+            "session",
             "gateway",
             "serving",
             "runtime_folder",

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from mcp_workbench.config.choose import ConfigSource
     from mcp_workbench.file_watch import FileWatch
     from mcp_workbench.live import LiveConfig
+    from mcp_workbench.session.session import Session
     from mcp_workbench.transport.http.server.serving import HttpOptions
+    from mcp_workbench.transport.stdio import StdioLink
 
 log = logging.getLogger(__name__)
 
@@ -38,19 +40,32 @@ LOCAL_PRINCIPAL: Final = ""
 UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
 
 
-async def serve_stdio(gateway: Gateway, first: bytes = b"", config: ConfigSource | None = None) -> None:
-    """Serve one client on stdin and stdout until it goes or a signal comes.
+class ResumedClient(NamedTuple):
+    """A client that another workbench has served before."""
 
-    `first` was read from stdin before. `config`: follow its changes."""
+    # What that one wrote down of it; empty where there is nothing.
+    resume: bytes
+    # What the client has sent and nobody was given, and what it was to be sent.
+    unread: bytes
+    unsent: bytes
+
+
+async def serve_stdio(
+    gateway: Gateway, client: ResumedClient | None = None, config: ConfigSource | None = None
+) -> None:
+    """Serve one client on stdin and stdout until it goes or a signal comes. `config`: follow its changes."""
     from mcp_workbench.transport.stdio import StdioLink
 
     gateway.serving = "stdio"
     async with _until_the_end(gateway, config) as ending:
         assert gateway.batch is not None
         link = StdioLink(gateway.batch, gateway.config.max_message_bytes)
-        session = gateway.make_session(link, LOCAL_PRINCIPAL, ending.begin)
         try:
-            link.start(session, first)
+            if client is None:
+                session = gateway.make_session(link, LOCAL_PRINCIPAL, ending.begin)
+                link.start(session)
+            else:
+                session = _resumed(gateway, link, client, ending.begin)
             await ending.begun.wait()
             log.info("shutting down: %s", ending.reason)
             session.is_draining = True
@@ -62,6 +77,21 @@ async def serve_stdio(gateway: Gateway, first: bytes = b"", config: ConfigSource
             await wait_until(lambda: not link.unsent_bytes or ending.is_urgent, FLUSH_SECONDS)
         finally:
             link.close()
+
+
+def _resumed(gateway: Gateway, link: StdioLink, client: ResumedClient, closed: Callable[[str], None]) -> Session:
+    from mcp_workbench.session.resuming import ResumedLink, restore
+
+    session = gateway.make_session(ResumedLink(link), LOCAL_PRINCIPAL, closed)
+    link.start(session)
+    link.send_bytes(client.unsent)
+    if client.resume:
+        try:
+            restore(session, client.resume)
+        except ValueError as error:
+            log.warning("%s", error)
+    link.feed(client.unread)
+    return session
 
 
 async def serve_http(

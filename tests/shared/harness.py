@@ -68,6 +68,12 @@ class Shared:
         os.kill(pid, signal.SIGKILL)
         return pid
 
+    async def kill_under(self, client: RawClient) -> None:
+        """Kill it, and wait until the front end of this client has joined another one."""
+        before = client.stderr.count("joined the one")
+        self.kill()
+        await client.wait_for(lambda: client.stderr.count("joined the one") > before, "the front end to join again")
+
     @asynccontextmanager
     async def client(
         self,

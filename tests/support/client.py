@@ -72,6 +72,8 @@ class Conversation:
         # Requests that came from the other side, and what answers them; without a handler they get -32601.
         self.server_requests: list[Json] = []
         self.handlers: dict[str, RequestHandler] = {"ping": lambda params: {}}
+        # Methods of requests from the other side that are not answered at all.
+        self.silent: set[str] = set()
         # Answers nobody waited for, and lines that were no JSON-RPC message at all.
         self.unmatched: list[Json] = []
         self.garbage: list[bytes] = []
@@ -199,7 +201,8 @@ class Conversation:
                 future.set_result(message)
         elif "id" in message:
             self.server_requests.append(message)
-            await self._answer(message)
+            if message["method"] not in self.silent:
+                await self._answer(message)
         else:
             self.notifications.append(message)
 

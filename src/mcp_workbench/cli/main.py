@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mcp_workbench.errors import SHORTAGE_HINTS, shortage
 
 if TYPE_CHECKING:
-    from mcp_workbench.front.serve import Handover
+    from mcp_workbench.front.copying import Handover
 
 # Files that must be free at the start: the event loop takes most of them, the rest is opened for a moment at a time.
 # Each server needs about ten more.

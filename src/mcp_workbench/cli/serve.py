@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from mcp_workbench.cli.http_token import HttpToken
     from mcp_workbench.config.choose import ChosenConfig, ConfigSource
     from mcp_workbench.config.model import FaceName, WorkbenchConfig
-    from mcp_workbench.front.serve import Handover
+    from mcp_workbench.front.copying import Handover
     from mcp_workbench.gateway import Gateway, Options
 
 FLAGS = (
@@ -175,7 +176,15 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
 
     if sys.stdin is not None and sys.stdin.isatty():
         remark("note", "waiting for an MCP client on stdin; Ctrl-C stops. `mcp-workbench demo` shows how it works.")
-    run_loop(serve_stdio(gateway, b"" if handover is None else handover.unread, _source(parsed)))
+    if handover is None:
+        run_loop(serve_stdio(gateway, config=_source(parsed)))
+    else:
+        from mcp_workbench.serving import ResumedClient
+        from mcp_workbench.session.questions import number_questions_from
+
+        number_questions_from(int(time.time()) << 20)
+        client = ResumedClient(handover.resume, handover.unread, handover.unsent)
+        run_loop(serve_stdio(gateway, client, _source(parsed)))
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Flag, Parsed
@@ -60,8 +61,11 @@ def _be_it() -> int:
     from mcp_workbench.config.redact import Redactor
     from mcp_workbench.observe.log import set_up
     from mcp_workbench.run import run as run_loop
+    from mcp_workbench.session.questions import number_questions_from
     from mcp_workbench.shared.workbench import SharedOptions, SharedWorkbench
 
+    # Clients of an earlier one are taken over.
+    number_questions_from(int(time.time()) << 20)
     listener, lock = _descriptors()
     if listener is None or lock is None:
         return complain("a shared workbench is running already", status=FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class Views:
         view = View(principal)
         self.of_sessions.add(view)
         return view
+
+    def reopen(self, view: View, names: Iterable[str]) -> None:
+        """Its client had opened these, in a workbench before us; as far as they are still there."""
+        view.opened.update({name: None for name in names if name in self._face.catalog.toolboxes})
 
     def end_session(self, view: View) -> None:
         """Its client is gone."""

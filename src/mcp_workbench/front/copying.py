@@ -44,6 +44,20 @@ _NOT_WAITED_FOR: Final = (
 )
 
 
+class Handover:
+    """A client in the middle of its conversation, for whoever serves it next."""
+
+    __slots__ = ("resume", "unread", "unsent")
+
+    def __init__(self, resume: bytes, unread: bytes, unsent: bytes) -> None:
+        # What a workbench takes a client over with; empty for one that has not said anything lasting.
+        self.resume = resume
+        # What it sent and nobody has been given.
+        self.unread = unread
+        # What it was to be sent and has not taken yet.
+        self.unsent = unsent
+
+
 class Copying:
     """The client on its two descriptors, and the workbench of the moment."""
 
@@ -64,11 +78,10 @@ class Copying:
         self._goodbye: str | None = None
         self._was_blocking = os.get_blocking(client_out)
 
-    def take_unread(self) -> bytes:
-        """What the client sent and nobody has been given, for whoever serves it next."""
-        unread = self._down.waiting + self._down.held
-        self._down.waiting = self._down.held = b""
-        return unread
+    def handover(self) -> Handover:
+        """The client for whoever serves it next. Nothing is copied after this."""
+        down, up = self._down, self._up
+        return Handover(self.resume, down.waiting + down.held, up.waiting[up.begun :])
 
     def begin_to_end(self) -> None:
         """Read nothing more from the client; answers still go out. Signal handlers call it, too."""

@@ -10,7 +10,7 @@ import _signal  # type: ignore[import-not-found]
 import os
 import time
 
-from mcp_workbench.front.copying import CLIENT_GONE, HANGS, STOPPED, Copying
+from mcp_workbench.front.copying import CLIENT_GONE, DIED, HANGS, STOPPED, Copying, Handover
 from mcp_workbench.front.joining import CannotJoin, NotRunning, join
 
 TYPE_CHECKING = False
@@ -23,30 +23,19 @@ MOST_DEATHS: Final = 3
 _MINUTE: Final = 60.0
 
 
-class Handover:
-    """A client in the middle of its conversation, for whoever serves it next."""
-
-    __slots__ = ("resume", "unread")
-
-    def __init__(self, resume: bytes = b"", unread: bytes = b"") -> None:
-        # What a workbench takes a client over with; empty for one that has not said anything lasting.
-        self.resume = resume
-        # What it sent and nobody has been given.
-        self.unread = unread
-
-
-def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover:
-    """Serve the client through the shared workbench; the exit status, or the client for whoever serves it alone."""
+def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover | None:
+    """Serve the client through the shared workbench; the exit status, or the client for whoever serves it alone: None
+    where it has not been served by anybody yet."""
     if not _has_standard_streams():
-        return Handover()
+        return None
     try:
         joined = join(arguments, may_start=may_start)
     except NotRunning:
-        return Handover()
+        return None
     except CannotJoin as reason:
         if not reason.is_expected:
             say(f"{reason}; serving alone")
-        return Handover()
+        return None
     copying = Copying()
     _end_on_signals(copying)
     deaths: list[float] = []
@@ -55,7 +44,8 @@ def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover:
         if end is CLIENT_GONE:
             return 0
         copying.give_up_what_is_under_way(end)
-        deaths = [*(at for at in deaths if time.monotonic() - at < _MINUTE), time.monotonic()]
+        if end is DIED:
+            deaths = [*(at for at in deaths if time.monotonic() - at < _MINUTE), time.monotonic()]
         try:
             if end is STOPPED or end is HANGS:
                 raise CannotJoin(end)
@@ -66,7 +56,7 @@ def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover:
             if copying.is_client_done:
                 return 0
             say(f"{reason}; serving alone from now on")
-            return Handover(copying.resume, copying.take_unread())
+            return copying.handover()
         say(f"{end}; joined the one of process {joined.pid}")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from itertools import count
 from typing import Final
 
@@ -108,9 +108,10 @@ new_id: Final = count(1).__next__
 class PendingRequests:
     """The table of requests under way on one connection."""
 
-    __slots__ = ("_by_id", "unmatched")
+    __slots__ = ("_by_id", "_new_id", "unmatched")
 
-    def __init__(self) -> None:
+    def __init__(self, new_id: Callable[[], int] = new_id) -> None:
+        self._new_id = new_id
         self._by_id: dict[int, Exchange] = {}
         # Answers that nobody waited for: late, doubled, or with an id that was never ours.
         self.unmatched = 0
@@ -124,7 +125,7 @@ class PendingRequests:
 
     def add(self, exchange: Exchange, now: float, timeout: float, latest: float) -> int:
         """Enter an exchange; return the id that goes on the wire."""
-        exchange.wire_id = id = new_id()
+        exchange.wire_id = id = self._new_id()
         exchange.timeout = timeout
         exchange.deadline = now + timeout
         exchange.latest = now + latest

@@ -128,6 +128,7 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
         call.finish_error(INTERNAL_ERROR, f"more than {MOST_STREAMS} streams are open")
         return
     stream = ListenStream(call.id, wanted, session.send)
+    stream.request = params if call.meta is None else {**params, "_meta": call.meta}
     # From here on it is not a call that waits for its answer, but a stream that stays.
     del session.calls[call.id]
     session.streams[call.id] = stream

@@ -53,6 +53,10 @@ class ListenStream:
         self.id = id
         self.wanted = wanted
         self.on_end: Callable[[], None] | None = None
+        # The params of the request, for whoever has to repeat it.
+        self.request: dict[str, Raw] = {}
+        # The client has been told what it will be told, by a workbench before us.
+        self.is_acknowledged = False
         # Lists that have changed before the stream was acknowledged, which has to come first; None from then on.
         self._early: set[str] | None = set()
         self._send = send
@@ -60,7 +64,8 @@ class ListenStream:
 
     def acknowledge(self, granted: dict[str, object]) -> None:
         """The first message on the stream: what will be told."""
-        self._tell("notifications/subscriptions/acknowledged", {"notifications": granted})
+        if not self.is_acknowledged:
+            self._tell("notifications/subscriptions/acknowledged", {"notifications": granted})
         early, self._early = self._early, None
         for kind in sorted(early or ()):
             self.on_list_changed(kind)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, ValidationError
@@ -32,6 +33,16 @@ NEEDED_CAPABILITY: Final = {
 MOST_QUESTIONS: Final = 20
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 TOO_LATE: Final = "the client did not answer in time"
+
+
+_new_id = count(1).__next__
+
+
+def number_questions_from(first: int) -> None:
+    """For a process that takes clients over: they may still answer what somebody before us asked them, and that must
+    not pass for an answer to a question of ours."""
+    global _new_id
+    _new_id = count(first).__next__
 
 
 class BadQuestion(Exception):
@@ -72,7 +83,7 @@ class Questions:
         from mcp_workbench.downstream.server_questions import QUESTION_TIMEOUT
 
         self._send = send
-        self._pending = PendingRequests()
+        self._pending = PendingRequests(_new_id)
         self._timers: dict[int, asyncio.TimerHandle] = {}
         # How long the client may take for one of them.
         self.seconds = QUESTION_TIMEOUT

@@ -7,13 +7,14 @@ import logging
 import os
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.serving import FLUSH_SECONDS, LOCAL_PRINCIPAL, STDIO_DRAIN_SECONDS, UNFINISHED, wait_until
+from mcp_workbench.session.resuming import ResumedLink, mark_of, restore, written_down
 from mcp_workbench.shared.hello import Hello
 from mcp_workbench.shared.link import FrontEndLink
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NOTHING: Final[list[bytes]] = []
 # What a front end is told to do when we are gone.
 COME_AGAIN: Final = b"bye again"
 SERVE_ALONE: Final = b"bye down"
@@ -48,6 +50,9 @@ class SharedClient:
         self.context = context
         self.gateway = gateway
         self.session: Session | None = None
+        # What the front end knows of the client, and the streams that it knows to last.
+        self._mark: tuple[object, ...] = ()
+        self._lasting: set[bytes] = set()
         self._descriptor = descriptor
         self._ended = asyncio.Event()
         self._reason = ""
@@ -59,14 +64,28 @@ class SharedClient:
         gateway = self.gateway
         assert gateway.batch is not None
         link = FrontEndLink(gateway.batch, gateway.config.max_message_bytes, self._descriptor, os.dup(self._descriptor))
-        session = self.session = gateway.make_session(link, LOCAL_PRINCIPAL, self._on_closed)
+        resume = bytes(self.hello.resume)
+        is_resumed = resume != b"null"
+        session_link = ResumedLink(link) if is_resumed else link
+        session = self.session = gateway.make_session(session_link, LOCAL_PRINCIPAL, self._on_closed, lasts=True)
+        self._mark = mark_of(session)
+        link.news = self._news
         try:
-            link.start(session, first)
+            link.start(session)
+            if is_resumed:
+                self._restore(session, resume)
+            link.feed(first)
             await self._ended.wait()
             log.info("client of process %d leaves: %s", self.hello.pid, self._reason)
             session.is_draining = True
             link.stop_reading()
             await wait_until(lambda: not session.calls or is_urgent.is_set(), STDIO_DRAIN_SECONDS)
+            if self.goodbye == COME_AGAIN:
+                # The next workbench goes on with them.
+                session.streams.clear()
+            for call in list(session.calls.values()):
+                # Servers stay, for others: they are told that nobody waits for this any more.
+                call.cancel({"reason": Raw(b'"the client is gone"')})
             session.end(DownstreamError(UNFINISHED))
             if self.goodbye:
                 link.say(self.goodbye)
@@ -74,6 +93,24 @@ class SharedClient:
         finally:
             session.leave()
             link.close()
+
+    def _restore(self, session: Session, resume: bytes) -> None:
+        """Take it over from a workbench that is gone."""
+        try:
+            restore(session, resume)
+        except ValueError as error:
+            log.warning("client of process %d: %s", self.hello.pid, error)
+
+    def _news(self) -> list[bytes]:
+        """What the front end must know before the client hears the next message."""
+        assert self.session is not None
+        mark = mark_of(self.session)
+        if mark == self._mark:
+            return _NOTHING
+        self._mark = mark
+        streams = set(self.session.streams)
+        begun, self._lasting = streams - self._lasting, streams
+        return [b"resume " + written_down(self.session), *(b"lasting " + id for id in begun)]
 
     def end(self, reason: str, goodbye: bytes) -> None:
         """We go; the front end is told what to do."""

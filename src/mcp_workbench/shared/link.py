@@ -26,8 +26,8 @@ class FrontEndLink(DescriptorLink):
         # Says what has become of the client since it was asked last; asked before each message.
         self.news: Callable[[], list[bytes]] = list
 
-    def start(self, receiver: Receiver, first: bytes = b"") -> None:
-        super().start(_WithoutControl(receiver, self), first)
+    def start(self, receiver: Receiver) -> None:
+        super().start(_WithoutControl(receiver, self))
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         # Before the message that tells the client: what the client knows of, the front end must know of, too.

@@ -44,16 +44,22 @@ class DescriptorLink:
         # How the two are called in the reasons that a receiver is told.
         self._source, self._target = "the connection", "the connection"
 
-    def start(self, receiver: Receiver, first: bytes = b"") -> None:
-        """Begin to read. `first` is what somebody else has read before."""
+    def start(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._lines = LineFeed(self._limit, receiver)
         self._writer = PipeWriter(self._batch, self._write_fd, self._write_failed)
         self._reader = PipeReader(self._batch, self._read_fd, self._lines.feed, self._ended)
         widen(self._write_fd)
         self._writer.on_drained = self._reader.resume
-        if first:
-            self._batch.run(self._lines.feed, first)
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send what somebody else had to send on the connection before us."""
+        self._writer.write(data)
+
+    def feed(self, data: bytes) -> None:
+        """Take what somebody else has read of the connection before us."""
+        assert self._lines is not None
+        self._batch.run(self._lines.feed, data)
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         writer = self._writer

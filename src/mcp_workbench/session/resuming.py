@@ -1,0 +1,113 @@
+"""Taking a client over from a workbench that is gone: what lasts beyond single requests, written down and restored.
+
+What lasts is the handshake, the log level, subscriptions, streams of `subscriptions/listen`, opened toolboxes and lists
+that the client has seen. The requests that made it are repeated to the session of the new workbench, under ids of our
+own; the client hears of none of it. Calls are never repeated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import MsgspecError, Raw, Struct
+from msgspec.json import Decoder
+
+from mcp_workbench.jsonrpc.messages import decode_object, encode
+
+if TYPE_CHECKING:
+    from mcp_workbench.session.session import Session
+    from mcp_workbench.transport.link import Link
+
+# The ids of requests that are repeated. No answer with such an id is for the client.
+_OWN_IDS: Final = b'"mcp-workbench/resume/'
+_OWN_HEAD: Final = b'{"jsonrpc":"2.0","id":' + _OWN_IDS
+
+
+class _Listening(Struct):
+    id: Raw
+    params: Raw
+
+
+class _Lasting(Struct, omit_defaults=True):
+    """What lasts of one client."""
+
+    initialize: Raw = Raw(b"null")
+    log_level: str | None = None
+    subscriptions: list[str] = []
+    listening: list[_Listening] = []
+    opened: list[str] = []
+    listed: list[str] = []
+
+
+_read: Final = Decoder(_Lasting).decode
+
+
+def mark_of(session: Session) -> tuple[object, ...]:
+    """Differs from the one before when something that lasts has changed. Asked before each message to the client."""
+    return (
+        session.revision,
+        session.log_level,
+        *session.view.opened,
+        *session.subscriptions,
+        *session.streams,
+        len(session.listed),
+    )
+
+
+def written_down(session: Session) -> bytes:
+    """What another workbench needs to take this client over, in one line."""
+    lasting = _Lasting(
+        log_level=session.log_level,
+        subscriptions=list(session.subscriptions),
+        listening=[_Listening(Raw(stream.id), Raw(encode(stream.request))) for stream in session.streams.values()],
+        opened=list(session.view.opened),
+        listed=sorted(session.listed),
+    )
+    if session.revision is not None:
+        info = {
+            "protocolVersion": session.revision.name,
+            "capabilities": Raw(session.caller.capabilities),
+            "clientInfo": Raw(session.client_info),
+        }
+        lasting.initialize = Raw(encode(info))
+    return encode(lasting)
+
+
+class ResumedLink:
+    """The link to a client that is taken over: without the answers to what is repeated in its name, which it was given
+    by the workbench before us."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+        if not bytes(parts[0]).startswith(_OWN_HEAD):
+            self._link.send(*parts, about=about)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._link.unsent_bytes
+
+
+def restore(session: Session, written: bytes) -> None:
+    """Put a new session into the state that was written down. Raises `ValueError` for what was not written by us."""
+    try:
+        lasting = _read(written)
+        repeated: list[tuple[str, object]] = []
+        if bytes(lasting.initialize) != b"null":
+            session.on_request(_OWN_IDS + b'"', "initialize", decode_object(lasting.initialize))
+        # Whose a resource is may depend on what is opened.
+        session.router.views.reopen(session.view, lasting.opened)
+        if lasting.log_level is not None:
+            repeated.append(("logging/setLevel", {"level": lasting.log_level}))
+        repeated += [("resources/subscribe", {"uri": uri}) for uri in lasting.subscriptions]
+        for number, (method, params) in enumerate(repeated):
+            session.on_request(_OWN_IDS + b'%d"' % number, method, decode_object(encode(params)))
+        session.listed.update(lasting.listed)
+        for each in lasting.listening:
+            session.on_request(bytes(each.id), "subscriptions/listen", decode_object(each.params))
+    except MsgspecError as error:
+        raise ValueError(f"what was to be restored cannot be read: {error}") from None
+    # The streams that are open again were acknowledged by the workbench before us.
+    for stream in session.streams.values():
+        stream.is_acknowledged = True

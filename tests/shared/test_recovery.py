@@ -1,0 +1,179 @@
+"""Nothing is worse than alone: what clients notice when the shared workbench dies, restarts or is taken down."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import run
+from tests.shared.harness import Shared
+from tests.support.client import Call, RawClient, RpcError
+from tests.support.processes import alive, wait_until
+from tests.support.workbench import logged, scripted_entry
+
+UPDATED = "notifications/resources/updated"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+def boxes(folder: Path, *flags: object) -> dict[str, dict[str, object]]:
+    """One server that says when it is started, and what it was asked."""
+    starts, log = folder / "starts", folder / "log"
+    return {"box": {"server": scripted_entry("--offers", "test", "--starts", starts, "--log", log, *flags)}}
+
+
+def starts(folder: Path) -> list[int]:
+    path = folder / "starts"
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+async def hanging_call(client: RawClient, folder: Path) -> Call:
+    """A call that the server has received and does not answer."""
+    arguments = {"tool": {"toolbox": "box", "server": "server", "tool": "hang"}, "arguments": {}}
+    call = await client.start_tool("use_tool", arguments)
+    log = folder / "log"
+    wait_until(lambda: log.exists() and '"hang"' in log.read_text())
+    return call
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_killed_workbench_fails_what_is_under_way_and_the_client_goes_on(
+    shared: Shared, tmp_path: Path, era: str
+) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path), era=era) as client:
+        call = await hanging_call(client, tmp_path)
+        shared.kill()
+        with pytest.raises(RpcError, match=r"the shared workbench died; .* not repeated"):
+            await call.result()
+        echoed = await client.use_tool("box", "server", "echo", {"text": "again"})
+        assert echoed["structuredContent"] == {"text": "again"}
+        assert client.garbage == [] and client.unmatched == []
+        calls = [each for each in logged(tmp_path / "log", "tools/call") if each["params"]["name"] == "hang"]
+        assert len(calls) == 1, "nothing is replayed"
+        first, second = starts(tmp_path)
+        wait_until(lambda: not alive(first), 5)
+        assert alive(second)
+        assert "joined the one of process" in client.stderr
+    assert len(shared.pids) == 2
+
+
+async def test_what_a_legacy_client_set_up_is_there_again(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path), "--face", "dynamic") as client:
+        await client.call_tool("open_toolbox", {"toolbox_name": "box"})
+        before = await client.request("tools/list")
+        await client.request("logging/setLevel", {"level": "error"})
+        await client.request("resources/subscribe", {"uri": "test:///one"})
+        await shared.kill_under(client)
+        assert await client.request("tools/list") == before
+        wait_until(lambda: len(logged(tmp_path / "log", "resources/subscribe")) == 2)
+        await client.call_tool("box__server_log", {"levels": ["info", "error"]})
+        await client.call_tool("box__server_update_resource", {"uri": "test:///one"})
+        assert await client.wait_notification(UPDATED) == [{"uri": "test:///one", "x-unknown": 1}]
+        told = [each["params"]["level"] for each in client.notifications if each["method"].endswith("/message")]
+        assert told == ["error"]
+        assert client.unmatched == [], "the answers to what was repeated are not for the client"
+
+
+async def test_a_stream_of_a_modern_client_goes_on(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path), era="modern") as client:
+        await client.call_tool("open_toolbox", {"toolbox_name": "box"})
+        wanted = {"notifications": {"resourceSubscriptions": ["test:///one"], "promptsListChanged": True}}
+        stream = await client.start("subscriptions/listen", wanted)
+        await client.wait_notification(ACKNOWLEDGED)
+        await shared.kill_under(client)
+        wait_until(lambda: (tmp_path / "log").read_text().count("test:///one") == 2)
+        await client.use_tool("box", "server", "update_resource", {"uri": "test:///one"})
+        (update,) = await client.wait_notification(UPDATED)
+        assert update["_meta"] == {SUBSCRIPTION: stream.id}
+        assert not stream.answered
+        assert len([each for each in client.notifications if each["method"] == ACKNOWLEDGED]) == 1
+
+
+async def test_a_question_that_nobody_waits_for_is_withdrawn(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path, "--era", "legacy"), capabilities={"elicitation": {}}) as client:
+        arguments = {"tool": {"toolbox": "box", "server": "server", "tool": "ask"}, "arguments": {}}
+        client.silent.add("elicitation/create")
+        call = await client.start_tool("use_tool", arguments)
+        await client.wait_for(lambda: bool(client.server_requests), "the question")
+        (question,) = client.server_requests
+        shared.kill()
+        (withdrawn,) = await client.wait_notification("notifications/cancelled")
+        assert withdrawn["requestId"] == question["id"]
+        with pytest.raises(RpcError, match="the shared workbench died"):
+            await call.result()
+        await client.send({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {}}})
+        call = await client.start_tool("use_tool", arguments)
+        await client.wait_for(lambda: len(client.server_requests) == 2, "the next question")
+        assert client.server_requests[1]["id"] != question["id"]
+
+
+async def test_a_restart_is_not_noticed(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path)) as client, shared.client(boxes(tmp_path), era="modern") as other:
+        await client.use_tool("box", "server", "echo", {"text": "before"})
+        done = run("restart")
+        assert done.status == 0, done
+        for each in (client, other):
+            echoed = await each.use_tool("box", "server", "echo", {"text": "after"})
+            assert echoed["structuredContent"] == {"text": "after"}
+            assert each.unmatched == [] and each.garbage == []
+    assert len(shared.pids) == 2
+
+
+async def test_after_down_a_client_goes_on_alone(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path), "--face", "dynamic") as client:
+        await client.call_tool("open_toolbox", {"toolbox_name": "box"})
+        before = await client.request("tools/list")
+        await client.request("resources/subscribe", {"uri": "test:///one"})
+        done = run("down")
+        assert "1 client goes on alone" in done.stdout
+        assert await client.request("tools/list") == before
+        wait_until(lambda: len(logged(tmp_path / "log", "resources/subscribe")) == 2)
+        await client.call_tool("box__server_update_resource", {"uri": "test:///one"})
+        await client.wait_notification(UPDATED)
+        assert "the shared workbench was stopped; serving alone from now on" in client.stderr
+        assert client.unmatched == []
+    assert not shared.is_running
+
+
+async def test_a_workbench_that_keeps_dying_is_given_up(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path)) as client:
+        for _ in range(3):
+            await shared.kill_under(client)
+        shared.kill()
+        await client.wait_for(lambda: "serving alone" in client.stderr, "the front end to give up")
+        assert "died 4 times within a minute; serving alone from now on" in client.stderr
+        echoed = await client.use_tool("box", "server", "echo", {"text": "alone"})
+        assert echoed["structuredContent"] == {"text": "alone"}
+    assert not shared.is_running
+
+
+async def test_a_killed_front_end_leaves_nothing(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path), expect_exit=False) as client:
+        await hanging_call(client, tmp_path)
+        os.kill(client.pid, signal.SIGKILL)
+        wait_until(lambda: "leaves: the front end was closed" in shared.log, 10)
+        wait_until(lambda: not any(alive(pid) for pid in starts(tmp_path)), 20)
+    assert shared.is_running
+
+
+async def test_a_signal_lets_calls_finish(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path), expect_exit=False) as client:
+        await client.use_tool("box", "server", "echo", {"text": "ready"})
+        arguments = {"tool": {"toolbox": "box", "server": "server", "tool": "slow"}, "arguments": {"seconds": 0.5}}
+        call = await client.start_tool("use_tool", arguments)
+        wait_until(lambda: '"slow"' in (tmp_path / "log").read_text())
+        os.kill(client.pid, signal.SIGTERM)
+        assert "error" not in await call.response()
+        assert await client.wait_exit() == 0
