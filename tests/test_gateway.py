@@ -12,8 +12,8 @@ import pytest
 
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.lifecycle import State
-from tests.economy.in_process_workbench import ConnectedClient, Server, tool, workbench_with
 from tests.support.client import Call, Json
+from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with
 from tests.support.processes import eventually
 
 FACES = ("proxy", "flat", "dynamic")

@@ -160,8 +160,8 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         },
         "commands for people: at the very front, nobody imports it",
     ),
-    "entry": ({"runtime_folder", "front", "cli"}, "the way in: the front end or a command"),
-    "__main__": ({"entry"}, "`python -m mcp_workbench` is the command"),
+    "entry_point": ({"runtime_folder", "front", "cli"}, "the way in: the front end or a command"),
+    "__main__": ({"entry_point"}, "`python -m mcp_workbench` is the command"),
 }
 
 # Packages that decide, or that hold what was said, and leave doing to others.

@@ -15,7 +15,7 @@ import pytest
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.file_watch import FileWatch, fingerprint
 from mcp_workbench.live import LiveConfig, summary
-from tests.economy.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with, write
+from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with, write
 
 Boxes = Mapping[str, Mapping[str, Server]]
 

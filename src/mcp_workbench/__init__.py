@@ -2,7 +2,13 @@
 
 A request passes through the packages in one direction, and imports point the same way:
 
-    client - transport - session - face - router - downstream - transport - server
+                                 face
+                                   | decides
+    client - transport - session - router - downstream - transport - server
+
+`gateway` wires them together on a `runtime`, `serving` serves clients, `entry_point` is the command; `front` and
+`shared` are the workbench that several clients share. `config`, `catalog`, `economy`, `protocol`, `jsonrpc` and
+`signin` are what those packages know, `observe` and `cli` what people see.
 
 `docs/design.md` says what each package owns and what it must not know; `tests/test_layering.py` checks the imports.
 """

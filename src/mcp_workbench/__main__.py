@@ -1,5 +1,5 @@
 """`python -m mcp_workbench`."""
 
-from mcp_workbench.entry import main
+from mcp_workbench.entry_point import main
 
 raise SystemExit(main())

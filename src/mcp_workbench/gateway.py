@@ -29,8 +29,8 @@ from mcp_workbench.router.lists import FIRST_LIST_PATIENCE, Lists
 from mcp_workbench.router.router import Router
 from mcp_workbench.runtime import Runtime
 from mcp_workbench.session.parking import Parking
-from mcp_workbench.session.registry import SessionRegistry
 from mcp_workbench.session.session import Services, Session
+from mcp_workbench.session.session_registry import SessionRegistry
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.allocator import trim
 from mcp_workbench.transport.link import AnswerReceiver, Link

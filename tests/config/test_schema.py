@@ -15,7 +15,7 @@ from mcp_workbench.config.keys import UNSUPPORTED_KEYS
 from mcp_workbench.config.load import parse
 from mcp_workbench.config.schema import json_schema
 from tests.config.loading import problems_of, toolbox_with
-from tests.config.test_broken import FILES, SERVERS, TOOLBOX
+from tests.config.test_problems import FILES, SERVERS, TOOLBOX
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```jsonc?\n(.*?)^```", DOCUMENTATION, re.MULTILINE | re.DOTALL)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import mcp_workbench.face
-from tests.economy.in_process_workbench import Boxes, ConnectedClient, Server, tool, workbench_with
+from tests.support.in_process_workbench import Boxes, ConnectedClient, Server, tool, workbench_with
 
 FACE = Path(next(iter(mcp_workbench.face.__path__)))
 # What reads, writes or looks at files. From `os`, nothing but random bytes.

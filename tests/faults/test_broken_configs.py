@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli.main import main
-from tests.config.test_broken import FILES, FS, SERVERS, TOOLBOX
+from tests.config.test_problems import FILES, FS, SERVERS, TOOLBOX
 from tests.support.workbench import workbench_command
 
 SYNTAX = {

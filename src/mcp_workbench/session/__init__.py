@@ -1,7 +1,8 @@
 """One client: its era, its handshake, its requests in flight, and what servers ask of it.
 
 - `session`: reads messages and answers them; `methods`: the methods that are not calls; `welcome`: the handshake.
-- `call`: one request on its way to a server and back; `registry`, `notifications`: all sessions, what they are told.
+- `call`: one request on its way to a server and back.
+- `session_registry`, `notifications`: all sessions, and what they are told.
 - `questions`, `attribution`: what servers ask of the client, and which of them asks; `signing_in`: a call that waits
   for its user to sign in.
 - `parking`, `rounds`: the same across eras, for modern and for legacy clients.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.router.subscriptions import Subscription
     from mcp_workbench.session.attribution import Attribution
-    from mcp_workbench.session.registry import SessionRegistry
+    from mcp_workbench.session.session_registry import SessionRegistry
     from mcp_workbench.session.signing_in import SignInService
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mcp_workbench.face.argument_check import MOST_BYTES
-from tests.economy.in_process_workbench import Server, text_of, tool, workbench_with
 from tests.support.client import Json
+from tests.support.in_process_workbench import Server, text_of, tool, workbench_with
 
 READ = tool("read_file", "Reads a file.", path_="string", lines={"type": "integer", "minimum": 1})
 LOG = tool("log", "Shows commits.", branch="string")

@@ -13,11 +13,11 @@ from mcp_workbench.transport.http.client.response import NotSent, RequestFailed,
 from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.write_batch import WriteBatch
 from tests.transport.http.client.talk import talking
-from tests.transport.http.client.test_calls import call_of, modern_server
+from tests.transport.http.client.test_link_calls import call_of, modern_server
 from tests.transport.http.listening import Reply, Request, scripted_http
 from tests.transport.http.server.echoing import EchoRig, echoing
 from tests.transport.http.server.raw_client import RawConnection, modern, modern_headers, written
-from tests.transport.http.test_pieces import Sink
+from tests.transport.test_pieces_http import Sink
 
 
 def later(id: int) -> bytes:

@@ -11,8 +11,8 @@ import pytest
 from mcp_workbench import gateway
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.proxy import ProxyFace
-from tests.economy.in_process_workbench import ConnectedClient, Server, tool, workbench_with
 from tests.support.client import Json
+from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with
 
 
 def boxes(count: int = 2) -> dict[str, dict[str, Server]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.economy.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 from tests.support.client import Json
+from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 
 READ = tool("read_file", "Reads a file. Lines may be chosen.", path_="string", lines={"type": "integer", "default": 10})
 WRITE = tool("write_file", "Writes a file.", path_="string", text_="string")

@@ -15,8 +15,8 @@ from mcp_workbench.economy.index import Index
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.router import toolboxes
 from mcp_workbench.router.lists import STARTS_AT_ONCE
-from tests.economy.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 from tests.support.clock import Clock
+from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 
 
 def boxes() -> dict[str, dict[str, Server]]:

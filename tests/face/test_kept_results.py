@@ -14,10 +14,10 @@ import pytest
 from mcp_workbench.face import kept_results as kept
 from mcp_workbench.face.view import View
 from mcp_workbench.router.router import LARGE_RESULT
-from tests.economy.in_process_workbench import Answer, ConnectedClient, Server, text_of, tool, workbench_with
 from tests.faces.harness import Bench
 from tests.faces.memory import MemoryClient
 from tests.support.client import Json, RpcError
+from tests.support.in_process_workbench import Answer, ConnectedClient, Server, text_of, tool, workbench_with
 
 ISSUES = [{"id": number, "title": f"Issue {number}", "open": number % 2 == 0} for number in range(500)]
 LINES = "\n".join(f"line {number} " + ("ERROR broken" if number % 50 == 7 else "fine") for number in range(1, 1001))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.economy.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 from tests.support.client import Json
+from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 
 CREATE = {
     **tool("create_issue", "Creates an issue.", title_="string"),

@@ -16,6 +16,8 @@ from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.gateway import Gateway, Options
 from tests.transport.http.listening import Reply, Request, scripted_http, wait_until
 
+pytestmark = pytest.mark.processes
+
 ACKNOWLEDGED = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {"notifications": {}}}
 
 
