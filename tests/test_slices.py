@@ -28,7 +28,7 @@ class Steps:
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    def __call__(self, data: bytes) -> list[Raw]:
+    def __call__(self, data: bytes | memoryview) -> list[Raw]:
         self.sizes.append(len(data))
         return decode_raws(data)
 

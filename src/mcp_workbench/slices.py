@@ -28,7 +28,7 @@ Element = TypeVar("Element")
 
 
 def sliced(
-    array: Raw | bytes, decode: Callable[[bytes], list[Element]], *, size: int = SLICE_BYTES
+    array: Raw | bytes, decode: Callable[[bytes | memoryview], list[Element]], *, size: int = SLICE_BYTES
 ) -> Iterator[list[Element]]:
     """The elements of an array of objects, in order. A step may bring none; raises what `decode` raises.
 
@@ -60,7 +60,8 @@ def sliced(
                 break
         else:
             window *= 2
-    yield decode(_array(view[at:end]))
+    # One that is a single huge element is not copied.
+    yield decode(view if at == opening.end() else _array(view[at:end]))
 
 
 def _array(elements: memoryview) -> bytes:

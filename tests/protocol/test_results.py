@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from mcp_workbench.protocol import results
 from mcp_workbench.protocol.results import COMPLETE, modern_parts, result_type
 
 objects = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.lists(st.none(), max_size=2))
@@ -75,3 +76,16 @@ def test_a_result_without_type_is_complete(written: bytes) -> None:
 def test_a_strange_result_passes_without_an_exception(written: bytes) -> None:
     """The call that it answers would wait for ever otherwise."""
     assert bytes(for_modern_client(written)).endswith(written[1:])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_large_result_is_searched_in_pieces_and_what_lies_across_two_is_found(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    monkeypatch.setattr(results, "SEARCHED_AT_ONCE", 64)
+    word = b'"resultType"'
+    for start in range(40, 80):
+        data = b" " * (start + 64 * at) + word + b" " * 200
+        assert results.may_mention(data, "resultType") and not results.may_mention(data, "inputRequests")
+    assert not results.may_mention(b" " * 1000, "resultType")
+    assert results.may_mention(b" " * 61 + rb"\u0041" + b" " * 200, "resultType"), "however it is spelt"

@@ -152,7 +152,9 @@ async def _all_pages(lister: Lister, kind: str, largest: int) -> tuple[Collected
     for _ in range(MOST_PAGES):
         members = b"" if cursor is None else b'"cursor":' + encode(cursor)
         try:
-            page = decode_object(await lister.ask_as_era(method, members))
+            answer = await lister.ask_as_era(method, members)
+            # What is large has been read in pieces, and one more look at all of it is a turn of its own.
+            page = decode_object(answer) if memoryview(answer).nbytes <= SLICE_BYTES else await _members(answer)
             async for items in _items(page[kind]):
                 count += len(items)
                 if count > MOST_ITEMS:
@@ -171,6 +173,11 @@ async def _all_pages(lister: Lister, kind: str, largest: int) -> tuple[Collected
             raise DownstreamError(f"`{method}` repeats the cursor {cursor[:80]!r}: its pages never end")
         seen.add(cursor)
     raise DownstreamError(f"`{method}` has more than {MOST_PAGES} pages")
+
+
+async def _members(answer: Raw) -> dict[str, Raw]:
+    await asyncio.sleep(0)
+    return decode_object(answer)
 
 
 async def _items(array: Raw) -> AsyncIterator[list[Raw]]:

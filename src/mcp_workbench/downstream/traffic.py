@@ -307,6 +307,16 @@ class Traffic:
         else:
             self._on_request(bytes(id), method, params, about)
 
+    def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
+        """A large message, which has been read aside (`ReadReceiver`)."""
+        if isinstance(message, Malformed):
+            self.bytes_received += len(line)
+            self._on_malformed(line, message)
+        elif message.method is UNSET:
+            self.on_answer(line, message)
+        else:
+            self.on_message(line)
+
     def on_oversized(self, remains: Oversized) -> None:
         """A line was longer than the limit."""
         self.bytes_received += remains.size

@@ -27,23 +27,39 @@ class Oversized:
         self.size = size
 
 
+class LongLine:
+    """A complete line that is so long that joining it takes a while: its pieces."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self.parts = parts
+
+    def join(self) -> bytes:
+        """The line. Other threads may run meanwhile: Python lets go of the interpreter to join a megabyte or more."""
+        return b"".join(self.parts)
+
+
 class LineSplitter:
     """Cuts a byte stream into lines in time linear in its length.
 
     Only new bytes are searched for a newline, and a long line is joined once, when it is complete. Lines longer than
-    `limit` are dropped while they pass, never stored; they end up in `oversized`.
+    `limit` are dropped while they pass, never stored; they end up in `oversized`. A line of more than `long` bytes is
+    not joined here: it is put into `long_line`, and comes before the lines that are returned.
     """
 
-    __slots__ = ("_limit", "_parts", "_size", "_small_parts", "_start", "oversized")
+    __slots__ = ("_limit", "_long", "_parts", "_size", "_small_parts", "_start", "long_line", "oversized")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, long: int | None = None) -> None:
         self._limit = limit
+        self._long = limit if long is None else long
         self._parts: list[bytes] = []
         self._size = 0
         # How many of the last parts are small.
         self._small_parts = 0
         # The first bytes, until it is clear whether they are a byte order mark.
         self._start: bytes | None = b""
+        self.long_line: LongLine | None = None
         self.oversized: list[Oversized] = []
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -54,7 +70,10 @@ class LineSplitter:
         rest = lines.pop()
         if lines and self._size:
             self._hold(lines[0])
-            joined = self._take()
+            is_long = self._long < self._size <= self._limit
+            if is_long:
+                self._set_aside()
+            joined = None if is_long else self._take()
             if joined is None:
                 del lines[0]
             else:
@@ -95,6 +114,10 @@ class LineSplitter:
         seen = b"".join((*self._parts, part))
         self._parts = [seen[:KEPT_OF_OVERSIZED], seen[-KEPT_OF_OVERSIZED:]]
         self._small_parts = 0
+
+    def _set_aside(self) -> None:
+        self.long_line = LongLine(self._parts)
+        self._size, self._parts, self._small_parts = 0, [], 0
 
     def _take(self) -> bytes | None:
         size, parts = self._size, self._parts

@@ -84,7 +84,7 @@ def read(line: bytes) -> Envelope:
         line = _from_brace(line)
     # msgspec does not check the bytes of strings that it skips. Bad UTF-8 must stop here: a peer that decodes
     # strictly, as the official SDK does, would tear down its whole connection over one bad server.
-    if not line.isascii() and not _is_utf8(line):
+    if not line.isascii() and not is_utf8(line):
         raise Malformed("not valid UTF-8", find_id(line))
     try:
         message = _decode_envelope(line)
@@ -105,7 +105,8 @@ def _from_brace(line: bytes) -> bytes:
     return start
 
 
-def _is_utf8(line: bytes) -> bool:
+def is_utf8(line: bytes) -> bool:
+    """Whether these bytes can be decoded; looked at in pieces."""
     import codecs
 
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -123,6 +124,8 @@ def _is_utf8(line: bytes) -> bool:
 _SURROGATE: Final = re.compile(rb"((?<!\\)(?:\\\\)*)\\u(?=[dD][89abcdefABCDEF][0-9a-fA-F]{2})")
 
 
+_WHOLE_SURROGATE: Final = re.compile(rb"((?<!\\)(?:\\\\)*)\\u[dD][89abcdefABCDEF][0-9a-fA-F]{2}")
+
 # Half of a pair; msgspec says that the input is truncated, or wrong somewhere else.
 _LONE_SURROGATE: Final = (
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
@@ -132,6 +135,11 @@ _LONE_SURROGATE: Final = (
 def why_unreadable(data: bytes | Raw, error: Exception) -> str:
     """What is wrong with JSON that cannot be decoded, for whoever sent it."""
     return "not valid Unicode: half of a surrogate pair" if re.search(_LONE_SURROGATE, bytes(data)) else str(error)
+
+
+def without_surrogates(text: bytes) -> bytes:
+    """JSON of the same length, with a letter for each escape of a surrogate: valid where nothing else is wrong."""
+    return _WHOLE_SURROGATE.sub(rb"\1\\u0041", text)
 
 
 def _read_tolerantly(line: bytes) -> Envelope:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import DecodeError, Raw, Struct, UnsetType, ValidationError
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 # Codes that a client acts upon by itself: URL elicitation required, header mismatch, missing client capability,
 # unsupported protocol version. Shown to a model instead, they would be of no use to anybody.
 CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
+# A larger result is looked through in a thread.
+LARGE_RESULT: Final = 4 << 20
 # The requests that the specification lets a server answer with `input_required`.
 ANSWERS_INPUT_REQUIRED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 # Of no use to clients that are asked in results: they are told with the result of their retry.
@@ -289,6 +292,10 @@ class ClientCall(Struct, eq=False):
         """Answer with a result. `server_info` is who made it, ourselves unless somebody else is named."""
         is_about_task = self.method in self.revision.task_methods
         if self.revision.has_result_types:
+            info = server_info or self.session.welcome.info
+            if memoryview(result).nbytes > LARGE_RESULT:
+                self.session.router.start_for(self, self._finish_large(result, info))
+                return
             kind = result_type(result)
             if is_about_task or kind in (ASKING, "task"):
                 try:
@@ -296,13 +303,26 @@ class ClientCall(Struct, eq=False):
                 except BadQuestion as error:
                     self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
                     return
-            self.emit("result", *modern_parts(result, kind, self.method, server_info or self.session.welcome.info))
+            self.emit("result", *modern_parts(result, kind, self.method, info))
         elif "task" in self.params and self.route.traffic is not None:
             self.emit("result", self.session.router.remember_task(self, bytes(result)))
         elif is_about_task and self.route.entry is not None:
             self.emit("result", self.session.router.show_task_result(self, bytes(result)))
         else:
             self.emit("result", result)
+
+    async def _finish_large(self, result: bytes | Raw, info: bytes | Raw) -> None:
+        """The same in a thread: what is looked for in a large result is looked for in all of it."""
+        kind = await asyncio.to_thread(result_type, result)
+        try:
+            if self.method in self.revision.task_methods or kind in (ASKING, "task"):
+                result = self._with_question_or_task(result, kind)
+        except BadQuestion as error:
+            self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
+            return
+        parts = await asyncio.to_thread(modern_parts, result, kind, self.method, info)
+        self.route.task = None
+        self.emit("result", *parts)
 
     def _with_question_or_task(self, result: bytes | Raw, kind: str | None) -> bytes | Raw:
         """The same result with who asks, and with the handle that the client has. Raises `BadQuestion`."""

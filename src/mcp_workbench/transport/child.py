@@ -171,9 +171,18 @@ class ChildLink:
 
     def _write_failed(self, error: Exception) -> None:
         if isinstance(error, BrokenPipeError):
-            self._loop.call_later(EXIT_STATUS_GRACE, self._close, f"the server closed its input ({error.strerror})")
+            self._loop.call_later(
+                EXIT_STATUS_GRACE, self._close_when_read, f"the server closed its input ({error.strerror})"
+            )
         else:
             self._close(f"the server's input cannot be written: {describe(error)}")
+
+    def _close_when_read(self, reason: str) -> None:
+        """The same, unless its last message is being read aside."""
+        if self._reader.is_busy:
+            self._loop.call_later(LAST_OUTPUT_GRACE, self._close_when_read, reason)
+        else:
+            self._close(reason)
 
     def _close(self, reason: str) -> None:
         if not self._closed:
@@ -211,7 +220,7 @@ class ChildLink:
             self._close(describe_exit(status))
         else:
             # A grandchild may hold the pipe open for ever.
-            self._loop.call_later(LAST_OUTPUT_GRACE, self._close, describe_exit(status))
+            self._loop.call_later(LAST_OUTPUT_GRACE, self._close_when_read, describe_exit(status))
 
     async def _wait_exit(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):

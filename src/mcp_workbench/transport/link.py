@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import Oversized
-from mcp_workbench.jsonrpc.messages import Envelope
+from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 
 # With this reason a link ends whose server does not know our session any more. Nobody crashed; and every request that
 # has not been answered or failed by then was certainly not accepted, so it may be sent again in a new session.
@@ -29,6 +29,14 @@ class Receiver(Protocol):
 
     def on_closed(self, reason: str) -> None:
         """The link is gone; nothing more will arrive. Called once."""
+
+
+@runtime_checkable
+class ReadReceiver(Protocol):
+    """A receiver that takes messages which have been read already, where that takes long."""
+
+    def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
+        """One message arrived; what reading it found, or why it cannot be read."""
 
 
 class AnswerReceiver(Receiver, Protocol):

@@ -26,6 +26,8 @@ from mcp_workbench.transport.write_batch import WriteBatch
 
 log = logging.getLogger(__name__)
 
+OnData = asyncio.Future[None] | None
+
 # glibc serves up to 128 KiB from its heap and maps larger blocks again each time, page faults included. So reads start
 # below that and grow only while a peer keeps them full, which is when a large message is on its way.
 SMALL_READ: Final = 64 * 1024
@@ -56,13 +58,26 @@ class PipeReader:
     """Calls back with what a descriptor brings, then once with its end. Owns and closes the descriptor.
 
     The end comes with the error that made it one, or None. Every error does: the event loop calls again as long as
-    there is something to read, so what fails and lasts would fail in each of its passes.
+    there is something to read, so what fails and lasts would fail in each of its passes. Where `on_data` returns a
+    future, nothing is read until it is done.
     """
 
-    __slots__ = ("_batch", "_closed", "_ended", "_fd", "_in_a_row", "_loop", "_on_data", "_pollable", "_size", "paused")
+    __slots__ = (
+        "_batch",
+        "_closed",
+        "_ended",
+        "_fd",
+        "_in_a_row",
+        "_loop",
+        "_on_data",
+        "_pollable",
+        "_size",
+        "is_busy",
+        "paused",
+    )
 
     def __init__(
-        self, batch: WriteBatch, fd: int, on_data: Callable[[bytes], None], ended: Callable[[Exception | None], None]
+        self, batch: WriteBatch, fd: int, on_data: Callable[[bytes], OnData], ended: Callable[[Exception | None], None]
     ) -> None:
         self._batch = batch
         self._loop = asyncio.get_running_loop()
@@ -74,6 +89,8 @@ class PipeReader:
         self._in_a_row = 0
         self._closed = False
         self._pollable = True
+        # What was read is being handled aside.
+        self.is_busy = False
         self.paused = True
         self.resume()
 
@@ -81,6 +98,10 @@ class PipeReader:
         if self._closed or not self.paused:
             return
         self.paused = False
+        if not self.is_busy:
+            self._watch()
+
+    def _watch(self) -> None:
         try:
             self._loop.add_reader(self._fd, self._ready)
         except PermissionError:
@@ -96,7 +117,7 @@ class PipeReader:
         if self._closed or self.paused:
             return
         self.paused = True
-        if self._pollable:
+        if self._pollable and not self.is_busy:
             self._loop.remove_reader(self._fd)
 
     def close(self) -> None:
@@ -111,7 +132,7 @@ class PipeReader:
         os.close(self._fd)
 
     def _ready_again(self) -> None:
-        if not self._closed and not self.paused:
+        if not self._closed and not self.paused and not self.is_busy:
             self._ready()
             self._loop.call_soon(self._ready_again)
 
@@ -140,12 +161,28 @@ class PipeReader:
                 self._size = SMALL_READ
                 self._in_a_row = 0
         try:
-            self._batch.run(self._on_data, data)
+            handled = self._batch.run(self._on_data, data)
+            if handled is not None and not self._closed:
+                self._wait_for(handled)
         except Exception as error:
             # Where the next message begins is not known any more.
             if shortage(error) is None:
                 log.exception("incoming data could not be handled; please report this")
             self._end(error)
+
+    def _wait_for(self, handled: asyncio.Future[None]) -> None:
+        if self._pollable and not self.paused:
+            self._loop.remove_reader(self._fd)
+        self.is_busy = True
+        handled.add_done_callback(self._on_handled)
+
+    def _on_handled(self, handled: asyncio.Future[None]) -> None:
+        self.is_busy = False
+        error = handled.exception()
+        if error is not None:
+            self._end(error if isinstance(error, Exception) else None)
+        elif not self._closed and not self.paused:
+            self._watch()
 
     def _end(self, error: Exception | None) -> None:
         if not self._closed:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +45,11 @@ class WriteBatch:
             self._is_scheduled = True
             self._loop.call_soon(self._flush)
 
-    def run(self, handle: Callable[[bytes], None], data: bytes) -> None:
-        """Call `handle(data)` with writes held back until it returns."""
+    def run(self, handle: Callable[[bytes], T], data: bytes) -> T:
+        """Call `handle(data)` with writes held back until it returns; what it returns."""
         self._is_held = True
         try:
-            handle(data)
+            return handle(data)
         finally:
             self._is_held = False
             if self._writers:

@@ -103,7 +103,7 @@ class InboundConnection(asyncio.Protocol):
             # uvloop, of a transport that is closed.
             return 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self._settle()
         if self._soon:
             self.flush()

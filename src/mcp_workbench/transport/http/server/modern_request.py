@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.response_writer import Headers, ResponseWriter
+from mcp_workbench.transport.http.server.response_writer import JOIN_BELOW, Headers, ResponseWriter
 from mcp_workbench.transport.http.server.served_session import ServedSession, cancellation, hand_over
 from mcp_workbench.transport.http.server.status_codes import status_of_error
 from mcp_workbench.transport.http.sse import KEEP_ALIVE, encode_event
@@ -80,6 +80,10 @@ class ModernRequest:
         """Send one message to the client. There is one stream, and everything is about the one request."""
         if self.is_over:
             return
+        if parts[0] == self._result and not self._is_streaming and _is_large(parts):
+            self._writer.answer(200, JSON_HEADERS, self._result, *(memoryview(part) for part in parts[1:]))
+            self._end("answered")
+            return
         message = b"".join(parts)
         # How we write a result, told apart from all else without reading it.
         kind = "result" if message.startswith(self._result) else kind_and_id(message)[0]
@@ -137,3 +141,7 @@ class ModernRequest:
         if cancel and self._id is not None:
             session.on_message(cancellation(self._id, b"the client disconnected"))
         session.on_closed(reason)
+
+
+def _is_large(parts: tuple[bytes | Raw | memoryview, ...]) -> bool:
+    return sum(memoryview(part).nbytes for part in parts) >= 2 * JOIN_BELOW

@@ -40,7 +40,7 @@ class ConnectionWriter(Protocol):
     def date(self) -> Callable[[], Headers]:
         """Asked for the `Date` header of this second."""
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Write now, behind what is still in a batch."""
 
     def write_soon(self, data: bytes) -> None:
@@ -81,21 +81,24 @@ class ResponseWriter:
         """Headers for this response, whatever it will be."""
         self._extra += headers
 
-    def answer(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """A whole response."""
+    def answer(self, status: int, headers: Headers, body: bytes = b"", *more: memoryview) -> None:
+        """A whole response; `more` are further parts of a large body, which is not copied to be written."""
         if self.is_over:
             return
+        size = len(body) + sum(map(len, more)) if more else len(body)
         # A 204 has no body, and must not say so (RFC 9110, 8.6).
-        length = NO_HEADERS if status == 204 else b"content-length: %d\r\n" % len(body)
+        length = NO_HEADERS if status == 204 else b"content-length: %d\r\n" % size
         head = self._head(status, headers, length)
         connection = self._connection
         if self._without_body:
             connection.write(head)
-        elif len(body) < JOIN_BELOW:
+        elif size < JOIN_BELOW:
             connection.write_soon(head + body)
         else:
             connection.write(head)
             connection.write(body)
+            for part in more:
+                connection.write(part)
         self.is_over = True
         self.gone = None
         connection.responded()

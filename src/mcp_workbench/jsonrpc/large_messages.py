@@ -1,0 +1,254 @@
+"""Reading a message of megabytes piece by piece, so that others can run between two pieces.
+
+msgspec holds the interpreter while it decodes, in whichever thread that is. Here every step decodes a piece of bounded
+size, and the pieces together are checked as strictly as the whole: what is no JSON must not pass, or a server could
+write the end of its own answer, and begin another's.
+
+A piece ends at a comma. With the brackets that are open at its beginning and at its end it is JSON by itself, and what
+commas must stand between is looked at here. Long strings are pieces of their own. What lies two levels deep or more is
+left out of the outline, in which the members of the message are then found.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Final
+
+from msgspec import UNSET, DecodeError, Raw, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.jsonrpc import messages
+from mcp_workbench.jsonrpc.messages import Envelope, Malformed, decode_object, decode_string, find_id
+
+# Read in one go: a few milliseconds, whatever is in it.
+PIECE_BYTES: Final = 1 << 18
+# What is left of a message without what lies deeper; everything but the payload is small in any real one.
+MOST_OUTLINE: Final = 1 << 22
+# Commas at which a piece may end that are tried before a longer piece is.
+MOST_TRIES: Final = 32
+_LONGEST_TAIL: Final = 1 << 12
+# Rounds in which pairs of brackets are taken out at once; what is nested deeper is looked at one by one.
+_MOST_ROUNDS: Final = 32
+
+# Whatever is no string, and whole strings, as far as they go.
+_STRINGS: Final = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+')
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_OPENING: Final = {ord("}"): ord("{"), ord("]"): ord("[")}
+_CLOSING: Final = {opening: closing for closing, opening in _OPENING.items()}
+_OBJECT: Final = ord("{")
+_UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
+_check: Final[Callable[[bytes], Raw]] = Decoder(Raw).decode
+
+Span = tuple[int, int]
+
+
+def read_large(line: bytes, piece_bytes: int = PIECE_BYTES) -> Envelope:
+    """The same as `messages.read`. Raises `Malformed`."""
+    if not line.startswith(b"{"):
+        return messages.read(line)
+    if not line.isascii() and not messages.is_utf8(line):
+        raise Malformed("not valid UTF-8", find_id(line))
+    try:
+        outline = _Outline(line, piece_bytes)
+        outline.read()
+        return _envelope(outline.members())
+    except _UNREADABLE as error:
+        raise Malformed(str(error) or "not valid JSON", find_id(line)) from None
+
+
+def _envelope(members: dict[str, bytes | memoryview]) -> Envelope:
+    message = Envelope()
+    if "method" in members:
+        message.method = decode_string(members["method"])
+    for name in ("id", "params", "result", "error"):
+        if name in members:
+            setattr(message, name, Raw(members[name]))
+    if message.error is not UNSET and message.result is not UNSET and bytes(message.error) == b"null":
+        message.error = UNSET
+    return message
+
+
+class _Outline:
+    """Goes through a message, checks it, and keeps where its outline stands in it."""
+
+    def __init__(self, line: bytes, piece_bytes: int) -> None:
+        self._line = line
+        self._piece_bytes = piece_bytes
+        self._brackets = bytearray()
+        # Since the last comma at which a piece ended.
+        self._piece: list[Span] = []
+        self._is_first = True
+        # What is kept of it, with the place where each part stands; -1 for what stands for all that was left out.
+        self._parts: list[tuple[bytes, int]] = []
+        self._size = 0
+        # The brackets that are open where the last kept part ends.
+        self._kept_brackets = b""
+        self._has_left_out = False
+
+    def read(self) -> None:
+        """Raises what is wrong with it."""
+        line, position, end = self._line, 0, len(self._line)
+        while position < end:
+            edge = min(position + self._piece_bytes, end)
+            strings = _STRINGS.match(line, position, edge)
+            assert strings is not None
+            quote = line.find(b'"', strings.end(), edge)
+            if quote == position:
+                position = self._long_string(quote)
+                continue
+            stop = edge if quote < 0 else quote
+            comma = self._last_comma(position, stop)
+            if comma is None:
+                self._piece.append((position, stop))
+            else:
+                self._piece.append((position, comma))
+                self._end_piece(comma)
+                self._piece = [(comma + 1, stop)]
+            position = stop
+        self._end_piece(None)
+
+    def members(self) -> dict[str, bytes | memoryview]:
+        """Its members, as they were written."""
+        text = b"".join(part for part, _ in self._parts)
+        try:
+            found = decode_object(text)
+        except DecodeError:
+            text = messages.without_surrogates(text)
+            found = decode_object(text)
+        view = memoryview(self._line)
+        starts = [0, *accumulate(len(part) for part, _ in self._parts)]
+
+        def place(offset: int) -> int:
+            index = bisect_right(starts, offset) - 1
+            return self._parts[index][1] + offset - starts[index]
+
+        members: dict[str, bytes | memoryview] = {}
+        at = text.index(b"{") + 1
+        while (match := _KEY.match(text, at)) is not None:
+            key, value = decode_string(match[1]), match.end()
+            at = value + len(bytes(found[key]))
+            if key in members or text[value:at] != bytes(found[key]):
+                raise ValueError("a member appears twice")
+            members[key] = view[place(value) : place(at - 1) + 1]
+        return members
+
+    def _long_string(self, quote: int) -> int:
+        """Check a string that is longer than a piece; where it has ended."""
+        line, at, end = self._line, quote + 1, len(self._line)
+        self._piece.append((quote, at))
+        while True:
+            match = _IN_STRING.match(line, at, min(at + self._piece_bytes, end))
+            assert match is not None
+            stop = match.end()
+            if stop < end and not line.startswith(b'"', stop):
+                stop = _before_escape(line, at, stop)
+            _checked(b'"%b"' % line[at:stop])
+            if line.startswith(b'"', stop):
+                self._piece.append((stop, stop + 1))
+                return stop + 1
+            if stop == at:
+                raise ValueError("a string does not end")
+            at = stop
+
+    def _last_comma(self, start: int, stop: int) -> int | None:
+        """The last comma that is in no string. Where `stop` is, no string is open."""
+        line, at = self._line, stop
+        for _ in range(MOST_TRIES):
+            at = line.rfind(b",", max(start, stop - _LONGEST_TAIL), at)
+            if at < 0:
+                return None
+            tail = line[at:stop]
+            if b"\\" in tail:
+                return None
+            if tail.count(b'"') % 2 == 0:
+                return at
+        return None
+
+    def _end_piece(self, comma: int | None) -> None:
+        text = b"".join(self._line[start:end] for start, end in self._piece)
+        before = bytes(self._brackets)
+        lowest = _follow(self._brackets, text)
+        bare = text.strip(b" \t\r\n")
+        if (comma is None) != (not self._brackets) or not bare:
+            raise ValueError("not valid JSON")
+        if (not self._is_first and bare[:1] in b"]},") or (comma is not None and bare[-1:] in b"[{,"):
+            raise ValueError("a comma stands where a value is expected")
+        _checked(b"".join((_opened(before), text, _closed(self._brackets))))
+        if self._is_first or comma is None or min(lowest, len(before)) < 2:
+            self._keep(before, comma)
+        else:
+            self._has_left_out = True
+        self._is_first = False
+
+    def _keep(self, before: bytes, comma: int | None) -> None:
+        if self._has_left_out:
+            self._parts.append((_leap(self._kept_brackets, before), -1))
+            self._has_left_out = False
+        spans = self._piece if comma is None else [*self._piece, (comma, comma + 1)]
+        self._parts += [(self._line[start:end], start) for start, end in spans]
+        self._kept_brackets = bytes(self._brackets)
+        self._size += sum(end - start for start, end in spans)
+        if self._size > MOST_OUTLINE:
+            raise ValueError("there is more beside its payload than a message can have")
+
+
+def _leap(here: bytes, there: bytes) -> bytes:
+    """From one place within a payload to another: what has to stand between them, so that brackets match."""
+    closing = b"".join((b'"":null' if here[-1] == _OBJECT else b"null", _closed(bytearray(here[2:]))))
+    opening = b"" if len(there) == 2 else (b'"":' if there[1] == _OBJECT else b"") + _opened(there[2:])
+    return b"".join((closing, b",", opening))
+
+
+def _before_escape(line: bytes, start: int, stop: int) -> int:
+    """The same place in a string, or a few bytes before, where it would cut a `\\u20ac` in two."""
+    escape = line.rfind(b"\\u", max(start, stop - 5), stop)
+    if escape < 0:
+        return stop
+    run = line[start:escape]
+    return escape if (len(run) - len(run.rstrip(b"\\"))) % 2 == 0 else stop
+
+
+def _checked(text: bytes) -> None:
+    """Raises unless this is JSON; lone surrogates, which JavaScript writes, are let pass."""
+    try:
+        _check(text)
+    except _UNREADABLE:
+        if (tolerated := messages.without_surrogates(text)) == text:
+            raise
+        _check(tolerated)
+
+
+def _follow(brackets: bytearray, text: bytes) -> int:
+    """Open and close brackets as `text` does; how few were open at any time."""
+    left = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
+    for _ in range(_MOST_ROUNDS):
+        before = len(left)
+        left = left.replace(b"{}", b"").replace(b"[]", b"")
+        if len(left) == before:
+            break
+    lowest = len(brackets)
+    for each in left:
+        if each in _CLOSING:
+            brackets.append(each)
+        elif not brackets or brackets.pop() != _OPENING[each]:
+            raise ValueError("a bracket is closed that was not open")
+        lowest = min(lowest, len(brackets))
+    return lowest
+
+
+def _opened(brackets: bytes) -> bytes:
+    """What stands before a piece: in the innermost object, a member is to follow."""
+    if not brackets:
+        return b""
+    outer = b"".join(b'{"":' if each == _OBJECT else b"[" for each in brackets[:-1])
+    return outer + brackets[-1:]
+
+
+def _closed(brackets: bytearray) -> bytes:
+    return bytes(_CLOSING[each] for each in reversed(brackets))
