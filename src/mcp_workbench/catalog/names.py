@@ -61,22 +61,50 @@ def build(
     """Name everything of one kind; whoever gets a name that nobody holds is entered in `holders`."""
     for exposed in [name for name, held in holders.items() if held.name not in held.entry.definitions(kind)]:
         del holders[exposed]
-    wanted: dict[str, list[Target]] = {}
+    wanted: dict[str, Target] = {}
+    rivals: dict[str, list[Target]] = {}
     for entry in entries:
         for name, definition in entry.definitions(kind).items():
-            wanted.setdefault(expose(entry, name), []).append(Target(entry, name, definition))
-    targets: dict[str, Target] = {}
+            exposed, target = expose(entry, name), Target(entry, name, definition)
+            first = wanted.setdefault(exposed, target)
+            if first is not target:
+                rivals.setdefault(exposed, [first]).append(target)
     collisions: dict[str, list[Target]] = {}
-    for exposed, rivals in wanted.items():
-        holder = holders.get(exposed, rivals[0])
-        others = [each for each in rivals if not each.is_same(holder)]
-        if len(others) < len(rivals):
-            holder = next(each for each in rivals if each.is_same(holder))
-            targets[exposed] = holders[exposed] = holder
-        # Otherwise its holder is out of view at the moment; the name is not free for all that.
-        if others:
-            collisions[exposed] = [holder, *others]
+    # Nearly always all of them: nobody else wants their names.
+    targets = {
+        exposed: target for exposed, target in wanted.items() if _is_undisputed(exposed, target, rivals, holders)
+    }
+    for exposed in wanted.keys() - targets.keys() if len(targets) < len(wanted) else ():
+        _settle(exposed, rivals.get(exposed, [wanted[exposed]]), holders, targets, collisions)
+    if collisions:
+        # In the order in which they come.
+        targets = {exposed: targets[exposed] for exposed in wanted if exposed in targets}
+        collisions = {exposed: collisions[exposed] for exposed in wanted if exposed in collisions}
+    holders.update(targets)
     return NameTable(targets, collisions)
+
+
+def _is_undisputed(exposed: str, target: Target, rivals: dict[str, list[Target]], holders: Holders) -> bool:
+    holder = holders.get(exposed)
+    return exposed not in rivals and (holder is None or holder.is_same(target))
+
+
+def _settle(
+    exposed: str,
+    rivals: list[Target],
+    holders: Holders,
+    targets: dict[str, Target],
+    collisions: dict[str, list[Target]],
+) -> None:
+    """Who of those that want a name has it."""
+    holder = holders.get(exposed, rivals[0])
+    others = [each for each in rivals if not each.is_same(holder)]
+    if len(others) < len(rivals):
+        holder = next(each for each in rivals if each.is_same(holder))
+        targets[exposed] = holder
+    # Otherwise its holder is out of view at the moment; the name is not free for all that.
+    if others:
+        collisions[exposed] = [holder, *others]
 
 
 def describe_collision(exposed: str, targets: list[Target]) -> str:

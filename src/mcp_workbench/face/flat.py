@@ -109,9 +109,11 @@ class FlatFace(Face):
             holder = holders.get(exposed)
             return holder is not None and holder.entry is entry and holder.name == name
 
+        prefixes = {entry: self._prefix_of(entry) for entry in entries}
+
         def expose(entry: ServerEntry, name: str) -> str:
             own = own_name(entry, name)
-            prefixed = self.exposed(entry, own)
+            prefixed = prefixes[entry] + own
             if self._prefix or is_held(prefixed, entry, name):
                 return prefixed
             return own if is_held(own, entry, name) or (uses[own] == 1 and own not in holders) else prefixed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from msgspec import DecodeError, Raw, Struct
+from msgspec import DecodeError, Raw
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc.messages import decode_object, encode
@@ -17,21 +17,17 @@ _KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+
 _decode_key: Final = Decoder(str).decode
 
 
-class _RawName(Struct, gc=False):
-    name: Raw
-
-
-_decode_named: Final = Decoder(_RawName).decode
+_NAME_FIRST: Final = re.compile(rb'(\s*+\{\s*+"name"\s*+:\s*+)"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
 def renamed(definition: Raw, name: str, **others: str) -> bytes:
     """A definition under another name, and with other texts replaced or added."""
     if not others:
         written = bytes(definition)
-        head = b'{"name":' + bytes(_decode_named(written).name)
+        head = _NAME_FIRST.match(written)
         # As nearly all servers write it; with no other `"name"` anywhere there is no other member of that name either.
-        if written.startswith(head) and written.count(b'"name"') == 1 and b"\\u" not in written:
-            return b"".join((b'{"name":', encode(name), written[len(head) :]))
+        if head is not None and written.count(b'"name"') == 1 and b"\\u" not in written:
+            return b"".join((head[1], encode(name), written[head.end() :]))
     return with_members(
         bytes(definition), {"name": encode(name), **{key: encode(text) for key, text in others.items()}}
     )
