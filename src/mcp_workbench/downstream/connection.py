@@ -90,7 +90,7 @@ class Connection:
     @property
     def revision(self) -> Revision | None:
         """The revision that the server agreed to; None before the handshake."""
-        return None if self.traffic.profile is None else self.traffic.profile.revision
+        return self.traffic.revision
 
     @property
     def principal(self) -> str:

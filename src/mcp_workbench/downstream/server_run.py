@@ -136,11 +136,12 @@ class ServerRun:
         self._link = link = await self._open_link(connection, traffic)
         self._links.append(link)
         traffic.attach(link)
-        traffic.profile = await perform_handshake(traffic, protocol, connection.entry.eras, connection.identity)
+        profile = await perform_handshake(traffic, protocol, connection.entry.eras, connection.identity)
+        traffic.on_handshake(profile)
         if traffic.ended is not None:
             # It answered and died in one breath, before we came to read the answer.
             raise traffic.ended
-        return traffic.profile
+        return profile
 
     # ── while it runs ──
 

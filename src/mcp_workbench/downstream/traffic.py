@@ -95,6 +95,8 @@ class Traffic:
         self.profile: ServerProfile | None = None
         # Capabilities that it is not told of, whatever its clients can do; nobody is asked for them.
         self.withheld: frozenset[str] = frozenset()
+        # The one that the server agreed to, of its profile: every call asks for it.
+        self.revision: Revision | None = None
         self._link: Link | None = None
         self._call_link: CallLink | None = None
         self._owner = owner
@@ -112,7 +114,11 @@ class Traffic:
     @property
     def takes_retries(self) -> bool:
         """Whether the server may have asked a client to send a request again, with more in it."""
-        return self.profile is not None and self.profile.revision.asks_in_results
+        return self.revision is not None and self.revision.asks_in_results
+
+    def on_handshake(self, profile: ServerProfile) -> None:
+        """The server has said what it is."""
+        self.profile, self.revision = profile, profile.revision
 
     def attach(self, link: Link) -> None:
         """The link is up."""
@@ -155,8 +161,8 @@ class Traffic:
         if link is None:
             call.on_failure(DownstreamError("the server stopped before the request could be sent"))
             return 0
-        assert self.profile is not None
-        agreed = self.profile.revision
+        agreed = self.revision
+        assert agreed is not None
         self.last_used = now = self.loop.time()
         id = new_id()
         # Made whole: to write four members one by one takes longer.

@@ -64,7 +64,7 @@ class Links:
 
     def note(self, principal: str, entry: ServerEntry, result: Raw) -> None:
         """Remember the links in a server's result."""
-        if len(memoryview(result)) > LARGEST_SEARCHED or _MENTION.search(result) is None:
+        if _MENTION.search(result, 0, LARGEST_SEARCHED) is None or len(memoryview(result)) > LARGEST_SEARCHED:
             return
         if "resources" not in entry.capabilities:
             # Nothing can be read from it.

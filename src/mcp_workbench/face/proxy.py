@@ -6,7 +6,7 @@ The list of tools is the same bytes every time: prompt caches live on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -157,7 +157,8 @@ class ProxyFace(Face):
         else:
             decision = self._use_pinned(name, params, fresh)
         if isinstance(decision, _Unread):
-            return Load(decision.entries, lambda: self.resolve_tool(view, params, fresh=fresh))
+            # No closure: it would cost every call, and hardly any comes here.
+            return Load(decision.entries, partial(self.resolve_tool, view, params, fresh=fresh))
         return decision
 
     def _unread(self, entries: Iterable[ServerEntry]) -> _Unread | None:

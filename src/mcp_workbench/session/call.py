@@ -134,8 +134,8 @@ class ClientCall(Struct, eq=False):
     def on_result(self, result: Raw) -> None:
         """The server answered."""
         traffic = self.route.traffic
-        profile = None if traffic is None else traffic.profile
-        asks_in_results = profile is not None and profile.revision.asks_in_results
+        server = None if traffic is None else traffic.revision
+        asks_in_results = server is not None and server.asks_in_results
         if asks_in_results and not self.revision.asks_in_results and result_type(result) == ASKING:
             self._ask_in_rounds(result)
             return
