@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conformance.runs import (
+    AUTH,
+    AUTH_EXTENSIONS,
     COMBINATIONS,
     ERAS,
     Combination,
     client_scenarios,
+    run_auth_extension,
     run_auth_scenarios,
     run_client_scenario,
     run_combinations,
@@ -85,6 +88,13 @@ def _run_client(suite: Suite, folder: Path) -> dict[str, list[Outcome]]:
         score = run_auth_scenarios(suite, revision, folder / f"auth-{revision}")
         print(f"auth {revision}: {score}", flush=True)
         failed[f"auth-{revision}"] = score.failures
+    print("\n| extension, scored for nobody | " + " | ".join(f"`{revision}`" for revision in REVISIONS) + " |")
+    print("|---|---|---|")
+    for name, holds in AUTH_EXTENSIONS.items():
+        outcomes = [run_auth_extension(suite, revision, name, folder / "extensions") for revision in REVISIONS]
+        words = " | ".join("passed" if outcome.passed else "does not hold" for outcome in outcomes)
+        print(f"| `{AUTH}{name}` | {words} |", flush=True)
+        failed[f"extension-{name}"] = [outcome for outcome in outcomes if holds and not outcome.passed]
     print()
     return failed
 

@@ -158,8 +158,15 @@ async def log_in(config: Path, environ: Mapping[str, str]) -> bool:
 
 def oauth_of(context: Mapping[str, Any]) -> dict[str, Any]:
     """What the scenario hands to its client, as settings."""
-    names = {"client_id": "clientId", "client_secret": "clientSecret"}
+    names = {
+        "client_id": "clientId",
+        "client_secret": "clientSecret",
+        "private_key_pem": "privateKey",
+        "signing_algorithm": "signingAlgorithm",
+    }
     settings = {ours: context[theirs] for theirs, ours in names.items() if theirs in context}
+    if "/client-credentials" in os.environ.get("MCP_CONFORMANCE_SCENARIO", ""):
+        settings["grant"] = "client_credentials"
     return {"clientMetadataUrl": CLIENT_METADATA_URL, **settings}
 
 
@@ -174,7 +181,9 @@ async def drive(era: str, url: str) -> None:
             server["oauth"] = oauth_of(context)
         environ = {**os.environ, "XDG_DATA_HOME": folder, "BROWSER": f"{sys.executable} -m conformance.browser %s"}
         config.write_text(json.dumps({"mcpServers": {"suite": server}}))
-        sign_in = (lambda: log_in(config, environ)) if is_auth else None
+        # A machine signs in by itself.
+        is_person = is_auth and server["oauth"].get("grant") != "client_credentials"
+        sign_in = (lambda: log_in(config, environ)) if is_person else None
         if sign_in is not None and not await sign_in():
             sys.exit("not signed in")
         process = await asyncio.create_subprocess_exec(

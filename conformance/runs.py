@@ -29,6 +29,17 @@ from conformance.suite import REVISIONS, Outcome, Score, Suite
 SIDE_BY_SIDE: Final = 2
 # How the suite names what has to do with signing in.
 AUTH: Final = "auth/"
+# What the suite runs about signing in and scores for nobody, and whether it holds; docs/conformance.md says why not.
+AUTH_EXTENSIONS: Final = {
+    "client-credentials-jwt": True,
+    "client-credentials-basic": True,
+    "2025-03-26-oauth-metadata-backcompat": True,
+    "2025-03-26-oauth-endpoint-fallback": True,
+    "enterprise-managed-authorization": False,
+    "dpop": False,
+    "dpop-nonce": False,
+    "wif-jwt-bearer": False,
+}
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,16 @@ def _required_of_clients(suite: Suite) -> list[tuple[str, str]]:
     return [(revision, name) for revision in REVISIONS for name in suite.required(revision, "client")]
 
 
-def run_client_scenario(suite: Suite, revision: str, scenario: str, folder: Path) -> Outcome:
+def run_client_scenario(
+    suite: Suite, revision: str, scenario: str, folder: Path, *, is_extension: bool = False
+) -> Outcome:
     """The workbench's client half against a server that the suite plays."""
     era = "modern" if revision == MODERN else "legacy"
-    return suite.test_client((sys.executable, "-m", "conformance.client_driver", era), scenario, revision, folder)
+    command = (sys.executable, "-m", "conformance.client_driver", era)
+    return suite.test_client(command, scenario, revision, folder, is_extension=is_extension)
+
+
+def run_auth_extension(suite: Suite, revision: str, name: str, folder: Path) -> Outcome:
+    """One of `AUTH_EXTENSIONS`."""
+    place = folder / f"{revision}-{name}"
+    return run_client_scenario(suite, revision, f"{AUTH}{name}", place, is_extension=True)

@@ -97,11 +97,14 @@ class Suite:
         self._run("server", "--url", url, "--requirements", revision, "--output-dir", str(output))
         return Score(tuple(_read(output, f"server-{name}", name) for name in self.required(revision, "server")))
 
-    def test_client(self, command: Sequence[str], scenario: str, revision: str, output: Path) -> Outcome:
+    def test_client(
+        self, command: Sequence[str], scenario: str, revision: str, output: Path, *, is_extension: bool = False
+    ) -> Outcome:
         """One scenario in which the suite plays the server. `command` is started with its address as last argument."""
-        # The suite hands it to a shell, split at spaces.
+        # The suite hands it to a shell, split at spaces. Extensions belong to no revision, and have to be asked for.
         flags = ("--scenario", scenario, "--spec-version", revision, "--output-dir", str(output))
-        finished = self._run("client", "--command", " ".join(command), *flags)
+        forced = ("--force",) if is_extension else ()
+        finished = self._run("client", "--command", " ".join(command), *flags, *forced)
         outcome = _read(output, scenario, scenario)
         if finished.returncode and outcome.passed:
             return Outcome(scenario, False, ("the client ended with an error", *finished.stderr.splitlines()[-20:]))

@@ -27,6 +27,7 @@ from mcp_workbench.config.trust import trust
 from mcp_workbench.face.identifier import ToolIdentifier, read_use_tool
 from mcp_workbench.transport.http.server.endpoint import MCP_PATH
 from mcp_workbench.transport.http.server.listening import DEFAULT_HOST, DEFAULT_PORT
+from tests.support import fake_keyring
 
 pytestmark = pytest.mark.processes
 
@@ -131,8 +132,17 @@ def is_a_target_of_make(line: str, folder: Path) -> None:
 
 
 def installs_this_package(line: str, folder: Path) -> None:
-    name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
-    assert shlex.split(line)[-1] == name
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [f"{project['name']}[{extra}]" for extra in project["optional-dependencies"]]
+    assert shlex.split(line)[-1] in (project["name"], *extras)
+
+
+def runs_with_a_keychain(line: str, folder: Path) -> None:
+    """Of our own: this machine may have none, and its user's is not for tests."""
+    entries = folder / "keys"
+    variables = fake_keyring.environment(entries, **{"mcp-workbench__github": "hunter2"})
+    exports = "".join(f"export {name}={shlex.quote(value)}; " for name, value in variables.items())
+    runs(f"{exports}echo hunter2 | {line}", folder)
 
 
 def tells_a_client_to_start_us(line: str, folder: Path) -> None:
@@ -167,6 +177,8 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench restart": starts_the_shared_workbench,
     # What runs on this machine is not ours to have reloaded.
     "mcp-workbench reload": is_a_command_line,
+    "mcp-workbench secret": runs_with_a_keychain,
+    "mcp-workbench auth --encrypt": runs_with_a_keychain,
     "mcp-workbench": runs,
     "echo": runs,
     "python3": runs,

@@ -66,16 +66,21 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         {"errors", "jsonrpc", "protocol", "catalog", "downstream", "face", "steps"},
         "the one way to a server: has a face decide, and carries the decision out: through the steps, to a connection",
     ),
-    "signin": (
+    "secrets": (
         {"errors", "config", "transport"},
-        "signs in to servers over our own HTTP client; does not know who asks for it",
+        "fetches what servers refer to; its programs stand in the table of processes; does not know who uses it",
+    ),
+    "signin": (
+        {"errors", "config", "transport", "secrets"},
+        "signs in to servers over our own HTTP client; a key for tokens at rest may lie in the keychain; does not know "
+        "who asks for it",
     ),
     "session": (
         {"errors", "jsonrpc", "transport", "protocol", "catalog", "downstream", "face", "steps", "router"},
         "one client; sends only through the router, and hears from a connection when its server asks something",
     ),
     "runtime": (
-        {"errors", "config", "observe", "transport", "catalog", "downstream", "signin", "server_links"},
+        {"errors", "config", "observe", "transport", "catalog", "downstream", "secrets", "signin", "server_links"},
         "what a process has once: processes, connections, sign-ins, tasks; does not know what clients are shown",
     ),
     "server_links": (
@@ -150,6 +155,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "downstream",
             "face",
             "router",
+            "secrets",
             "signin",
             "session",
             "gateway",

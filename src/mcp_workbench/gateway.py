@@ -17,7 +17,7 @@ from mcp_workbench import __version__
 from mcp_workbench.catalog.catalog import Catalog, read_manifests
 from mcp_workbench.catalog.entry import OWN_CONTEXT, ServerEntry
 from mcp_workbench.catalog.tool_index import ToolIndex
-from mcp_workbench.config.model import FaceName, ServerContext, WorkbenchConfig
+from mcp_workbench.config.model import FaceName, ServerConfig, ServerContext, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.errors import DownstreamError
@@ -99,7 +99,9 @@ class Gateway:
             runtime.own_info = self.welcome.info
             runtime.open_link = self._open_link
             runtime.describe = self._status_for_our_user
+            runtime.keychain = config.keychain
         else:
+            runtime.keychain = config.keychain if runtime.keychain is None else runtime.keychain
             runtime.redactor.add(config.secrets)
         self._applying = asyncio.Lock()
         # How often a configuration was read again, and why the last one that was read is not in force.
@@ -143,7 +145,9 @@ class Gateway:
     def close(self) -> None:
         """Nobody is served here any more: servers that no other catalogue shows end, those of others go on."""
         self._stop_work()
+        entries = list(self.catalog.entries())
         self.catalog.close(DownstreamError(NOT_IN_USE))
+        self.runtime.forget(entry for entry in entries if entry.ended is not None)
         self.pool.drain_ended()
 
     def _stop_work(self) -> None:
@@ -184,6 +188,7 @@ class Gateway:
             self.config = plan.config
             self.face.settings = _face_settings(plan.config, self._options)
             difference = self.catalog.replace(plan)
+            self.runtime.forget(entry for entry in plan.ending if entry.ended is not None)
             self._start_summary_timer()
             self.reloads += 1
             self.rejected = self.face.notice = None
@@ -205,6 +210,10 @@ class Gateway:
     async def _open_link(self, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
         return await self.runtime.open_server(connection, receiver)
 
+    async def resolve(self, entry: ServerEntry) -> ServerConfig:
+        """The server with everything that it refers to, which is fetched now. Raises `DownstreamError`."""
+        return await self.runtime.resolve(entry)
+
     def sign_ins(self) -> SignIns:
         """Everything about signing in to servers."""
         return self.runtime.sign_ins()
@@ -215,6 +224,7 @@ class Gateway:
 
         if self.serving not in (None, "stdio") and not is_loopback(self.serving):
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
+        await self.resolve(entry)
         return await self.sign_ins().begin(self.sign_in_target(entry, principal))
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
@@ -225,7 +235,7 @@ class Gateway:
         """Where this principal signs in to this server."""
         from mcp_workbench.server_links import sign_in_target
 
-        return sign_in_target(entry, principal)
+        return sign_in_target(entry, self.runtime.resolved(entry), principal)
 
     def readiness(self) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and what an operator should see, as JSON."""

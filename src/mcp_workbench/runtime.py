@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from mcp_workbench import __version__
@@ -25,9 +25,12 @@ from mcp_workbench.transport.processes import ProcessTable
 from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
+    from mcp_workbench.catalog.entry import ServerEntry
+    from mcp_workbench.config.model import ServerConfig
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
     from mcp_workbench.observe.status_socket import StatusSocket
+    from mcp_workbench.secrets.servers import ResolvedServers
     from mcp_workbench.signin.sign_ins import SignIns
     from mcp_workbench.transport.http.client.headers import HeaderSource
     from mcp_workbench.transport.http.client.pool import HttpClient
@@ -56,6 +59,9 @@ class Runtime:
         self._status_socket: StatusSocket | None = None
         self._http: HttpClient | None = None
         self._sign_ins: SignIns | None = None
+        self._resolved: ResolvedServers | None = None
+        # Whether sign-ins have to be encrypted; the first configuration that says something counts.
+        self.keychain: bool | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -122,7 +128,32 @@ class Runtime:
         from mcp_workbench.server_links import open_link
 
         await self.open_status_socket()
-        return open_link(self, connection, receiver)
+        run = connection.run
+        config = await self.resolve(connection.entry, lambda: connection.is_running and connection.run is run)
+        return open_link(self, connection, config, receiver)
+
+    async def resolve(self, entry: ServerEntry, is_in_use: Callable[[], bool] = lambda: False) -> ServerConfig:
+        """The server with everything that it refers to, which is fetched now, for the client that it runs for. It is
+        kept for as long as the server is in use. Raises `DownstreamError`."""
+        config = entry.config
+        if not (config.references or config.env_files):
+            return config
+        from mcp_workbench.secrets.servers import ResolvedServers
+
+        if not self.processes.is_prepared:
+            self.reap_strays_when_they_end()
+        if self._resolved is None:
+            self._resolved = ResolvedServers(self.processes, self.redactor.add)
+        return await self._resolved.resolve(entry, entry.label, config, entry.context.environ, is_in_use)
+
+    def resolved(self, entry: ServerEntry) -> ServerConfig:
+        """As it was started last; as it was written, where it has not been."""
+        return entry.config if self._resolved is None else self._resolved.known(entry, entry.config)
+
+    def forget(self, entries: Iterable[ServerEntry]) -> None:
+        """Nobody shows these any more."""
+        if self._resolved is not None:
+            self._resolved.forget(entries)
 
     def _header_source(self, connection: Connection) -> HeaderSource:
         from mcp_workbench.server_links import header_source
@@ -140,9 +171,10 @@ class Runtime:
     def sign_ins(self) -> SignIns:
         """Everything about signing in to servers."""
         from mcp_workbench.signin.sign_ins import SignIns
+        from mcp_workbench.signin.store import TokenStore
 
         if self._sign_ins is None:
-            self._sign_ins = SignIns(self.http)
+            self._sign_ins = SignIns(self.http, TokenStore(keychain=self.keychain))
         return self._sign_ins
 
     def reap_strays_when_they_end(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.config.environment import advice, server_environment
+from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.transport.child import spawn
@@ -49,17 +50,20 @@ class Means(Protocol):
     def reap_strays_when_they_end(self) -> None:
         """From the first server on."""
 
+    def resolved(self, entry: ServerEntry) -> ServerConfig:
+        """A server with everything that it refers to."""
 
-def open_link(means: Means, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
-    """The link of this connection. Raises `DownstreamError`."""
+
+def open_link(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
+    """The link of this connection. `config`: the server with what it refers to. Raises `DownstreamError`."""
     connection.conceal = connection.traffic.conceal = means.redactor.text
-    if connection.config.command is None:
-        return _open_http(means, connection, receiver)
-    return _start(means, connection, receiver)
+    if config.command is None:
+        return _open_http(means, connection, config, receiver)
+    return _start(means, connection, config, receiver)
 
 
-def _start(means: Means, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
-    config, context = connection.config, connection.entry.context
+def _start(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
+    context = connection.entry.context
     assert means.batch is not None and config.command is not None
     if not means.processes.is_prepared:
         means.reap_strays_when_they_end()
@@ -95,11 +99,11 @@ def _keep_secrets_to_ourselves(means: Means) -> None:
     erase([name for name, value in os.environ.items() if name not in harmless and hides(value.strip())])
 
 
-def _open_http(means: Means, connection: Connection, receiver: AnswerReceiver) -> ServerLink:
+def _open_http(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
     from mcp_workbench.transport.http.client.link import HttpLink
     from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
 
-    config, entry = connection.config, connection.entry
+    entry = connection.entry
     assert config.url is not None
     return HttpLink(
         means.http(),
@@ -117,26 +121,25 @@ def header_source(means: Means, connection: Connection) -> HeaderSource:
     from mcp_workbench.signin.store_location import may_hold
     from mcp_workbench.transport.http.client.headers import FixedHeaders, UntilRefused
 
-    config = connection.config
+    config = means.resolved(connection.entry)
     assert config.url is not None
     if any(name.lower() == "authorization" for name in config.headers):
         return FixedHeaders(config.headers)
     entry, principal = connection.entry, connection.caller.principal
 
     def signed_in(headers: Mapping[str, str]) -> HeaderSource:
-        return means.sign_ins().source(sign_in_target(entry, principal), headers)
+        return means.sign_ins().source(sign_in_target(entry, config, principal), headers)
 
     if config.oauth is not None or may_hold(config.url):
         return signed_in(FixedHeaders(config.headers).headers())
     return UntilRefused(config.headers, signed_in)
 
 
-def sign_in_target(entry: ServerEntry, principal: str) -> SignInTarget:
-    """Where this principal signs in to this server."""
+def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> SignInTarget:
+    """Where this principal signs in to this server. `config` has everything in it that the server refers to."""
     from mcp_workbench.signin.signed_in_headers import SignInTarget
     from mcp_workbench.transport.http.server.authentication import ANONYMOUS, TOKEN_PRINCIPAL
 
-    config = entry.config
     assert config.url is not None
     beside = entry.catalogs[0].entries() if entry.catalogs else (entry,)
     named = [each for each in beside if each.name == entry.name]

@@ -13,7 +13,14 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.catalog.registry import SharedServers
-from mcp_workbench.config.model import ServerConfig, ServerContext, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.config.model import (
+    Reference,
+    ReferringValue,
+    ServerConfig,
+    ServerContext,
+    ToolboxConfig,
+    WorkbenchConfig,
+)
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.handshake import ServerProfile
 
@@ -161,3 +168,17 @@ def test_other_settings_in_the_file_of_all_keep_the_server() -> None:
     assert only(one) is only(other) is entry and entry.config.timeout == 7.0
     assert only(shown(servers, config(timeout=7.0))) is entry
     assert only(shown(servers, config())) is not entry
+
+
+def refers_to(kind: str) -> dict[str, Any]:
+    found = Reference(kind=kind, written=f"${{{kind}:x}}", words=("x",))
+    return {"url": "https://a.example", "command": None, "references": (ReferringValue(("url",), (found,)),)}
+
+
+def test_servers_that_fetch_the_same_are_one_unless_a_program_of_another_environment_fetches_it() -> None:
+    elsewhere = replace(HERE, environ={"PATH": "/bin", "OP_ACCOUNT": "another"})
+    for kind, is_one in (("file", True), ("keyring", True), ("cmd", False)):
+        servers = SharedServers()
+        one = only(shown(servers, config(**refers_to(kind))))
+        assert only(shown(servers, config(**refers_to(kind)))) is one
+        assert (only(shown(servers, config(**refers_to(kind)), elsewhere)) is one) == is_one

@@ -27,6 +27,10 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "wrong": (2, "expected", "found …, expected {}"),
     "_unreadable": (1, "found", "{}"),
     "_fault": (0, "found", "found {}"),
+    # secrets
+    "_Missing": (0, "why", "{}"),
+    "Unreadable": (0, "", "{}"),
+    "_unresolved": (2, "why", "{}"),
     # command lines
     "UsageError": (0, "message", "{}"),
     "complain": (0, "message", "{}"),

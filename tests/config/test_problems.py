@@ -128,7 +128,7 @@ SERVERS = [
     ('{"command": "x", "rename": {"a": "c", "b": "c"}}', ".rename.b", "found `c`, which `a` is renamed to"),
     ('{"command": "x", "disabled": "yes"}', ".disabled", "`true` or `false`"),
     ('{"command": "x", "disabledTools": "a"}', ".disabledTools", "a list of tool names"),
-    ('{"command": "x", "envFile": ".env"}', ".envFile", "`envFile` is not supported"),
+    ('{"command": "x", "envFile": 3}', ".envFile", "found a number `3`, expected a path, or a list of paths"),
     ('{"command": "${input:x}"}', ".command", "an editor asks for"),
     ('{"command": "x", "args": ["${A", "b"]}', ".args[0]", "`${` without its `}`"),
     ('{"command": "x", "command": "y"}', ".command", "appears more than once"),

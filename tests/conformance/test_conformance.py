@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from conformance.runs import (
+    AUTH_EXTENSIONS,
     COMBINATIONS,
     Combination,
     client_scenarios,
+    run_auth_extension,
     run_auth_scenarios,
     run_client_scenario,
     run_combinations,
@@ -87,6 +89,13 @@ def test_every_auth_scenario_passes_with_the_workbench_as_the_client(
     score = run_auth_scenarios(suite, revision, tmp_path)
     assert not score.failures, _told(score.failures)
     assert score.passed == AUTH_SCENARIOS[revision]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("name", [name for name, holds in AUTH_EXTENSIONS.items() if holds])
+def test_extensions_of_signing_in_that_hold(name: str, revision: str, suite: Suite, tmp_path: Path) -> None:
+    outcome = run_auth_extension(suite, revision, name, tmp_path)
+    assert outcome.passed, _told([outcome])
 
 
 def test_no_client_scenario_is_forgotten(suite: Suite) -> None:

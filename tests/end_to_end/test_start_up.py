@@ -31,7 +31,20 @@ HEAVY = {
 }
 # Rooms that a client has not asked for yet.
 UNNEEDED = {
-    *("http", "demo", "commands", "signin", "oauth_keys", "child", "flat", "dynamic", "screen", "finding"),
+    *(
+        "http",
+        "demo",
+        "commands",
+        "signin",
+        "secrets",
+        "encodings",
+        "oauth_keys",
+        "child",
+        "flat",
+        "dynamic",
+        "screen",
+        "finding",
+    ),
     *("index", "postings", "fields", "terms", "synonyms", "words", "answer", "named", "ladder", "forms", "lean"),
     *("signature", "arguments", "quick", "select", "shape"),
 }

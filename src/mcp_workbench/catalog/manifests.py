@@ -72,6 +72,8 @@ def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object
         *(() if server.ask else ("ask",)),
         # Another account sees other tools.
         *((server.oauth.account,) if server.oauth is not None and server.oauth.account else ()),
+        # What is fetched at the start counts by what it is called: nothing is fetched to tell servers apart.
+        *((server.env_files, server.references) if server.env_files or server.references else ()),
     )
 
 

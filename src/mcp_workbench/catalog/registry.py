@@ -1,19 +1,22 @@
 """Servers that several catalogues of one process show: equal ones are one, with one set of connections.
 
 Equal is what is the same once everything is resolved: toolbox, name, every setting, and for a program the environment
-that it would be started with. Beyond that the folder of the client counts, unless the server is shared everywhere
-(`share`: `"user"`). Imported where a process serves more than one catalogue.
+that it would be started with. References count by what they are called: nothing is fetched to compare servers. Beyond
+that the folder of the client counts, unless the server is shared everywhere (`share`: `"user"`). Imported where a
+process serves more than one catalogue.
 """
 
 from __future__ import annotations
 
 import hashlib
 
+from msgspec.structs import replace
+
 from mcp_workbench.catalog.catalog import Catalog, Servers
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.config.environment import comparable_environment
-from mcp_workbench.config.model import ServerConfig, ServerContext
+from mcp_workbench.config.model import ServerConfig, ServerContext, references_in
 from mcp_workbench.errors import DownstreamError
 
 
@@ -79,6 +82,9 @@ def identity(toolbox: str, config: ServerConfig, store: ManifestStore, context: 
     """Equal for servers that clients may share. A digest: it holds no secret that was in the configuration."""
     folder = None if config.share == "user" else context.folder
     environment = None if config.command is None else comparable_environment(context.environ, config)
+    if any(part.kind == "cmd" for part in references_in(config)):
+        # What a program prints that fetches a secret may depend on any variable of its client.
+        environment = comparable_environment(context.environ, replace(config, inherit_env=("*",)))
     limits = context.max_message_bytes, context.max_definition_bytes
     # Written by `repr`: variables and paths may hold what is no Unicode. Dictionaries in the order of their keys.
     what = (toolbox, config, sorted(config.env.items()), sorted(config.headers.items()), environment, folder, limits)

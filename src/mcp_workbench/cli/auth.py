@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.settings import JSON
 from mcp_workbench.signin.signed_in_headers import due_at
@@ -15,19 +16,27 @@ from mcp_workbench.signin.store import SignInRecord, TokenStore, Wanted
 ABOUT = """
 Shows every sign-in in your data folder: the server, the account where it is known, the scopes, until when the token is
 valid, and whether it is refreshed by itself. A server that wants you to sign in is shown too.
+
+--encrypt encrypts them under a key that is kept in the system's keychain, --decrypt undoes that. From then on every
+workbench of yours uses them as they are; "keychain": true in a configuration insists on encryption.
 """
+ENCRYPT = Flag("encrypt", None, "encrypt the file of sign-ins under a key in the system's keychain")
+DECRYPT = Flag("decrypt", None, "store sign-ins in the clear again")
 HEADER = ("server", "state", "account", "scopes", "token valid until", "signed in")
 
 
 def run(parsed: Parsed) -> int:
     """Show the sign-ins."""
     store = TokenStore()
+    if parsed.has("encrypt") or parsed.has("decrypt"):
+        return _convert(parsed, store)
     contents = store.read()
     known = {(record.principal, record.server) for record in contents.records}
     missing = [wanted for wanted in contents.wanted if (wanted.principal, wanted.server) not in known]
     screen = stdout()
     if parsed.has("json"):
-        screen.json([*map(_as_json, contents.records), *map(_wanted_json, missing)])
+        stored = "keychain" if store.is_sealed else "file"
+        screen.json([*(_as_json(record, stored) for record in contents.records), *map(_wanted_json, missing)])
         return 0
     if not contents.records and not missing:
         remark("note", "nobody is signed in anywhere; mcp-workbench login SERVER signs in")
@@ -35,11 +44,23 @@ def run(parsed: Parsed) -> int:
     rows = [_row(record) for record in contents.records]
     rows += [[(wanted.server, "name"), ("needs sign-in", "warn"), "", "", "", ""] for wanted in missing]
     screen.table(HEADER, rows)
-    remark("note", f"kept in {store.path}, readable by you alone")
+    how = "encrypted under a key in your keychain" if store.is_sealed else "readable by you alone"
+    remark("note", f"kept in {store.path}, {how}")
     return 0
 
 
-COMMAND = Command("auth [OPTIONS]", ABOUT, (JSON,), run, takes=0)
+COMMAND = Command("auth [OPTIONS]", ABOUT, (ENCRYPT, DECRYPT, JSON), run, takes=0)
+
+
+def _convert(parsed: Parsed, store: TokenStore) -> int:
+    if parsed.has("json") or (parsed.has("encrypt") and parsed.has("decrypt")):
+        raise UsageError("--encrypt and --decrypt stand alone")
+    asyncio.run(store.convert(sealed=parsed.has("encrypt")))
+    how = "encrypted under a key in your keychain" if store.is_sealed else "stored in the clear, readable by you alone"
+    print(f"the sign-ins in {store.path} are {how}")
+    if store.is_sealed:
+        remark("note", "backups that were made before hold them in the clear")
+    return 0
 
 
 def state_of(record: SignInRecord) -> str:
@@ -63,7 +84,7 @@ def _row(record: SignInRecord) -> list[Part]:
     ]
 
 
-def _as_json(record: SignInRecord) -> dict[str, Any]:
+def _as_json(record: SignInRecord, stored: str) -> dict[str, Any]:
     due = due_at(record)
     return {
         "principal": record.principal,
@@ -77,7 +98,7 @@ def _as_json(record: SignInRecord) -> dict[str, Any]:
         "refreshedAt": record.obtained_at,
         "nextRefreshAt": None if due == float("inf") else due,
         "ended": record.ended or None,
-        "stored": "file",
+        "stored": stored,
     }
 
 

@@ -63,8 +63,8 @@ _LOUD_LEVELS: Final = ("warning", "error", "critical", "alert", "emergency")
 def run(parsed: Parsed) -> int:
     """Call a tool; the exit status."""
     config = configuration(parsed)
-    log_for(parsed, config)
-    engine = Engine(config, use_cache=not parsed.has("no-cache"))
+    redactor = log_for(parsed, config)
+    engine = Engine(config, use_cache=not parsed.has("no-cache"), redactor=redactor)
     toolbox, server, tool, words = _named(parsed.positionals, engine)
     given = _given_json(parsed, words)
     engine.server(toolbox, server)
@@ -88,7 +88,6 @@ def run(parsed: Parsed) -> int:
             await client.initialize()
             return await client.use_tool(toolbox, server, tool, arguments)
 
-    redactor = Redactor(config.secrets)
     try:
         reading = ResultContent(engine.run(work))
     except RemoteError as error:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.offer import KINDS, SINGULAR, about_oversized
+from mcp_workbench.cli.check_references import Looked, look
 from mcp_workbench.cli.engine import Engine, StartingPlaces
 from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
@@ -52,8 +53,10 @@ resource or instruction with hidden characters (control, zero-width, bidirection
 
 Servers are always asked, never read from the cache. What they offer is cached for later, unless --no-cache is given.
 
-Exit code: 0 if everything is fine, 1 if a server failed, 2 if the configuration is wrong or a variable it needs is not
-set.
+What servers refer to in files and in the keychain is looked up. Programs in ${cmd:...} are run with --connect only.
+
+Exit code: 0 if everything is fine, 1 if a server failed, 2 if the configuration is wrong, or lacks a variable, file or
+keychain entry it refers to.
 """
 
 
@@ -112,13 +115,18 @@ def run(parsed: Parsed) -> int:
             raise
         stdout().json(_problems_json(error))
         return USAGE
-    log_for(parsed, config)
+    redactor = log_for(parsed, config)
     for text in about_ignored_keys(config):
         remark("warning", text)
     lacking = unresolved(config)
     if not parsed.has("connect"):
-        return _say_valid(parsed, config) if lacking is None else _say_unresolved(parsed, config, lacking)
-    findings, warnings = connect(config, remember=not parsed.has("no-cache"))
+        if lacking is not None:
+            return _say_unresolved(parsed, config, lacking)
+        looked = look(config, redactor)
+        for warning in looked.warnings:
+            remark("warning", warning)
+        return _say_unfetched(parsed, config, looked) if looked.unfetched else _say_valid(parsed, config)
+    findings, warnings = connect(config, remember=not parsed.has("no-cache"), redactor=redactor)
     failed = sum(finding.state in ("failed", SIGN_IN_NEEDED) for finding in findings)
     screen = stdout()
     if parsed.has("json"):
@@ -131,7 +139,7 @@ def run(parsed: Parsed) -> int:
         for text in warnings:
             remark("warning", text)
         if lacking is not None:
-            complain(Redactor(config.secrets).text(lacking.message))
+            complain(redactor.text(lacking.message))
         if failed:
             status = FAILED if lacking is None else USAGE
             unsigned = [finding for finding in findings if finding.state == SIGN_IN_NEEDED]
@@ -149,11 +157,10 @@ def run(parsed: Parsed) -> int:
 COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, DEBUG), run, takes=1)
 
 
-def connect(config: WorkbenchConfig, *, remember: bool) -> tuple[list[Finding], list[str]]:
+def connect(config: WorkbenchConfig, *, remember: bool, redactor: Redactor) -> tuple[list[Finding], list[str]]:
     """Start every server, learn what it offers, stop it again. Also what is to be said of all that they offer together:
     names and addresses that two want, and names that clients refuse."""
-    engine = Engine(config, use_cache=False)
-    redactor = Redactor(config.secrets)
+    engine = Engine(config, use_cache=False, redactor=redactor)
     entries = [entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values()]
     findings = [Finding(entry.toolbox, entry.name) for entry in entries]
     places = StartingPlaces()
@@ -292,6 +299,18 @@ def _say_unresolved(parsed: Parsed, config: WorkbenchConfig, lacking: ConfigProb
         Redactor(config.secrets).text(lacking.message),
         "servers that need a variable which is not set are unavailable; all others work",
     )
+
+
+def _say_unfetched(parsed: Parsed, config: WorkbenchConfig, looked: Looked) -> int:
+    """The file is right, but some servers refer to something that is not there."""
+    if parsed.has("json"):
+        problems = [each.as_json() for each in looked.unfetched]
+        stdout().json({"config": config.path, "valid": False, "problems": problems})
+        return USAGE
+    lines = [
+        f"[{each.label}] {each.message}" + (f"\n  hint: {each.hint}" if each.hint else "") for each in looked.unfetched
+    ]
+    return complain("\n".join(lines), "servers that lack something are unavailable; all others work")
 
 
 def _problems_json(error: ConfigError) -> dict[str, Any]:

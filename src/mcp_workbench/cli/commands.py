@@ -30,6 +30,7 @@ SUMMARIES = {
     "login": "sign in to a remote server, in the browser",
     "logout": "forget a sign-in, and revoke it where that is possible",
     "auth": "show who is signed in where, and for how long",
+    "secret": "keep secrets in the system's keychain",
     "demo": "walk through a short session on the included servers",
     "trust": "allow the workbench-config.json of a project, as it is now",
     "schema": "print the JSON Schema of the configuration, for editors",

@@ -16,6 +16,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.economy.budget_ladder import Listing
@@ -77,9 +78,9 @@ class LogMessage(Struct):
 class Engine:
     """A workbench that runs for the time of one command."""
 
-    def __init__(self, config: WorkbenchConfig, *, use_cache: bool) -> None:
+    def __init__(self, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor | None = None) -> None:
         # Whatever face clients are shown, `proxy` is the one in which every tool can be named.
-        self._gateway = Gateway(config, Options(use_cache=use_cache, face="proxy"))
+        self._gateway = Gateway(config, Options(use_cache=use_cache, face="proxy"), redactor)
         self._store = ManifestStore(default_folder)
 
     @property

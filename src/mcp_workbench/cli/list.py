@@ -42,9 +42,8 @@ def run(parsed: Parsed) -> int:
     """Show what is configured."""
     options = _options(parsed)
     config = configuration(parsed, parsed.positional(0))
-    log_for(parsed, config)
-    engine = Engine(config, use_cache=True)
-    redactor = Redactor(config.secrets)
+    redactor = log_for(parsed, config)
+    engine = Engine(config, use_cache=True, redactor=redactor)
     failures = connect(engine) if parsed.has("connect") else {}
     screen = stdout()
     if options is not None:

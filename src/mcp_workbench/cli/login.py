@@ -45,8 +45,8 @@ def run(parsed: Parsed) -> int:
     if name is None:
         raise UsageError("which server?", hint="mcp-workbench list shows all servers")
     config = configuration(parsed)
-    log_for(parsed, config)
-    engine = Engine(config, use_cache=True)
+    redactor = log_for(parsed, config)
+    engine = Engine(config, use_cache=True, redactor=redactor)
     entry = engine.find_server(name)
     if entry.config.url is None:
         raise UsageError(f"`{name}` is a program on this machine, not an address to sign in to")
@@ -65,6 +65,7 @@ COMMAND = Command("login [OPTIONS] SERVER", ABOUT, (CONFIG, NO_BROWSER, DEVICE, 
 
 async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     gateway = engine.gateway
+    await gateway.resolve(entry)
     target = gateway.sign_in_target(entry, LOCAL_PRINCIPAL)
     sign_ins = gateway.sign_ins()
     signed_in = sign_ins.store.read().find(target.principal, target.server)

@@ -22,14 +22,15 @@ def run(parsed: Parsed) -> int:
     if name is None:
         raise UsageError("which server?", hint="mcp-workbench auth shows who is signed in where")
     config = configuration(parsed)
-    log_for(parsed, config)
-    engine = Engine(config, use_cache=True)
+    redactor = log_for(parsed, config)
+    engine = Engine(config, use_cache=True, redactor=redactor)
     entry = engine.find_server(name)
     if entry.config.url is None:
         raise UsageError(f"`{name}` is a program on this machine, not an address to sign in to")
 
     async def sign_out() -> None:
         gateway = engine.gateway
+        await gateway.resolve(entry)
         record, is_revoked = await gateway.sign_ins().sign_out(gateway.sign_in_target(entry, LOCAL_PRINCIPAL))
         if record is None:
             remark("note", f"nobody was signed in to {entry.name}")

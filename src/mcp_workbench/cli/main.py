@@ -31,6 +31,7 @@ COMMANDS = (
     "login",
     "logout",
     "auth",
+    "secret",
     "demo",
     "trust",
     "schema",

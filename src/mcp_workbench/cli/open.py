@@ -41,8 +41,8 @@ def run(parsed: Parsed) -> int:
     toolbox = parsed.positionals[0]
     request = OpenRequest(toolbox, budget=_budget(parsed.value("budget")))
     config = configuration(parsed)
-    log_for(parsed, config)
-    engine = Engine(config, use_cache=not parsed.has("no-cache"))
+    redactor = log_for(parsed, config)
+    engine = Engine(config, use_cache=not parsed.has("no-cache"), redactor=redactor)
     entries = engine.toolbox(toolbox)
     unknown = [entry for entry in entries.values() if entry.load_manifest() is None]
     failures: dict[str, WorkbenchError] = {}
@@ -64,7 +64,6 @@ def run(parsed: Parsed) -> int:
     if parsed.has("json"):
         screen.json({"toolbox": toolbox, "form": made.form.value, "text": text} if content is None else content)
     else:
-        redactor = Redactor(config.secrets)
         if content is None:
             _show_text(screen, text, made.form.value, redactor)
         else:

@@ -29,13 +29,16 @@ def configuration(parsed: Parsed, argument: str | None = None) -> WorkbenchConfi
     return choice.config
 
 
-def log_for(parsed: Parsed, config: WorkbenchConfig) -> None:
-    """Commands say themselves what matters; the engine's log is shown only when asked for."""
+def log_for(parsed: Parsed, config: WorkbenchConfig) -> Redactor:
+    """Commands say themselves what matters; the engine's log is shown only when asked for. What is hidden in the log is
+    to be hidden elsewhere too: one redactor for the whole command."""
+    redactor = Redactor(config.secrets)
     if parsed.has("debug"):
         from mcp_workbench.observe.log import set_up
 
-        set_up(debug=True, file=None, format="text", redactor=Redactor(config.secrets))
-        return
+        set_up(debug=True, file=None, format="text", redactor=redactor)
+        return redactor
     logger = logging.getLogger("mcp_workbench")
     logger.handlers[:] = [logging.NullHandler()]
     logger.propagate = False
+    return redactor

@@ -11,7 +11,6 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
 from mcp_workbench.cli.token_report import ABOUT_FLAT, COLUMNS, Report, Row, as_json, measure, rows, said
-from mcp_workbench.config.redact import Redactor
 
 # What decides, where there is no room for every form.
 _NARROW: Final = ["", "tools", "flat list", "full", "opened"]
@@ -31,8 +30,8 @@ Exit code: 0, or 1 if a server that had to be started failed.
 def run(parsed: Parsed) -> int:
     """Measure and show; the exit status."""
     config = configuration(parsed, parsed.positional(0))
-    log_for(parsed, config)
-    engine = Engine(config, use_cache=True)
+    redactor = log_for(parsed, config)
+    engine = Engine(config, use_cache=True, redactor=redactor)
     failures = connect(engine) if parsed.has("connect") else {}
     report = measure(config, engine)
     screen = stdout()
@@ -51,7 +50,6 @@ def run(parsed: Parsed) -> int:
         except OSError as failure:
             return complain(f"`{page}` cannot be written: {failure.strerror}", status=FAILED)
         remark("note", f"wrote {page}")
-    redactor = Redactor(config.secrets)
     for place, error in failures.items():
         remark("warning", f"{place}: {redactor.text(error.message.partition(chr(10))[0])}")
     return FAILED if failures else 0

@@ -14,7 +14,7 @@ from mcp_workbench.cli.settings import JSON
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME
 from mcp_workbench.config.load import parse, read
-from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
+from mcp_workbench.config.model import ServerConfig, WorkbenchConfig, references_in
 from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
 
@@ -56,6 +56,8 @@ def run(parsed: Parsed) -> int:
             rows.append([(f"{toolbox.name}/{server.name}", "name"), address(server, redactor)])
             rows += [["", (text, "dim")] for text in _surroundings(server, redactor)]
     screen.table(["", ""], rows, indent=2)
+    for label, programs in _programs_of(config):
+        screen.line((label, "name"), f" runs {programs} for its secrets", indent=2)
     for where, letters in _hidden_in(config):
         remark("warning", f"hidden characters in {where}: {described(letters)}")
     return 0
@@ -70,6 +72,16 @@ def _surroundings(server: ServerConfig, redactor: Redactor) -> list[str]:
         found.append(f"with the variables {', '.join(server.env)}")
     if server.inherit_env:
         found.append(f"and of yours {', '.join(server.inherit_env)}")
+    return found
+
+
+def _programs_of(config: WorkbenchConfig) -> list[tuple[str, str]]:
+    """What servers have run for them when they start, to fetch secrets."""
+    found = []
+    for toolbox in config.toolboxes.values():
+        for server in toolbox.servers.values():
+            if programs := [f"`{part.written}`" for part in references_in(server) if part.kind == "cmd"]:
+                found.append((f"{toolbox.name}/{server.name}", " and ".join(dict.fromkeys(programs))))
     return found
 
 

@@ -94,6 +94,12 @@ def comparable_environment(base: Mapping[str, str], server: ServerConfig) -> lis
     return sorted(pair for pair in environment.items() if pair[0] in wanted or not passing.match(pair[0]))
 
 
+def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
+    """For programs of the user's own, which are not servers: everything but what belongs to the workbench."""
+    ours = _Patterns(OURS, IS_WINDOWS)
+    return {name: value for name, value in environ.items() if not ours.match(name)}
+
+
 def is_ours(pattern: str) -> bool:
     """Whether a name or glob can only mean variables of the workbench itself."""
     return _Patterns(OURS, IS_WINDOWS).match(pattern)

@@ -1,8 +1,9 @@
-"""`${VAR}` and `${VAR:-default}` in the strings of a configuration.
+"""`${VAR}`, `${VAR:-default}` and references such as `${file:path}` in the strings of a configuration.
 
 Owns the grammar and one pass over a string. What a variable brings in is never looked at again, so there are no
-cycles; only a default, which the user wrote into the file, may hold variables itself. `$` has no other meaning here,
-and `$$` none at all: a literal `${X}` is written `${DOLLAR:-$}{X}`. Refuses to know which values are expanded.
+cycles; only a default and the inside of a reference, which the user wrote into the file, may hold variables. `$` has no
+other meaning here, and `$$` none at all: a literal `${X}` is written `${DOLLAR:-$}{X}`. A reference is recognised and
+left for whoever starts the server (`secrets`). Refuses to know which values are expanded.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from mcp_workbench.config.model import Part, Reference, text_of
 from mcp_workbench.config.problems import quote
 
 # The system itself refuses arguments and variables beyond 128 KiB; eight times that is a mistake, not a value.
@@ -32,6 +34,12 @@ _EDITOR_NAMES = frozenset(
     }
 )
 _GRAMMAR = "`${VAR}` or `${VAR:-default}`"
+_REFERENCE_KINDS = {
+    "file:": "`${file:path}`",
+    "keyring:": "`${keyring:service/name}`",
+    "cmd:": "`${cmd:program argument …}`",
+}
+_HAS_REFERENCE = re.compile(r"\$\{(?:file|keyring|cmd):")
 
 
 class Fault(Struct, frozen=True):
@@ -45,31 +53,46 @@ class Fault(Struct, frozen=True):
     of_environment: bool = False
 
 
+class Surroundings(Struct, frozen=True):
+    """What a string is expanded in."""
+
+    environ: Mapping[str, str]
+    # Where relative paths in references start.
+    folder: str = ""
+    # Variables that are not set may still come from a file, when the server is started.
+    has_env_file: bool = False
+
+
 class Expansion(Struct):
     """The text with its variables filled in, the values that came in by them, and what went wrong."""
 
     text: str = ""
+    # The same in pieces, where there are references in it; else empty.
+    parts: tuple[Part, ...] = ()
     brought_in: list[tuple[str, str]] = []
     faults: list[Fault] = []
 
 
-def expand(text: str, environ: Mapping[str, str]) -> Expansion:
+def expand(text: str, environ: Mapping[str, str] | Surroundings) -> Expansion:
     """`text` with every variable replaced; `brought_in` are `(variable, value)`, defaults not among them."""
     expansion = Expansion()
     if "${" not in text:
         expansion.text = text
         return expansion
-    parts: list[str] = []
-    _scan(text, 0, environ, parts, expansion, depth=0)
-    if sum(map(len, parts)) > MAX_LENGTH:
+    around = environ if isinstance(environ, Surroundings) else Surroundings(environ)
+    parts: list[Part] = []
+    _scan(text, 0, around, parts, expansion, depth=0)
+    if sum(len(part) for part in parts if isinstance(part, str)) > MAX_LENGTH:
         expansion.faults.append(Fault(f"found a value that is longer than {MAX_LENGTH:,} characters once expanded"))
         return expansion
-    expansion.text = "".join(parts)
+    expansion.text = text_of(parts)
+    if any(isinstance(part, Reference) for part in parts):
+        expansion.parts = tuple(filter(None, parts))
     return expansion
 
 
 def _scan(
-    text: str, position: int, environ: Mapping[str, str], parts: list[str], expansion: Expansion, *, depth: int
+    text: str, position: int, around: Surroundings, parts: list[Part], expansion: Expansion, *, depth: int
 ) -> int:
     """Copies `text` from `position` into `parts`, up to its end or, inside a default, up to the closing brace."""
     while True:
@@ -84,24 +107,28 @@ def _scan(
             parts.append(text[position:])
             return len(text)
         parts.append(text[position:opening])
-        position = _variable(text, opening, environ, parts, expansion, depth=depth)
+        position = _variable(text, opening, around, parts, expansion, depth=depth)
         if position < 0:
             return -1
 
 
 def _variable(
-    text: str, opening: int, environ: Mapping[str, str], parts: list[str], expansion: Expansion, *, depth: int
+    text: str, opening: int, around: Surroundings, parts: list[Part], expansion: Expansion, *, depth: int
 ) -> int:
     """Replaces the variable that starts at `opening`; the position after it, or -1 when the rest makes no sense."""
     match = _OPENING.match(text, opening)
     assert match is not None
     prefix, name, end = match["prefix"], match["name"], match["end"]
+    if prefix in _REFERENCE_KINDS:
+        return _reference(text, opening, prefix, around, parts, expansion)
     if prefix not in (None, "env:") or not name or not end:
         return _malformed(text, opening, prefix, expansion)
-    value = environ.get(name)
+    value = around.environ.get(name)
     if end == "}":
-        if value is None:
-            expansion.faults.append(_missing(name, environ))
+        if value is None and around.has_env_file:
+            parts.append(Reference(kind="variable", written=f"${{{name}}}", words=(name,)))
+        elif value is None:
+            expansion.faults.append(_missing(name, around.environ))
         else:
             expansion.brought_in.append((name, value))
             parts.append(value)
@@ -110,9 +137,9 @@ def _variable(
         expansion.faults.append(Fault(f"found more than {_MAX_DEPTH} nested defaults"))
         return -1
     # As in a shell: an empty variable takes its default too, and what an unused default refers to need not exist.
-    default: list[str] = []
+    default: list[Part] = []
     inner = Expansion()
-    after = _scan(text, match.end(), environ, default, inner, depth=depth + 1)
+    after = _scan(text, match.end(), around, default, inner, depth=depth + 1)
     if after < 0:
         expansion.faults.extend(inner.faults or [Fault("found `${` without its `}`", _GRAMMAR)])
     elif value:
@@ -121,8 +148,69 @@ def _variable(
     else:
         expansion.faults.extend(inner.faults)
         expansion.brought_in.extend(inner.brought_in)
-        parts.extend(default)
+        if around.has_env_file:
+            written = text[opening:after]
+            parts.append(
+                Reference(kind="variable", written=written, words=(name,), default=tuple(filter(None, default)))
+            )
+        else:
+            parts.extend(default)
     return after
+
+
+def _reference(
+    text: str, opening: int, prefix: str, around: Surroundings, parts: list[Part], expansion: Expansion
+) -> int:
+    """Takes the reference that starts at `opening` as it is, with the variables in it filled in."""
+    closing = _closing(text, opening + 2)
+    if closing < 0:
+        expansion.faults.append(Fault("found `${` without its `}`", _REFERENCE_KINDS[prefix], _LITERAL_HINT))
+        return -1
+    written = text[opening : closing + 1]
+    body = text[opening + 2 + len(prefix) : closing].strip()
+    if _HAS_REFERENCE.search(body):
+        expansion.faults.append(Fault(f"found a reference inside of {quote(written)}", _REFERENCE_KINDS[prefix]))
+        return closing + 1
+    words: list[str] = []
+    for word in _words(prefix, body):
+        # After splitting: a value with a space in it stays one word. An `.env` file has no say in what is meant.
+        inner = expand(word, Surroundings(around.environ, around.folder))
+        expansion.faults.extend(inner.faults)
+        expansion.brought_in.extend(inner.brought_in)
+        words.append(inner.text)
+    if not words or not words[0].strip() or (prefix == "keyring:" and words[0].endswith("/")):
+        expansion.faults.append(Fault(f"found {quote(written)}", _REFERENCE_KINDS[prefix]))
+        return closing + 1
+    if prefix != "keyring:" and words[0].startswith("~/"):
+        words[0] = around.environ.get("HOME", "~") + words[0][1:]
+    kind = prefix[:-1]
+    folder = "" if kind == "keyring" else around.folder
+    parts.append(Reference(kind=kind, written=written, words=tuple(words), folder=folder))
+    return closing + 1
+
+
+def _words(prefix: str, body: str) -> list[str]:
+    if prefix != "cmd:":
+        return [body]
+    import shlex
+
+    try:
+        return shlex.split(body)
+    except ValueError:
+        # A quote without its other half.
+        return []
+
+
+def _closing(text: str, position: int) -> int:
+    """Where the brace closes that was opened before `position`; those within come in pairs."""
+    depth = 1
+    while depth:
+        closing = text.find("}", position)
+        if closing < 0:
+            return -1
+        depth += text.count("{", position, closing) - 1
+        position = closing + 1
+    return position - 1
 
 
 def _malformed(text: str, opening: int, prefix: str | None, expansion: Expansion) -> int:

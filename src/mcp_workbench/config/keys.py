@@ -12,6 +12,7 @@ from mcp_workbench.config.kinds import (
     Anything,
     Boolean,
     Choice,
+    Files,
     Filters,
     Kind,
     Seconds,
@@ -135,6 +136,13 @@ CHECK_ARGUMENTS = Key(
     "Whether `use_tool` checks arguments against the tool's schema and answers with what is wrong, instead of calling.",
     default=True,
 )
+KEYCHAIN = Key(
+    "keychain",
+    Boolean(),
+    "Encrypted sign-ins",
+    "`true`: sign-ins are encrypted under a key in the system's keychain. `false`: they are not. Without it, as they "
+    "are; `mcp-workbench auth --encrypt` and `--decrypt` change it.",
+)
 PIN = Key(
     "pin",
     Texts("a list of `toolbox/server/tool`"),
@@ -183,6 +191,15 @@ ENV = Key(
     "Environment",
     "Variables set for the program in addition to the inherited ones. Never printed.",
     default={},
+)
+ENV_FILE = Key(
+    "envFile",
+    Files("a path, or a list of paths"),
+    "Files of variables",
+    "`.env` files whose variables the program gets, below those of `env`; `${VAR}` in `args`, `env`, `headers`, `url` "
+    "and `clientSecret` of this server finds them too, where the environment has none of that name. Read when the "
+    "server starts. A relative path starts at the folder of this file.",
+    default=[],
 )
 _INHERITED = (
     "Further variables of the workbench's environment that programs inherit, by name or `*` glob, beside a few "
@@ -371,7 +388,6 @@ IDLE_KEYS = {
 # Ignoring these would start a server other than the one the user described, so they are refused while they say
 # something, with what to do instead.
 UNSUPPORTED_KEYS = {
-    "envFile": "write the variables into `env`; `${VAR}` works there",
     "headersHelper": "write the headers into `headers`; `${VAR}` works there",
     "sandboxEnabled": "the workbench has no sandbox; put one into `command`, or remove the key",
     "tcp": "give the server an `http` address in `url`",
@@ -389,12 +405,14 @@ FILE_KEYS = _table(
     PIN,
     INHERIT_ENV,
     SHARE,
+    KEYCHAIN,
 )
 TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV, TOOLBOX_SHARE)
 SERVER_KEYS = _table(
     COMMAND,
     ARGS,
     ENV,
+    ENV_FILE,
     SERVER_INHERIT_ENV,
     CWD,
     URL,

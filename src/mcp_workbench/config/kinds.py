@@ -93,15 +93,18 @@ class Url(Kind[str]):
         if text is None:
             return None
         text = text.strip()
+        # With references in it, it is an address only once they are fetched, and looked at then.
+        has_references = path in reader.references
         # What a variable brought in may be a secret, and a part of it would not be recognised as one.
-        fault = _url_fault(text, quote if "${" not in str(value) else _unquoted)
+        fault = None if has_references else url_fault(text, quote if "${" not in str(value) else _unquoted)
         if fault is not None:
             reader.problem(path, fault, "an address such as `https://example.com/mcp`")
             return None
         if "@" in text or "?" in text:
             from mcp_workbench.config.redact import secrets_in_url
 
-            reader.secrets.update(secrets_in_url(text))
+            found = secrets_in_url(text)
+            reader.secrets.update(secret for secret in found if not (has_references and "${" in secret))
         return text
 
     def schema(self) -> Schema:
@@ -112,7 +115,7 @@ def _unquoted(part: str) -> str:
     return "`…`"
 
 
-def _url_fault(url: str, quote: Callable[[str], str]) -> str | None:
+def url_fault(url: str, quote: Callable[[str], str] = _unquoted) -> str | None:
     """What is wrong with an address, told without its password or query."""
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -162,6 +165,23 @@ class Texts(Kind[tuple[str, ...]]):
 
     def schema(self) -> Schema:
         return {"type": "array", "items": self._item.schema()}
+
+
+class Files(Texts):
+    """One path, or several."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> tuple[str, ...] | None:
+        if value == "":
+            return ()
+        if isinstance(value, str):
+            text = self._item.read(value, path, reader)
+            return None if text is None else (text,)
+        return super().read(value, path, reader)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"type": "string"}, super().schema()]}
 
 
 class Filters(Texts):

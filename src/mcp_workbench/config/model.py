@@ -6,7 +6,7 @@ Owns the vocabulary of the configuration. Refuses to know how it was written dow
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
@@ -38,11 +38,46 @@ DEFAULT_MAX_DEFINITION_BYTES = 256 * 1024
 DEFAULT_MAX_PENDING_BODY_BYTES = 256 * 1024 * 1024
 
 
+class Reference(Struct, frozen=True, kw_only=True):
+    """A value that stands elsewhere and is fetched when a server starts, never before."""
+
+    # "variable": one that is not set, and may be in the server's `envFile`.
+    kind: str
+    # As in the file: what it is called in messages.
+    written: str
+    # A path; `service/name`; a program and its arguments; the name of a variable.
+    words: tuple[str, ...]
+    # Where relative paths start, and where the program runs.
+    folder: str = ""
+    # Of a variable only; None: without it the server cannot be started.
+    default: tuple[Part, ...] | None = None
+
+
+Part = str | Reference
+
+
+class ReferringValue(Struct, frozen=True):
+    """A value of a server that is put together when the server starts."""
+
+    # The field it belongs to: `("env", "TOKEN")`, `("args", 1)`, `("url",)`, `("oauth", "client_secret")`.
+    field: tuple[str | int, ...]
+    parts: tuple[Part, ...]
+
+
+def text_of(parts: Iterable[Part]) -> str:
+    """As it may be shown: references as they were written."""
+    return "".join(part if isinstance(part, str) else part.written for part in parts)
+
+
 class OAuthConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     """How to sign in to one server, where that differs from what can be found out. None: as usual."""
 
     client_id: str | None = None
     client_secret: str | None = None
+    # PEM or JWK, for `private_key_jwt`.
+    private_key: str | None = None
+    key_id: str | None = None
+    signing_algorithm: str | None = None
     client_metadata_url: str | None = None
     grant: str | None = None
     scopes: tuple[str, ...] | None = None
@@ -102,8 +137,24 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     ask: bool = True
     # Tokens that a result may take; 0 means no limit.
     result_budget: int = 0
+    # Files of variables, read when it starts.
+    env_files: tuple[str, ...] = ()
+    # What is fetched when it starts. The fields hold it as it was written until then.
+    references: tuple[ReferringValue, ...] = ()
     # What the environment lacks for this server alone. It cannot be started then, and fields may be missing.
     unresolved: tuple[Problem, ...] = ()
+
+
+def references_in(server: ServerConfig) -> list[Reference]:
+    """Everything that a server refers to, defaults included."""
+    found: list[Reference] = []
+    waiting = [part for value in server.references for part in value.parts]
+    while waiting:
+        part = waiting.pop(0)
+        if not isinstance(part, str):
+            found.append(part)
+            waiting += part.default or ()
+    return found
 
 
 class ToolboxConfig(Struct, frozen=True, kw_only=True):
@@ -133,6 +184,8 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
     max_pending_body_bytes: int = DEFAULT_MAX_PENDING_BODY_BYTES
+    # Whether sign-ins are encrypted under a key in the system's keychain; None: as they are.
+    keychain: bool | None = None
     # When the file was written that this was read from, in nanoseconds; 0 where it was no file.
     modified_at: int = 0
     # What must never be printed: values of `env` and `headers`, and whatever `${VAR}` brought in.

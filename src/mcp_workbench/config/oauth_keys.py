@@ -12,6 +12,7 @@ from mcp_workbench.config.mappings import Pairs
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.config.problems import Path
 from mcp_workbench.config.reading import Reader
+from mcp_workbench.config.redact import secrets_in
 
 
 class Parameters(Pairs):
@@ -38,6 +39,13 @@ def _choice(*words: str) -> Choice:
 MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("clientId", Text(), "The client that you have registered; without it the workbench registers itself."),
     ("clientSecret", Text(), "The secret of that client. Never printed."),
+    ("privateKey", Text(), "The private key of that client, PEM or JWK, for `private_key_jwt`. Never printed."),
+    ("keyId", Text(), "Which of the client's keys that is (`kid`), where it has several."),
+    (
+        "signingAlgorithm",
+        _choice("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"),
+        "How to sign with that key; without it, by the kind of the key.",
+    ),
     ("clientMetadataUrl", Url(), "Where the client ID metadata document of your workbenches is published."),
     (
         "grant",
@@ -51,7 +59,7 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("pkce", _choice("require", "assume"), "`assume` goes on where the metadata does not mention PKCE."),
     (
         "tokenAuthMethod",
-        _choice("none", "client_secret_basic", "client_secret_post"),
+        _choice("none", "client_secret_basic", "client_secret_post", "private_key_jwt"),
         "How the client proves who it is at the token endpoint.",
     ),
     ("offlineAccess", _choice("auto", "always", "never"), "Whether to ask for the scope `offline_access`."),
@@ -60,6 +68,8 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("extraAuthorizeParams", Parameters(), "Further parameters of the page to sign in at."),
     ("account", Text(), "A name for this sign-in, where several servers have the same address."),
 )
+# Never printed, and they may refer to something.
+SECRET: Final = ("clientSecret", "privateKey")
 # What other clients write there for themselves.
 FOREIGN: Final = frozenset(
     ("enabled", "authorizationUrl", "tokenUrl", "registrationUrl", "audiences", "redirectUri", "tokenParamName",
@@ -75,12 +85,16 @@ def read(value: object, path: Path, reader: Reader) -> OAuthConfig | None:
     kinds = {name: kind for name, kind, _ in MEMBERS}
     found: dict[str, Any] = {}
     for name, member in value.items():
-        if name in kinds:
+        if name in SECRET:
+            with reader.fetching():
+                found[name] = kinds[name].read(member, (*path, name), reader)
+        elif name in kinds:
             found[name] = kinds[name].read(member, (*path, name), reader)
         elif name not in FOREIGN:
             reader.unknown_key((*path, name), kinds)
-    if isinstance(found.get("clientSecret"), str):
-        reader.secrets.add(found["clientSecret"])
+    for name in SECRET:
+        if isinstance(found.get(name), str) and (*path, name) not in reader.references:
+            reader.secrets.update(secrets_in(name, found[name]))
     by_field = dict(zip(OAuthConfig.__struct_encode_fields__, OAuthConfig.__struct_fields__, strict=True))
     return OAuthConfig(**{by_field[name]: member for name, member in found.items()})
 

@@ -6,10 +6,17 @@ Owns what is gathered on the way (`Reader`) and the rules for names. Refuses to 
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mcp_workbench.config.problems import Path, Problem, described, kind_of, quote
+
+if TYPE_CHECKING:
+    from mcp_workbench.config.model import Part
+
+_WITH_REFERENCES = "`args`, `env`, `headers`, `url`, and `clientSecret` and `privateKey` of `oauth`"
 
 # Names travel in every call and every error text; nobody needs more, and lists stay readable.
 LONGEST_NAME = 200
@@ -32,17 +39,23 @@ class _Spent:
 class Reader:
     """Reads strings out of a decoded configuration; remembers every problem and every secret that it meets."""
 
-    def __init__(self, environ: Mapping[str, str], spent: _Spent | None = None) -> None:
+    def __init__(self, environ: Mapping[str, str], folder: str = "", spent: _Spent | None = None) -> None:
         self.problems: list[Problem] = []
         self.secrets: set[str] = set()
+        # What is put together when a server starts, by where it stands.
+        self.references: dict[Path, tuple[Part, ...]] = {}
+        # Whether variables that are not set may come from a file then.
+        self.has_env_file = False
+        self._fetches = False
         self._environ = environ
+        self._folder = folder
         self._spent = spent or _Spent()
         # Where variables brought something in; what does not fit there is not the fault of the file.
         self._expanded_at: set[Path] = set()
 
     def for_part(self) -> Reader:
         """A reader for one part of the same file, with problems and secrets of its own and the limits in common."""
-        return Reader(self._environ, self._spent)
+        return Reader(self._environ, self._folder, self._spent)
 
     def problem(
         self,
@@ -87,10 +100,10 @@ class Reader:
         """`text` with its variables filled in, or None when one is missing or malformed."""
         if "${" not in text:
             return text
-        from mcp_workbench.config.expand import expand
+        from mcp_workbench.config.expand import Surroundings, expand
         from mcp_workbench.config.redact import secrets_in
 
-        expansion = expand(text, self._environ)
+        expansion = expand(text, Surroundings(self._environ, self._folder, self.has_env_file and self._fetches))
         for fault in expansion.faults:
             problem = Problem(
                 steps=path,
@@ -111,7 +124,23 @@ class Reader:
             found = f"found more than {_MOST_EXPANDED:,} characters from variables"
             self.problems.append(Problem(steps=path, found=found))
             return None
+        if expansion.parts and not self._fetches:
+            written = next(part.written for part in expansion.parts if not isinstance(part, str))
+            hint = f"references work in {_WITH_REFERENCES}"
+            self.problems.append(Problem(steps=path, found=f"nothing is fetched here: {quote(written)}", hint=hint))
+            return None
+        if expansion.parts:
+            self.references[path] = expansion.parts
         return expansion.text
+
+    @contextlib.contextmanager
+    def fetching(self) -> Iterator[None]:
+        """What is read meanwhile may hold references, and variables of an `envFile`."""
+        before, self._fetches = self._fetches, True
+        try:
+            yield
+        finally:
+            self._fetches = before
 
     def inherits(self, patterns: Sequence[str]) -> None:
         """A server inherits these of the variables: what they hold is as secret as what `${VAR}` brings in."""

@@ -1,4 +1,4 @@
-"""What must never be printed, and the replacing of it.
+"""What must never be printed, and the replacing of it, however it is written (`encodings`).
 
 Owns the judgement which values are secret, and `Redactor`, through which logs pass. Errs on the side of hiding: only
 values that cannot be secrets (numbers, booleans, plain paths, very short ones) are let through. Refuses to know where
@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
-
 if TYPE_CHECKING:
-    from re import Pattern
+    from mcp_workbench.config.encodings import SecretFinder
 
 MASK = "***"
 # Shorter values occur in ordinary words; hiding them would garble the log and protect nothing.
@@ -49,6 +47,13 @@ def secrets_in(name: str, value: str) -> list[str]:
     if "\n" in value:
         found.extend(line.strip() for line in value.splitlines())
     return [part for part in found if len(part) >= _SHORTEST]
+
+
+def secrets_fetched(value: str) -> list[str]:
+    """The parts that must not be printed of what a reference brought in: a secret by itself, whatever it looks like."""
+    value = value.strip()
+    lines = (line.strip() for line in value.splitlines()) if "\n" in value else ()
+    return [part for part in (value, *lines) if len(part) >= _SHORTEST]
 
 
 def secrets_in_url(url: str) -> list[str]:
@@ -105,20 +110,20 @@ def _is_path(value: str) -> bool:
 
 
 class Redactor:
-    """Replaces every secret in a text by `***`. Cheap to make: nothing is compiled before the first text."""
+    """Replaces every secret in a text by `***`. Cheap to make: nothing is worked out before the first text."""
 
-    __slots__ = ("_has_news", "_pattern", "_secrets")
+    __slots__ = ("_finder", "_has_news", "_secrets")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secret for secret in secrets if secret)
-        self._pattern: Pattern[str] | None = None
+        self._finder: SecretFinder | None = None
         self._has_news = True
 
     def add(self, secrets: Iterable[str]) -> None:
         """Hide these too from now on."""
-        both = self._secrets | frozenset(secret for secret in secrets if secret)
+        both = self._secrets.union(secret for secret in secrets if secret)
         if both != self._secrets:
-            self._secrets, self._pattern, self._has_news = both, None, True
+            self._secrets, self._finder, self._has_news = both, None, True
 
     def hides(self, value: str) -> bool:
         """Whether this very value is one of the secrets."""
@@ -132,12 +137,8 @@ class Redactor:
     def text(self, text: str) -> str:
         if not self._secrets or not text:
             return text
-        if self._pattern is None:
-            import re
+        if self._finder is None:
+            from mcp_workbench.config.encodings import SecretFinder
 
-            # JSON lines carry a secret with its quotes and line breaks escaped.
-            written = self._secrets | {msgspec.json.encode(secret).decode()[1:-1] for secret in self._secrets}
-            # Longest first: a secret that contains another one is hidden whole.
-            longest_first = sorted(written, key=lambda secret: (-len(secret), secret))
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
-        return self._pattern.sub(MASK, text)
+            self._finder = SecretFinder(self._secrets)
+        return self._finder.replaced(text, MASK)

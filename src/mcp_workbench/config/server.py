@@ -18,6 +18,7 @@ from mcp_workbench.config.model import (
     DEFAULT_CALL_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
     DEFAULT_STARTUP_TIMEOUT,
+    ReferringValue,
     ServerConfig,
     Share,
     Transport,
@@ -32,6 +33,8 @@ T = TypeVar("T")
 _MOST_FOREIGN_SECONDS = 3_600
 _MOST_FOREIGN_MILLISECONDS = MOST_SECONDS * 1000
 _ADDRESSES = (keys.URL, keys.SERVER_URL, keys.HTTP_URL)
+# Those members of `oauth` that may refer to something.
+_OAUTH_FIELDS = {"clientSecret": "client_secret", "privateKey": "private_key"}
 
 
 class WrittenServer:
@@ -76,11 +79,15 @@ class WrittenServer:
         """
         self._check_keys()
         command = self._read(keys.COMMAND)
-        url = self._read_address()
+        env_files = self._read_env_files()
+        self._reader.has_env_file = bool(env_files)
+        with self._reader.fetching():
+            url = self._read_address()
+            args = self._read(keys.ARGS) or ()
+            env = self._read(keys.ENV) or {}
+            headers = self._read(keys.HEADERS) or {}
         transport = self._read_transport()
         idle_timeout = self._read(keys.IDLE_TIMEOUT)
-        env = self._read(keys.ENV) or {}
-        headers = self._read(keys.HEADERS) or {}
         if env or headers:
             self._keep_secret(env, headers)
         share = self._read(keys.SERVER_SHARE) or self._share
@@ -88,7 +95,7 @@ class WrittenServer:
             name=self._name,
             transport=transport,
             command=command,
-            args=self._read(keys.ARGS) or (),
+            args=args,
             env=env,
             inherit_env=self._read_inherited() if command is not None else (),
             cwd=self._read_folder() or (self._reader.home() if share == "user" and command is not None else None),
@@ -104,7 +111,10 @@ class WrittenServer:
             share=share,
             ask=self._read(keys.ASK) is not False,
             result_budget=self._read(keys.RESULT_BUDGET) or 0,
+            env_files=env_files,
         )
+        if self._reader.references:
+            config = replace(config, references=self._references())
         problems = self._reader.problems
         if problems and all(problem.of_environment for problem in problems):
             return replace(config, unresolved=tuple(problems))
@@ -199,11 +209,12 @@ class WrittenServer:
 
     def _read_folder(self) -> str | None:
         folder = self._read(keys.CWD)
-        if folder is None:
-            return None
-        if folder == "~" or folder.startswith(("~/", "~\\")):
-            folder = os.path.join(self._reader.home(), folder[2:])
-        return os.path.normpath(os.path.join(self._folder, folder))
+        return None if folder is None else self._absolute(folder)
+
+    def _absolute(self, path: str) -> str:
+        if path == "~" or path.startswith(("~/", "~\\")):
+            path = os.path.join(self._reader.home(), path[2:])
+        return os.path.normpath(os.path.join(self._folder, path))
 
     def _read_filters(self) -> tuple[str, ...] | None:
         """`toolFilters`, and what other clients have for the same; a tool that was excluded there stays so."""
@@ -220,8 +231,24 @@ class WrittenServer:
     def _keep_secret(self, env: dict[str, str], headers: dict[str, str]) -> None:
         from mcp_workbench.config.redact import secrets_in
 
-        for name, value in (*env.items(), *headers.items()):
-            self._reader.secrets.update(secrets_in(name, value))
+        for key, pairs in ((keys.ENV, env), (keys.HEADERS, headers)):
+            for name, value in pairs.items():
+                if (*self._at(key), name) not in self._reader.references:
+                    self._reader.secrets.update(secrets_in(name, value))
+
+    def _read_env_files(self) -> tuple[str, ...]:
+        return tuple(self._absolute(file) for file in self._read(keys.ENV_FILE) or ())
+
+    def _references(self) -> tuple[ReferringValue, ...]:
+        found = []
+        for path, parts in self._reader.references.items():
+            key, *below = path[len(self._path) :]
+            if key == keys.OAUTH.name:
+                below = [_OAUTH_FIELDS[str(below[0])]]
+            elif key in {address.name for address in _ADDRESSES}:
+                key = keys.URL.name
+            found.append(ReferringValue((key, *below), parts))
+        return tuple(found)
 
 
 _NO_WAY_HINT = "`command` starts a program, `url` connects to an address"

@@ -110,9 +110,9 @@ class _File:
     """The reading of one file."""
 
     def __init__(self, path: str, environ: Mapping[str, str]) -> None:
-        self.reader = Reader(environ)
         self._path = path
         self._folder = os.path.dirname(os.path.abspath(path))
+        self.reader = Reader(environ, self._folder)
         self._disabled: list[str] = []
         # `inheritEnv` of the file.
         self._inherit_env: tuple[str, ...] = ()
@@ -140,6 +140,7 @@ class _File:
         budget = self._read(keys.BUDGET, document)
         check_arguments = self._read(keys.CHECK_ARGUMENTS, document)
         pin = self._read(keys.PIN, document)
+        keychain = self._read(keys.KEYCHAIN, document)
         if not plain:
             self._check_file_keys(document)
         if not toolboxes and self._disabled and not self.reader.problems:
@@ -156,6 +157,7 @@ class _File:
             budget=DEFAULT_BUDGET if budget is None else budget,
             check_arguments=check_arguments is not False,
             pin=pin or (),
+            keychain=keychain,
             secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),
             disabled=tuple(self._disabled),
             ignored_keys={key: tuple(servers) for key, servers in self._ignored_keys.items()},

@@ -17,6 +17,7 @@ from mcp_workbench.signin.profiles import Profile
 BASIC: Final = "client_secret_basic"
 POST: Final = "client_secret_post"
 NONE: Final = "none"
+PRIVATE_KEY: Final = "private_key_jwt"
 CLIENT_NAME: Final = "MCP Workbench"
 DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
@@ -61,7 +62,10 @@ def configured(server: AuthorizationServer, profile: Profile) -> OAuthClient:
     supported = server.token_endpoint_auth_methods_supported
     method = profile.token_auth_method
     if method is None:
-        method = _method_with_secret(supported) if profile.client_secret else NONE
+        if profile.private_key:
+            method = PRIVATE_KEY
+        else:
+            method = _method_with_secret(supported) if profile.client_secret else NONE
     return OAuthClient(issuer=server.identifier, id=profile.client_id, auth_method=method)
 
 

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.signin import tokens
+from mcp_workbench.signin.assertion import Credentials
 from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.client_registration import DEVICE_GRANT, OAuthClient, choose, configured
 from mcp_workbench.signin.discovery import Discovery, discover
@@ -109,7 +110,7 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
     asked = tokens.request(
         server.token_endpoint,
         client,
-        discovery.profile.client_secret,
+        discovery.profile.credentials,
         {
             "grant_type": "authorization_code",
             "code": code,
@@ -173,10 +174,10 @@ def check_response(returned: Mapping[str, str], state: str, discovery: Discovery
     return code
 
 
-def refresh(grant: RefreshGrant, configured_secret: str | None) -> Requests[Tokens]:
+def refresh(grant: RefreshGrant, credentials: Credentials) -> Requests[Tokens]:
     """New tokens for a refresh token, at the endpoint and as the client that it was given to."""
     fields = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
-    return (yield from tokens.ask(tokens.request(grant.token_endpoint, grant.client, configured_secret, fields)))
+    return (yield from tokens.ask(tokens.request(grant.token_endpoint, grant.client, credentials, fields)))
 
 
 class RefreshGrant(Struct, frozen=True):
@@ -193,12 +194,13 @@ def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
     discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
     if not discovery.profile.client_id:
         raise SignInFailed(
-            "`client_credentials` needs a client", hint="set `clientId` and `clientSecret` in `oauth` of this server"
+            "`client_credentials` needs a client",
+            hint="set `clientId`, and `clientSecret` or `privateKey`, in `oauth` of this server",
         )
     client = configured(discovery.server, discovery.profile)
     scopes = select_scopes(attempt, discovery)
     fields = {"grant_type": "client_credentials", "scope": " ".join(scopes), "resource": discovery.resource}
-    asked = tokens.request(discovery.server.token_endpoint, client, discovery.profile.client_secret, fields)
+    asked = tokens.request(discovery.server.token_endpoint, client, discovery.profile.credentials, fields)
     given = yield from tokens.ask(asked)
     return Grant(discovery=discovery, client=client, tokens=given, scopes=scopes)
 
@@ -214,7 +216,7 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
     client = yield from prepare(attempt, discovery)
     scopes = select_scopes(attempt, discovery)
     fields = {"scope": " ".join(scopes), "resource": discovery.resource}
-    begun = yield tokens.request(server.device_authorization_endpoint, client, discovery.profile.client_secret, fields)
+    begun = yield tokens.request(server.device_authorization_endpoint, client, discovery.profile.credentials, fields)
     assert isinstance(begun, OAuthResponse)
     given = begun.fields()
     device, code, page = given.get("device_code"), given.get("user_code"), given.get("verification_uri")
@@ -225,7 +227,7 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
     asked = tokens.request(
         server.token_endpoint,
         client,
-        discovery.profile.client_secret,
+        discovery.profile.credentials,
         {"grant_type": DEVICE_GRANT, "device_code": device, "resource": discovery.resource},
     )
     page = given.get("verification_uri_complete") or page
@@ -243,9 +245,9 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
     raise SignInFailed("nobody entered the code in time", hint="start again")
 
 
-def revoke(endpoint: str, client: OAuthClient, configured_secret: str | None, token: str) -> OAuthRequest:
+def revoke(endpoint: str, client: OAuthClient, credentials: Credentials, token: str) -> OAuthRequest:
     """RFC 7009: the token, and with a refresh token usually the whole grant."""
-    return tokens.request(endpoint, client, configured_secret, {"token": token})
+    return tokens.request(endpoint, client, credentials, {"token": token})
 
 
 def pkce() -> tuple[str, str]:

@@ -15,6 +15,7 @@ from msgspec import Struct, convert, field, to_builtins
 from msgspec.json import decode
 
 from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.signin.assertion import Credentials
 
 
 class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -22,6 +23,9 @@ class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
     client_id: str | None = None
     client_secret: str | None = None
+    private_key: str | None = None
+    key_id: str | None = None
+    signing_algorithm: str | None = None
     client_metadata_url: str | None = None
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     # None: by the challenge and the metadata.
@@ -40,6 +44,11 @@ class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     # For people: which app to create where registration is closed, and which header takes a key instead.
     app: str | None = None
     header_key: str | None = None
+
+    @property
+    def credentials(self) -> Credentials:
+        """By what the configured client proves who it is."""
+        return Credentials(self.client_secret, self.private_key, self.key_id, self.signing_algorithm)
 
 
 class HostProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -104,6 +104,7 @@ class SignIns:
                 show(step)
             await asyncio.sleep(step.seconds)
 
+        await self.store.unlock()
         attempt = self._attempt(target, None, new_client=False)
         grant = await run(flow.device_code(attempt), self._client(), wait=wait, keep=self._keep_client)
         return await self._keep(target, grant)
@@ -128,8 +129,8 @@ class SignIns:
         record, token = found[0], found[0].refresh_token or found[0].access_token
         if record.revocation_endpoint is None or not token:
             return record, False
-        secret = profile_for(target.url, target.settings, record.issuer).client_secret
-        answer = await send(self._client(), flow.revoke(record.revocation_endpoint, record.client, secret, token))
+        credentials = profile_for(target.url, target.settings, record.issuer).credentials
+        answer = await send(self._client(), flow.revoke(record.revocation_endpoint, record.client, credentials, token))
         return record, answer.is_good
 
     async def close(self) -> None:
@@ -141,6 +142,7 @@ class SignIns:
         await asyncio.gather(*(source.settled() for source in self._sources.values()))
 
     async def _visit(self, target: SignInTarget, sign_in: BrowserSignIn, new_client: bool) -> SignInRecord:
+        await self.store.unlock()
         profile = profile_for(target.url, target.settings)
         exact = profile.callback_port is not None
         if profile.callback_port is not None:

@@ -86,6 +86,7 @@ class SignedInHeaders:
     async def refused(self, refusal: CredentialRefusal) -> bool:
         if refusal.sent is not self._headers and refusal.sent is not self._base:
             return True
+        await self._store.unlock()
         record = self._store.read().find(self.target.principal, self.target.server)
         sent = refusal.sent.get("authorization", "")
         if record is not None and record.access_token and not record.ended and sent != _bearer(record):
@@ -126,6 +127,7 @@ class SignedInHeaders:
     async def _renew(self, refused: str | None) -> None:
         """Have a token that is not the refused one: the store's, or a new one."""
         store, target = self._store, self.target
+        await store.unlock()
         record = store.read().find(target.principal, target.server)
         if _serves(record, refused) or (record is None and not self._is_machine()):
             self._adopt(record)
@@ -155,9 +157,9 @@ class SignedInHeaders:
         if record.refresh_token is None or record.ended:
             raise self._needed("wants you to sign in again")
         grant = RefreshGrant(record.token_endpoint, record.client, record.refresh_token, record.resource)
-        secret = profile_for(target.url, target.settings, record.issuer).client_secret
+        credentials = profile_for(target.url, target.settings, record.issuer).credentials
         try:
-            tokens = await run(flow.refresh(grant, secret), self._client())
+            tokens = await run(flow.refresh(grant, credentials), self._client())
         except (GrantOver, ClientUnknown) as error:
             ended, is_unknown = replace(record, ended=error.message), isinstance(error, ClientUnknown)
             contents = await self._store.change(lambda contents: _end(contents, ended, forget=is_unknown))

@@ -1,5 +1,6 @@
 """Tokens and registrations at rest: one file of the user's own, mode 0600, replaced as a whole, with a lock.
 
+In the clear, or encrypted under a key in the system's keychain (`sealing`).
 One record for each principal, server and issuer. Whoever changes something locks, reads again, changes, writes, and
 unlocks; the disk is the truth. A file that is damaged is set aside under another name, never overwritten. Refuses to
 know where tokens come from.
@@ -15,15 +16,19 @@ import logging
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Final, Literal
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import MsgspecError, Struct, field
 from msgspec.json import decode, encode, format
 
+from mcp_workbench.secrets.aside import aside
 from mcp_workbench.signin import store_location
 from mcp_workbench.signin.client_registration import OAuthClient
-from mcp_workbench.signin.store_location import FILE_NAME, StoreUnusable
+from mcp_workbench.signin.store_location import FILE_NAME, SEALED_HEAD, StoreUnusable
+
+if TYPE_CHECKING:
+    from mcp_workbench.signin.sealing import MasterKey
 
 log = logging.getLogger(__name__)
 
@@ -123,32 +128,102 @@ class Contents(Struct, kw_only=True):
 
 
 class TokenStore:
-    """The file. `folder` is made when something is first written."""
+    """The file. `folder` is made when something is first written.
 
-    def __init__(self, folder: str | None = None) -> None:
+    `keychain`: whether it has to be encrypted; None: as it is. One is never turned into the other by the way.
+    """
+
+    def __init__(
+        self, folder: str | None = None, *, keychain: bool | None = None, environ: Mapping[str, str] | None = None
+    ) -> None:
         self._folder = folder or store_location.folder()
+        self._keychain = keychain
+        self._environ = environ
+        self._key: MasterKey | None = None
+        # Of what was read last.
+        self.is_sealed = keychain is True
         self.path = os.path.join(self._folder, FILE_NAME)
 
     def read(self) -> Contents:
-        """What is in it. Raises `StoreUnusable` where others could have written it."""
-        try:
-            with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-                self._check(os.fstat(file.fileno()))
-                content = file.read(LARGEST_STORE + 1)
-        except FileNotFoundError:
+        """What is in it. Raises `StoreUnusable` where others could have written it, or it is not as it has to be."""
+        content = self._read_file()
+        if content is None:
+            self.is_sealed = self._keychain is True
             return Contents()
-        except OSError as error:
-            raise StoreUnusable(
-                f"the sign-ins in `{self.path}` cannot be read: {error.strerror}", hint="check who owns the file"
-            ) from None
+        self.is_sealed = content.startswith(SEALED_HEAD)
         try:
-            contents = decode(content, type=Contents)
+            contents = decode(self._unsealed(content) if self.is_sealed else content, type=Contents)
             if contents.format == FORMAT and len(content) <= LARGEST_STORE:
+                self._check_kind(contents)
                 return contents
         except (MsgspecError, UnicodeError, RecursionError):
             pass
         self._set_aside()
         return Contents()
+
+    async def unlock(self) -> None:
+        """Fetch the key where one is needed, aside from the event loop: `read` would wait for the keychain."""
+        is_known = self._key is not None and self._key.is_known
+        if not is_known and (self._keychain is True or self._has_sealed_head()):
+            await aside(self._unlocked)
+
+    async def convert(self, *, sealed: bool) -> Contents:
+        """Store everything encrypted, or in the clear, from now on."""
+        async with self.locked("store", LOCK_SECONDS):
+            contents = await aside(self.read)
+            self.is_sealed = sealed
+            await aside(lambda: self._write(contents))
+            return contents
+
+    def _unlocked(self) -> bytes:
+        # Imported where sign-ins are encrypted.
+        from mcp_workbench.signin.sealing import MasterKey
+
+        if self._key is None:
+            self._key = MasterKey(self._environ)
+        return self._key.fetch(create=not self._has_sealed_head())
+
+    def _unsealed(self, content: bytes) -> bytes:
+        """What is in an encrypted file; nothing that can be read, where it is damaged."""
+        from mcp_workbench.signin.sealing import Damaged, unseal
+
+        try:
+            return unseal(content, self._unlocked())
+        except Damaged:
+            return b""
+
+    def _has_sealed_head(self) -> bool:
+        try:
+            with open(self.path, "rb") as file:
+                return file.read(len(SEALED_HEAD)) == SEALED_HEAD
+        except OSError:
+            return False
+
+    def _check_kind(self, contents: Contents) -> None:
+        if self._keychain is False and self.is_sealed:
+            raise StoreUnusable(
+                f"the sign-ins in `{self.path}` are encrypted, and the configuration says `keychain: false`",
+                hint="remove that, or run `mcp-workbench auth --decrypt`",
+            )
+        if self._keychain is True and not self.is_sealed:
+            if contents.records or contents.clients:
+                raise StoreUnusable(
+                    f"the sign-ins in `{self.path}` are not encrypted, and the configuration says `keychain: true`",
+                    hint="run `mcp-workbench auth --encrypt`",
+                )
+            self.is_sealed = True
+
+    def _read_file(self) -> bytes | None:
+        try:
+            with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                self._check(os.fstat(file.fileno()))
+                return file.read(LARGEST_STORE + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreUnusable(
+                f"the sign-ins in `{self.path}` cannot be read: {error.strerror}", hint="check who owns the file"
+            ) from None
 
     def stamp(self) -> tuple[int, int, int]:
         """Changes whenever the file does."""
@@ -160,6 +235,7 @@ class TokenStore:
 
     async def change(self, change: Callable[[Contents], None]) -> Contents:
         """Lock, read again, change, write. What is returned is on the disk by then."""
+        await self.unlock()
         async with self.locked("store", LOCK_SECONDS):
             contents = self.read()
             change(contents)
@@ -189,10 +265,16 @@ class TokenStore:
             os.close(descriptor)
 
     def _write(self, contents: Contents) -> None:
+        content = format(encode(contents), indent=1) + b"\n"
+        if self.is_sealed:
+            from mcp_workbench.signin.sealing import seal
+
+            servers = {each.server for each in contents.records} | {each.server for each in contents.wanted}
+            content = seal(content, self._unlocked(), (name for each in servers for name in _spellings(each)))
         draft = f"{self.path}.{os.getpid()}-{os.urandom(4).hex()}.new"
         try:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(format(encode(contents), indent=1) + b"\n")
+                file.write(content)
                 file.flush()
                 # A refresh token that was used up and not written is lost.
                 os.fsync(file.fileno())
@@ -220,10 +302,15 @@ class TokenStore:
             )
 
     def _set_aside(self) -> None:
-        aside = f"{self.path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        kept = f"{self.path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
         with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path, aside)
-            log.warning("the sign-ins in %s are damaged; the file was set aside as %s", self.path, aside)
+            os.rename(self.path, kept)
+            log.warning("the sign-ins in %s are damaged; the file was set aside as %s", self.path, kept)
+
+
+def _spellings(server: str) -> tuple[str, str]:
+    """With and without the account."""
+    return server, server.rpartition("#")[0] or server
 
 
 def lock_name(principal: str, server: str) -> str:

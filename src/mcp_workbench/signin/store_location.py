@@ -8,6 +8,8 @@ from typing import Final
 from mcp_workbench.errors import DownstreamError
 
 FILE_NAME: Final = "sign-ins.json"
+# What a file begins with that is encrypted.
+SEALED_HEAD: Final = b'{"sealed":'
 
 
 class StoreUnusable(DownstreamError):
@@ -24,10 +26,20 @@ def folder() -> str:
     return os.path.join(data, "sign-ins")
 
 
+def mark_of(server: str) -> str:
+    """What stands for a server in a file that is encrypted."""
+    import hashlib
+
+    return hashlib.sha256(f"mcp-workbench server\0{server}".encode()).hexdigest()[:32]
+
+
 def may_hold(url: str) -> bool:
     """Whether somebody may have signed in to this address before. Only then is the rest of the package needed."""
     try:
-        with open(os.path.join(folder(), FILE_NAME), "rb") as file:
-            return url.encode() in file.read()
+        # Without waiting: what lies there may be no file.
+        path = os.path.join(folder(), FILE_NAME)
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            content = file.read()
+            return url.encode() in content or mark_of(url).encode() in content
     except (OSError, StoreUnusable):
         return False

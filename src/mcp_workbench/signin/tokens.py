@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import base64
 import math
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote_plus
 
 from msgspec import Struct
 
-from mcp_workbench.signin.client_registration import BASIC, NONE, POST, OAuthClient
+from mcp_workbench.signin.assertion import ASSERTION_TYPE, Credentials, sign
+from mcp_workbench.signin.client_registration import BASIC, NONE, POST, PRIVATE_KEY, OAuthClient
 from mcp_workbench.signin.flow_io import (
     NotNow,
     OAuthRequest,
@@ -64,12 +66,12 @@ class ClientUnknown(SignInFailed):
 
 
 def request(
-    endpoint: str, client: OAuthClient, configured_secret: str | None, fields: Mapping[str, str | None]
+    endpoint: str, client: OAuthClient, credentials: Credentials, fields: Mapping[str, str | None]
 ) -> OAuthRequest:
     """A request to the token endpoint (or one that authenticates in the same way), as this client."""
     form = {name: value for name, value in fields.items() if value}
     headers: dict[str, str] = {}
-    secret = client.secret if client.is_registered else configured_secret
+    secret = client.secret if client.is_registered else credentials.secret
     match client.auth_method:
         case method if method == BASIC and secret is not None:
             # Nothing of it in the body: two ways at once are refused.
@@ -80,6 +82,10 @@ def request(
                 f"the client `{client.id}` needs a secret, and the configuration has none",
                 hint="set `clientSecret` in `oauth` of this server",
             )
+        case method if method == PRIVATE_KEY:
+            form["client_id"] = client.id
+            form["client_assertion_type"] = ASSERTION_TYPE
+            form["client_assertion"] = sign(credentials, client.id, client.issuer, time.time())
         case _:
             form["client_id"] = client.id
             if client.auth_method != NONE and secret is not None:

@@ -1,0 +1,89 @@
+"""`mcp-workbench secret`: values in the system's keychain, for `${keyring:…}`. Never an argument, never shown."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mcp_workbench.cli.error_output import remark
+from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.settings import JSON
+from mcp_workbench.secrets import keychain, names
+from mcp_workbench.secrets.files import MOST_SECRET_BYTES
+
+ABOUT = """
+set NAME keeps a value in the keychain of your system (macOS Keychain, GNOME Keyring, KWallet). You are asked for it
+without an echo; in a pipe it is read from standard input. A server gets it where its configuration says
+${keyring:NAME}. Write service/name to use an entry that another program made.
+
+list shows the names of the entries made here, remove NAME deletes one. Values are never shown.
+
+Exit code: 0; 1 if the keychain cannot be used, or has no such entry to remove; 2 if the command line is wrong.
+"""
+ACTIONS = ("set", "list", "remove")
+
+
+def run(parsed: Parsed) -> int:
+    """Set, list or remove."""
+    action, name = parsed.positional(0), parsed.positional(1)
+    if action not in ACTIONS:
+        raise UsageError("what should be done?", hint="mcp-workbench secret set NAME, list, or remove NAME")
+    if action == "list":
+        return _list(parsed, name)
+    if parsed.has("json"):
+        raise UsageError("--json requires list")
+    if not name or not keychain.entry_of(name)[1]:
+        raise UsageError("which entry?", hint=f"mcp-workbench secret {action} NAME, or service/name")
+    return _set(name) if action == "set" else _remove(name)
+
+
+COMMAND = Command("secret [OPTIONS] set|list|remove [NAME]", ABOUT, (JSON,), run, takes=2)
+
+
+def _set(name: str) -> int:
+    value = _value(name)
+    if not value:
+        raise UsageError("the value is empty")
+    if len(value.encode(errors="surrogateescape")) > MOST_SECRET_BYTES or "\0" in value:
+        raise UsageError(f"the value is longer than {MOST_SECRET_BYTES // 1024} KiB, or holds a NUL character")
+    keychain.put(*keychain.entry_of(name), value, os.environ)
+    names.remember(name)
+    print(f"stored; refer to it as ${{keyring:{name}}}")
+    return 0
+
+
+def _value(name: str) -> str:
+    if sys.stdin.isatty():
+        from getpass import getpass
+
+        return getpass(f"value of {name} (not shown): ")
+    text = sys.stdin.buffer.read(MOST_SECRET_BYTES + 2)
+    try:
+        return text.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise UsageError("the value is not UTF-8 text") from None
+
+
+def _list(parsed: Parsed, name: str | None) -> int:
+    if name is not None:
+        raise UsageError("list takes no name")
+    found = names.names()
+    if parsed.has("json"):
+        stdout().json([{"name": each, "reference": f"${{keyring:{each}}}"} for each in found])
+        return 0
+    for each in found:
+        stdout().line((each, "name"))
+    if not found:
+        remark("note", "no entry was made here; mcp-workbench secret set NAME makes one")
+    return 0
+
+
+def _remove(name: str) -> int:
+    was_there = keychain.delete(*keychain.entry_of(name), os.environ)
+    names.forget(name)
+    if not was_there:
+        remark("note", f"the keychain has no entry `{name}`")
+        return 1
+    print("removed")
+    return 0

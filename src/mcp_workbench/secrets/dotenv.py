@@ -1,0 +1,65 @@
+"""`.env` files: what they hold. Pure.
+
+`NAME=value` in lines, as shells and docker write them: `export` in front, comments, quotes, a byte order mark and line
+ends of Windows. In single quotes everything is literal, in double ones a backslash escapes (a line break, a tab, or
+what follows), and either may span lines. `${VAR}` is not expanded in there: a value is what stands in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_ASSIGNMENT: Final = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*")
+_BLANK: Final = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
+_SINGLE: Final = re.compile(r"'([^']*)'")
+_DOUBLE: Final = re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+class Malformed(ValueError):
+    """The line that cannot be understood. Never what is in it."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"line {line} is not `NAME=value`")
+        self.line = line
+
+
+def parse(text: str) -> dict[str, str]:
+    """The variables; of two with the same name, the later. Raises `Malformed`."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    found: dict[str, str] = {}
+    position = 0
+    while position < len(text):
+        blank = _BLANK.match(text, position)
+        if blank is not None:
+            position = max(blank.end(), position + 1)
+            continue
+        assignment = _ASSIGNMENT.match(text, position)
+        if assignment is None:
+            raise Malformed(text.count("\n", 0, position) + 1)
+        value, position = _value(text, assignment.end())
+        found[assignment[1]] = value
+    return found
+
+
+def _value(text: str, position: int) -> tuple[str, int]:
+    """The value that stands there, and where the next line begins."""
+    quoted = (_SINGLE if text[position : position + 1] == "'" else _DOUBLE).match(text, position)
+    if quoted is not None:
+        rest = _BLANK.match(text, quoted.end())
+        if rest is None:
+            raise Malformed(text.count("\n", 0, position) + 1)
+        is_literal = text[position] == "'"
+        value = quoted[1] if is_literal else _ESCAPED.sub(lambda one: _ESCAPES.get(one[1], one[1]), quoted[1])
+        return value, rest.end()
+    if text[position : position + 1] in ("'", '"'):
+        raise Malformed(text.count("\n", 0, position) + 1)
+    end = text.find("\n", position)
+    end = len(text) if end < 0 else end
+    line = text[position:end]
+    # A comment begins behind white space; `pass#word` is a value.
+    for mark in (" #", "\t#"):
+        line = line.partition(mark)[0]
+    return ("" if line.startswith("#") else line.strip()), end + 1

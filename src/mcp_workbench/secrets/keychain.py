@@ -1,0 +1,119 @@
+"""The system's keychain: values by service and name, through a process that can be ended when the keychain hangs.
+
+Owns the time limit and the words for everything that may be wrong with a keychain. Blocks: for a thread, or a command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import MsgspecError, Struct
+from msgspec.json import decode, encode
+
+from mcp_workbench.config.environment import without_ours
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.secrets.program import Program, ProgramEnd
+
+if TYPE_CHECKING:
+    from mcp_workbench.transport.processes import ProcessTable
+
+# What a keychain may take to answer, which takes milliseconds. One that is locked may wait for its user for ever.
+KEYCHAIN_SECONDS: Final = 3.0
+# Importing all that it takes to ask may take this much more, on a machine that is busy.
+IMPORT_SECONDS: Final = 15.0
+# A value, and what is around it.
+MOST_REPLY_BYTES: Final = 256 * 1024
+# What our own entries stand under; a name without a service means one of these.
+SERVICE: Final = "mcp-workbench"
+_MODULE: Final = "mcp_workbench.secrets.keychain_child"
+
+
+class KeychainUnusable(DownstreamError):
+    """The keychain does not answer, or there is none."""
+
+
+class Request(Struct, frozen=True):
+    """What is asked of it."""
+
+    action: Literal["get", "set", "delete"]
+    service: str
+    name: str
+    value: str = ""
+
+
+class Reply(Struct, frozen=True, omit_defaults=True):
+    """What it answered. `error`: `uninstalled`, `missing`, `locked` or `failed`."""
+
+    value: str | None = None
+    found: bool = False
+    error: str = ""
+    detail: str = ""
+
+
+class Inquiry:
+    """One question to the keychain. Made on the event loop where there is a table; `reply` is for a thread."""
+
+    def __init__(self, request: Request, environ: Mapping[str, str], table: ProcessTable | None = None) -> None:
+        command = (sys.executable, "-P", "-m", _MODULE)
+        try:
+            self.program = Program(command, without_ours(environ), given=encode(request), table=table)
+        except OSError as error:
+            raise KeychainUnusable(f"the system's keychain cannot be asked: {error.strerror}") from None
+
+    def reply(self) -> Reply:
+        """Wait for the answer. Raises `KeychainUnusable`."""
+        return _read(self.program.finish(KEYCHAIN_SECONDS + IMPORT_SECONDS, MOST_REPLY_BYTES))
+
+
+def get(service: str, name: str, environ: Mapping[str, str]) -> str | None:
+    """The value, or None where there is none. Raises `KeychainUnusable`."""
+    return Inquiry(Request("get", service, name), environ).reply().value
+
+
+def put(service: str, name: str, value: str, environ: Mapping[str, str]) -> None:
+    """Keep a value. Raises `KeychainUnusable`."""
+    Inquiry(Request("set", service, name, value), environ).reply()
+
+
+def delete(service: str, name: str, environ: Mapping[str, str]) -> bool:
+    """Forget a value; whether there was one. Raises `KeychainUnusable`."""
+    return Inquiry(Request("delete", service, name), environ).reply().found
+
+
+def entry_of(name: str) -> tuple[str, str]:
+    """Service and name of `service/name`; a service may have slashes itself. Without one, ours."""
+    service, _, own = name.rpartition("/")
+    return service or SERVICE, own
+
+
+def _read(end: ProgramEnd) -> Reply:
+    if end.status is None or end.status < 0:
+        raise KeychainUnusable(
+            f"the system's keychain did not answer within {KEYCHAIN_SECONDS:g} s",
+            hint="unlock it, allow the access it may be asking you for, and try again",
+        )
+    try:
+        reply = decode(end.output, type=Reply)
+    except MsgspecError:
+        said = end.errors.decode(errors="replace").strip().rpartition("\n")[2][:200]
+        raise KeychainUnusable(f"the system's keychain cannot be asked: {said or 'no answer'}") from None
+    match reply.error:
+        case "":
+            return reply
+        case "uninstalled":
+            raise KeychainUnusable(
+                "the system's keychain needs the Python package `keyring`, which is not installed",
+                hint="install it with `pip install 'mcp-workbench[keychain]'`",
+            )
+        case "missing":
+            raise KeychainUnusable(
+                "this machine has no keychain that can be used",
+                hint="on Linux, start one (GNOME Keyring, KWallet) with a D-Bus session; on servers and in containers "
+                "use `${file:…}` or `${cmd:…}` instead",
+            )
+        case "locked":
+            raise KeychainUnusable(f"the system's keychain is locked ({reply.detail})", hint="unlock it, and try again")
+        case _:
+            raise KeychainUnusable(f"the system's keychain failed ({reply.detail})", hint="try again")

@@ -1,0 +1,60 @@
+"""Which entries of the system's keychain were made here: names alone, never values. No keychain can list its entries.
+
+One file for each, so that two who write at once lose nothing. Best effort: an entry works without being listed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from typing import Final
+
+from msgspec import MsgspecError
+from msgspec.json import decode, encode
+
+# A name in quotes; anything larger is no record of ours.
+LARGEST_RECORD: Final = 4096
+
+
+def folder() -> str | None:
+    """Where the records lie; None where the user has no home."""
+    from platformdirs import user_data_dir
+
+    data = user_data_dir("mcp-workbench", appauthor=False)
+    return os.path.join(data, "keychain-entries") if os.path.isabs(data) else None
+
+
+def remember(name: str) -> None:
+    """This entry is ours."""
+    path = _path(name)
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(encode(name))
+
+
+def forget(name: str) -> None:
+    """It is gone."""
+    path = _path(name)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def names() -> list[str]:
+    """All of them, sorted."""
+    where = folder()
+    found = []
+    with contextlib.suppress(OSError):
+        for file in os.listdir(where) if where is not None else ():
+            with contextlib.suppress(OSError, MsgspecError), open(os.path.join(where or "", file), "rb") as record:
+                found.append(decode(record.read(LARGEST_RECORD), type=str))
+    return sorted(found)
+
+
+def _path(name: str) -> str | None:
+    where = folder()
+    return None if where is None else os.path.join(where, f"{hashlib.sha256(name.encode()).hexdigest()}.json")

@@ -1,0 +1,71 @@
+"""The servers of one workbench with everything that they refer to: fetched when one starts, kept while it runs.
+
+Owned by the composition root, made with the first server that refers to something. Several connections to one server
+share what was fetched; after its end it is fetched again, because secrets are replaced now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.secrets.resolve import resolve
+
+if TYPE_CHECKING:
+    from mcp_workbench.transport.processes import ProcessTable
+
+log = logging.getLogger(__name__)
+
+
+class _Kept(Struct, frozen=True):
+    written: ServerConfig
+    resolved: ServerConfig
+    is_in_use: Callable[[], bool]
+
+
+class ResolvedServers:
+    """Keys are whatever the caller tells servers apart by."""
+
+    def __init__(self, table: ProcessTable, conceal: Callable[[Iterable[str]], None]) -> None:
+        self._table = table
+        self._conceal = conceal
+        self._kept: dict[Hashable, _Kept] = {}
+        self._fetching: dict[Hashable, asyncio.Lock] = {}
+
+    async def resolve(
+        self,
+        key: Hashable,
+        label: str,
+        server: ServerConfig,
+        environ: Mapping[str, str],
+        is_in_use: Callable[[], bool],
+    ) -> ServerConfig:
+        """The server as it can be started. Raises `ReferenceUnresolved`."""
+        async with self._fetching.setdefault(key, asyncio.Lock()):
+            kept = self._kept.get(key)
+            if kept is None or kept.written != server or not kept.is_in_use():
+                found = await resolve(server, environ, self._table)
+                # Before anything can be said of it.
+                self._conceal(found.secrets)
+                for warning in found.warnings:
+                    log.warning("[%s] %s", label, warning)
+                kept = self._kept[key] = _Kept(server, found.config, is_in_use)
+            return kept.resolved
+
+    def known(self, key: Hashable, server: ServerConfig) -> ServerConfig:
+        """As it was started last; as it was written, where it has not been."""
+        kept = self._kept.get(key)
+        if kept is None or (kept.written.references, kept.written.env_files) != (server.references, server.env_files):
+            return server
+        return kept.resolved
+
+    def forget(self, keys: Iterable[Hashable]) -> None:
+        """These are in the configuration no more."""
+        for key in keys:
+            self._kept.pop(key, None)
+            self._fetching.pop(key, None)

@@ -1,0 +1,143 @@
+"""Sign-ins encrypted at rest: AES-256-GCM under a master key that lies in the system's keychain.
+
+The keychain holds the key alone, because its entries are too small for tokens. The file says which key it was sealed
+with, so that a keychain with another key is told apart from a damaged file. Owns the key and the envelope. Blocks while
+the keychain is asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from msgspec import MsgspecError, Struct
+from msgspec.json import decode, encode
+
+from mcp_workbench.secrets import keychain
+from mcp_workbench.secrets.keychain import KeychainUnusable
+from mcp_workbench.signin.store_location import StoreUnusable, mark_of
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+KEY_NAME: Final = "master-key"
+_KEY_BYTES: Final = 32
+_NONCE_BYTES: Final = 12
+_ALGORITHM: Final = "aes-256-gcm"
+
+
+class _Envelope(Struct, frozen=True):
+    # First: `store_location.SEALED_HEAD`.
+    sealed: str
+    format: int
+    # Which key.
+    key: str
+    nonce: bytes
+    data: bytes
+    # Marks of the servers in there: whether it has to be opened at all.
+    servers: tuple[str, ...] = ()
+
+
+class Damaged(Exception):
+    """What is in the file was not written by us, or has been changed."""
+
+
+class MasterKey:
+    """The key, once it has been fetched."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._key: bytes | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the keychain need not be asked."""
+        return self._key is not None
+
+    def fetch(self, *, create: bool) -> bytes:
+        """The key; with `create` a new one where the keychain has none. Raises `StoreUnusable`."""
+        if self._key is None:
+            try:
+                found = keychain.get(keychain.SERVICE, KEY_NAME, self._environ)
+                if found is None and create:
+                    # Read again: what cannot be read back must not encrypt anything.
+                    keychain.put(keychain.SERVICE, KEY_NAME, _text(os.urandom(_KEY_BYTES)), self._environ)
+                    found = keychain.get(keychain.SERVICE, KEY_NAME, self._environ)
+            except KeychainUnusable as error:
+                raise StoreUnusable(f"your sign-ins cannot be decrypted: {error.message}", hint=error.hint) from None
+            if found is None:
+                raise StoreUnusable(
+                    "your sign-ins are encrypted, and the key is not in the keychain any more",
+                    hint="restore the keychain; or move the file of sign-ins away and sign in again",
+                )
+            self._key = _bytes(found)
+        return self._key
+
+
+def seal(content: bytes, key: bytes, servers: Iterable[str]) -> bytes:
+    """The content, so that only the holder of the key can read or change it."""
+    nonce = os.urandom(_NONCE_BYTES)
+    data = _cipher(key).encrypt(nonce, content, _ALGORITHM.encode())
+    marks = tuple(sorted({mark_of(server) for server in servers}))
+    return encode(_Envelope(_ALGORITHM, 1, _id_of(key), nonce, data, marks)) + b"\n"
+
+
+def unseal(content: bytes, key: bytes) -> bytes:
+    """What was sealed. Raises `Damaged`, and `StoreUnusable` where another key is needed."""
+    try:
+        envelope = decode(content, type=_Envelope)
+    except (MsgspecError, UnicodeError, RecursionError):
+        raise Damaged from None
+    if envelope.sealed != _ALGORITHM or envelope.format != 1:
+        raise StoreUnusable("your sign-ins were encrypted by a newer workbench", hint="update this one")
+    if envelope.key != _id_of(key):
+        raise StoreUnusable(
+            "your sign-ins are encrypted with another key than the one in the keychain",
+            hint="restore the keychain; or move the file of sign-ins away and sign in again",
+        )
+    cipher = _cipher(key)
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return cipher.decrypt(envelope.nonce, envelope.data, _ALGORITHM.encode())
+    except (InvalidTag, ValueError):
+        raise Damaged from None
+
+
+def _cipher(key: bytes) -> AESGCM:
+    return _aesgcm()(key)
+
+
+def _aesgcm() -> type[AESGCM]:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise StoreUnusable(
+            "encrypted sign-ins need the Python package `cryptography`, which is not installed",
+            hint="install it with `pip install 'mcp-workbench[keychain]'`",
+        ) from None
+    return AESGCM
+
+
+def _id_of(key: bytes) -> str:
+    return hashlib.sha256(b"mcp-workbench key\0" + key).hexdigest()[:16]
+
+
+def _text(key: bytes) -> str:
+    return base64.urlsafe_b64encode(key).decode()
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        key = base64.urlsafe_b64decode(text)
+    except ValueError:
+        key = b""
+    if len(key) != _KEY_BYTES:
+        raise StoreUnusable(
+            f"the entry `{keychain.SERVICE}/{KEY_NAME}` in the keychain is not a key of ours",
+            hint="restore the keychain; or remove the entry, move the file of sign-ins away and sign in again",
+        )
+    return key
