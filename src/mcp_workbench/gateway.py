@@ -340,6 +340,7 @@ FIXED: Final = {
     "separator": "separator",
     "max_message_bytes": "maxMessageBytes",
     "max_pending_body_bytes": "maxPendingBodyBytes",
+    "keychain": "keychain",
 }
 
 

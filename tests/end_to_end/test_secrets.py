@@ -135,7 +135,7 @@ def test_a_program_runs_only_for_a_file_that_is_trusted(tmp_path: Path) -> None:
     assert trace.exists()
 
 
-LOADED_LATER = ("mcp_workbench.secrets", "mcp_workbench.signin", "keyring", "cryptography", "joserfc", "shlex")
+LOADED_LATER = ("mcp_workbench.secrets", "mcp_workbench.signin", "keyring", "cryptography", "joserfc")
 
 
 async def test_a_server_without_references_and_sign_in_loads_nothing_of_them(workbench: Workbench) -> None:
