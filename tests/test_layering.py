@@ -127,6 +127,8 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "config",
             "jsonrpc",
             "transport",
+            "catalog",
+            "downstream",
             "session",
             "runtime",
             "gateway",

@@ -179,8 +179,13 @@ class Gateway:
         """Put another configuration in force while everything runs. What it does not change keeps its process and its
         calls; what it changes takes new calls with the new settings and finishes those that run on the old."""
         async with self._applying:
-            plan = self.catalog.plan(_within_what_is_fixed(self.config, config))
+            config = _within_what_is_fixed(self.config, config)
+            plan = self.catalog.plan(config)
             manifests = await asyncio.to_thread(read_manifests, plan.beginning)
+            while any(entry.ended is not None for entry in plan.beginning):
+                # It was to be shared with another catalogue, which let go of it meanwhile.
+                plan = self.catalog.plan(config)
+                manifests = await asyncio.to_thread(read_manifests, plan.beginning)
             # From here on nothing waits: every request sees either the one or the other.
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)

@@ -32,8 +32,9 @@ def run(parsed: Parsed) -> int:
         raise UsageError(f"`{pid}` is not a process id", hint="`mcp-workbench status` shows them")
     screen = stdout()
     found = [status for status in run_loop(running_workbenches()) if pid in (None, str(status["pid"]))]
-    results = [_reload(screen, status) for status in found]
-    if pid is None and (shared := _reload_shared(screen)) is not None:
+    alone = [status for status in found if status.get("serving") != "shared"]
+    results = [_reload(screen, status) for status in alone]
+    if (pid is None or len(alone) < len(found)) and (shared := _reload_shared(screen)) is not None:
         results.append(shared)
     if not results:
         return complain("no workbench is running" if pid is None else f"no workbench is running as process {pid}")

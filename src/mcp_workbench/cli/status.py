@@ -16,8 +16,9 @@ from mcp_workbench.run import run as run_loop
 ABOUT = """
 Shows each of your running workbenches: its process, where it serves, its face and configuration, and for each server
 its state, uptime, starts and failures, calls in flight, bytes sent and received, and last error. A narrow terminal
-shows only the most important of these. A generated HTTP token is shown, too. The same, without the token, is available
-at /readyz over HTTP, and to clients as the resource workbench://status.
+shows only the most important of these. Of the shared workbench it shows the clients, by process and folder, and which
+of them use which server. A generated HTTP token is shown, too. The same, without the token, is available at /readyz
+over HTTP, and to clients as the resource workbench://status.
 """
 
 EXPECTED = {"pid", "config", "face", "uptimeSeconds", "servers"}
@@ -63,7 +64,11 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
     up = _duration(status["uptimeSeconds"])
     # One of an older version does not say where it serves.
     serving = f"{status['serving']}, " if status.get("serving") else ""
-    screen.line(f"process {status['pid']}, {serving}face {status['face']}, up {up}: {status['config']}")
+    if status.get("clients") is None:
+        screen.line(f"process {status['pid']}, {serving}face {status['face']}, up {up}: {status['config']}")
+    else:
+        screen.line(f"process {status['pid']}, {serving}up {up}")
+        _show_clients(screen, status["clients"])
     _show_token(screen, status.get("tokenFile"))
     _show_rejected(screen, status.get("configuration"))
     servers = status["servers"]
@@ -71,12 +76,43 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
         screen.line("no server started yet", indent=2)
     if servers:
         _show_table(screen, [_row(server) for server in servers])
+    _show_sharing(screen, [server for server in servers if server.get("users")])
     for server in servers:
         if server["lastError"]:
             name = f"{server['toolbox']}/{server['server']}"
             ago = server.get("lastErrorSecondsAgo")
             when = "" if ago is None else f" ({_duration(ago)} ago)"
             screen.line(f"{name}: {server['lastError'].splitlines()[0]}{when}", indent=2)
+
+
+def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:
+    """Those of the shared workbench."""
+    if not clients:
+        screen.line("no client is connected", indent=2)
+        return
+    header = ("client", "name", "face", "under way", "connected", "folder", "configuration")
+    rows: list[list[Part]] = [
+        [
+            str(client["pid"]),
+            client["name"] or "",
+            client["face"],
+            str(client["callsInFlight"]),
+            _duration(client["connectedSeconds"]),
+            client["folder"],
+            client["config"],
+        ]
+        for client in clients
+    ]
+    screen.table(header, rows, indent=2, right=(0, 3, 4))
+
+
+def _show_sharing(screen: Screen, servers: list[dict[str, Any]]) -> None:
+    """Which clients use which of its servers."""
+    for server in servers:
+        users = ", ".join(map(str, server["users"]))
+        where = f" in {server['folder']}" if server.get("folder") else ""
+        name = f"{server['toolbox']}/{server['server']}"
+        screen.line(f"{name} (share: {server['share']}){where}: used by {users}", indent=2)
 
 
 def _show_token(screen: Screen, path: object) -> None:

@@ -125,6 +125,10 @@ class ConnectionClients:
         found = [*self._sessions, *([] if self._passing is None else [self._passing])]
         return found[0] if len(found) == 1 and not self._passing_are_many else None
 
+    def sessions(self) -> list[ClientPeer]:
+        """Those with a session, in the order in which they came."""
+        return list(self._sessions)
+
     def first(self) -> ClientPeer | None:
         """Of those with a session the one that came first."""
         return next(iter(self._sessions), None)

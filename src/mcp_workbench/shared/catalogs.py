@@ -1,10 +1,16 @@
-"""What clients of the shared workbench are served by: a gateway for each, on the one runtime of the process."""
+"""What clients of the shared workbench are served by: a gateway for each context, on the one runtime of the process.
+
+Clients with the same file, folder, environment and options have one gateway. Gateways that differ share the servers
+that are equal for them all the same (`catalog/registry.py`). One that nobody uses stays for a while, since most clients
+that go come back, and commands come and go with each call.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from mcp_workbench.config.model import ServerContext
 from mcp_workbench.file_watch import FileWatch
@@ -13,39 +19,96 @@ from mcp_workbench.live import LiveConfig
 from mcp_workbench.runtime import Runtime
 from mcp_workbench.shared.client import ClientContext
 
+# As long as an idle server runs by default: its process is there for whoever comes back until then.
+UNUSED_SECONDS: Final = 600.0
+# Gateways that nobody uses. A person works in a few folders; a script that goes through hundreds must not fill the
+# memory.
+MOST_UNUSED: Final = 16
+
+
+class ServedCatalog:
+    """One gateway, and how many clients use it."""
+
+    def __init__(self, gateway: Gateway, live: LiveConfig) -> None:
+        self.gateway = gateway
+        self.live = live
+        self.users = 0
+        self.timer: asyncio.TimerHandle | None = None
+
 
 class Catalogs:
-    """All gateways that are in use."""
+    """All gateways that are in use, or were a moment ago."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.gateways: list[Gateway] = []
+        self.unused_seconds = UNUSED_SECONDS
         self._watch = FileWatch()
-        self._live: dict[Gateway, LiveConfig] = {}
+        self._served: dict[object, ServedCatalog] = {}
+
+    @property
+    def gateways(self) -> list[Gateway]:
+        """Every gateway there is."""
+        return [served.gateway for served in self._served.values()]
 
     @contextmanager
     def serving(self, context: ClientContext) -> Iterator[Gateway]:
         """The gateway for a client with this context, for as long as the client is there."""
-        where = ServerContext(environ=context.environ, folder=context.folder)
-        gateway = Gateway(context.config, context.options, runtime=self.runtime, context=where)
-        gateway.serving = "shared"
-        gateway.open()
-        self.gateways.append(gateway)
-        live = self._live[gateway] = LiveConfig(gateway, context.source, self._watch)
-        _ = self.runtime.start_task(live.start())
+        key = _key(context)
+        served = self._served.get(key)
+        if served is None:
+            served = self._served[key] = self._open(context)
+        elif served.timer is not None:
+            served.timer.cancel()
+            served.timer = None
+        served.users += 1
         try:
-            yield gateway
+            yield served.gateway
         finally:
-            del self._live[gateway]
-            live.close()
-            self.gateways.remove(gateway)
-            gateway.close()
+            served.users -= 1
+            if not served.users and self._served.get(key) is served:
+                self._keep_a_while(key, served)
 
     async def reload(self) -> list[str]:
         """Read every configuration again that somebody uses; what is wrong with those that cannot be used."""
-        await asyncio.gather(*(live.reload() for live in list(self._live.values())))
+        await asyncio.gather(*(served.live.reload() for served in list(self._served.values())))
         return sorted({gateway.rejected for gateway in self.gateways if gateway.rejected is not None})
 
     def close(self) -> None:
         """Changes of configurations are of no interest any more."""
         self._watch.close()
+        for served in self._served.values():
+            if served.timer is not None:
+                served.timer.cancel()
+
+    def _open(self, context: ClientContext) -> ServedCatalog:
+        where = ServerContext(environ=context.environ, folder=context.folder)
+        gateway = Gateway(context.config, context.options, runtime=self.runtime, context=where)
+        gateway.serving = "stdio"
+        gateway.open()
+        live = LiveConfig(gateway, context.source, self._watch)
+        _ = self.runtime.start_task(live.start())
+        return ServedCatalog(gateway, live)
+
+    def _keep_a_while(self, key: object, served: ServedCatalog) -> None:
+        loop = asyncio.get_running_loop()
+        served.timer = loop.call_later(self.unused_seconds, self._drop, key)
+        # The one that has been unused for longest comes first.
+        self._served[key] = self._served.pop(key)
+        unused = [each for each, other in self._served.items() if not other.users]
+        for each in unused[:-MOST_UNUSED]:
+            self._drop(each)
+
+    def _drop(self, key: object) -> None:
+        """With all servers that nobody else uses."""
+        served = self._served.pop(key)
+        if served.timer is not None:
+            served.timer.cancel()
+        served.live.close()
+        served.gateway.close()
+
+
+def _key(context: ClientContext) -> object:
+    """Equal for clients that are served alike, whatever their configuration comes to say. The whole environment counts:
+    any variable may be named in it tomorrow."""
+    source, environ = context.source, frozenset(context.environ.items())
+    return context.config.path, context.folder, context.options, source.option, source.argument, environ

@@ -53,6 +53,8 @@ class SharedClient:
         # What the front end knows of the client, and the streams that it knows to last.
         self._mark: tuple[object, ...] = ()
         self._lasting: set[bytes] = set()
+        self.joined_at = asyncio.get_running_loop().time()
+        self._link: FrontEndLink | None = None
         self._descriptor = descriptor
         self._ended = asyncio.Event()
         self._reason = ""
@@ -70,6 +72,7 @@ class SharedClient:
         session = self.session = gateway.make_session(session_link, LOCAL_PRINCIPAL, self._on_closed, lasts=True)
         self._mark = mark_of(session)
         link.news = self._news
+        self._link = link
         try:
             link.start(session)
             if is_resumed:
@@ -111,6 +114,11 @@ class SharedClient:
         streams = set(self.session.streams)
         begun, self._lasting = streams - self._lasting, streams
         return [b"resume " + written_down(self.session), *(b"lasting " + id for id in begun)]
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What it has not read yet."""
+        return 0 if self._link is None else self._link.unsent_bytes
 
     def end(self, reason: str, goodbye: bytes) -> None:
         """We go; the front end is told what to do."""

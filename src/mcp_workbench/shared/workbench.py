@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from mcp_workbench import __version__
+from mcp_workbench.catalog.registry import SharedServers
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.front.joining import PROTOCOL, peer_uid
 from mcp_workbench.jsonrpc.messages import encode
@@ -26,6 +27,7 @@ from mcp_workbench.shared.catalogs import Catalogs
 from mcp_workbench.shared.client import COME_AGAIN, SERVE_ALONE, ClientContext, SharedClient
 from mcp_workbench.shared.hello import LONGEST_HELLO, BadHello, Hello, read_hello
 from mcp_workbench.shared.link import CONTROL
+from mcp_workbench.shared.status import describe
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +64,7 @@ class SharedWorkbench:
         redactor: Redactor,
         options: SharedOptions,
     ) -> None:
-        runtime = Runtime(redactor)
+        runtime = Runtime(redactor, SharedServers())
         runtime.own_info = encode({"name": "mcp-workbench", "title": "MCP Workbench", "version": __version__})
         runtime.describe = lambda: encode(self.status())
         self.catalogs = Catalogs(runtime)
@@ -91,6 +93,7 @@ class SharedWorkbench:
         self._wait_for_clients()
         log.info("shared workbench %s ready, process %d", __version__, os.getpid())
         async with self.catalogs.runtime.running(), asyncio.TaskGroup() as self._tasks:
+            self.catalogs.runtime.pool.serve_many()
             loop.add_reader(self._listener.fileno(), self._accept)
             try:
                 await self._ending.wait()
@@ -231,15 +234,8 @@ class SharedWorkbench:
             await self._answer(connection, f"unable the shared workbench does not know the command `{hello.command}`")
 
     def status(self) -> dict[str, object]:
-        """How we are doing, and who is connected."""
-        return {
-            "pid": os.getpid(),
-            "version": __version__,
-            "clients": [
-                {"pid": client.hello.pid, "folder": client.context.folder, "config": client.context.config.path}
-                for client in self.clients
-            ],
-        }
+        """How we are doing, who is connected, and who shares what."""
+        return describe(self.catalogs, self.clients)
 
     # ── the end ──
 

@@ -1,0 +1,87 @@
+"""Who is served by the shared workbench, and who shares what: for `mcp-workbench status`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import DecodeError
+from msgspec.json import decode
+
+from mcp_workbench import __version__
+from mcp_workbench.downstream.status import status_of
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.entry import ServerEntry
+    from mcp_workbench.downstream.connection import Connection
+    from mcp_workbench.session.session import Session
+    from mcp_workbench.shared.catalogs import Catalogs
+    from mcp_workbench.shared.client import SharedClient
+
+
+def describe(catalogs: Catalogs, clients: Collection[SharedClient]) -> dict[str, object]:
+    """In the form that every workbench describes itself in, and with `clients`, and what servers are shared by."""
+    runtime = catalogs.runtime
+    now = asyncio.get_running_loop().time()
+    connections = runtime.pool.connections()
+    entries = list(dict.fromkeys(entry for gateway in catalogs.gateways for entry in gateway.catalog.entries()))
+    rows = status_of(entries, connections, now)
+    reached = {connection.entry for connection in connections}
+    unused = [entry for entry in entries if entry not in reached]
+    processes = {client.session: client.hello.pid for client in clients if client.session is not None}
+    shared = [
+        *(_sharing(each.entry, _users(each, processes)) for each in connections),
+        *(_sharing(entry, []) for entry in unused),
+    ]
+    return {
+        "pid": os.getpid(),
+        "version": __version__,
+        "serving": "shared",
+        "config": None,
+        "face": None,
+        "uptimeSeconds": round(now - runtime.started_at, 3),
+        "tasks": len(asyncio.all_tasks()),
+        "configurations": len(catalogs.gateways),
+        "clients": [_client(client, now) for client in sorted(clients, key=lambda each: each.joined_at)],
+        "servers": [{**row, **more} for row, more in zip(rows, shared, strict=True)],
+    }
+
+
+def _client(client: SharedClient, now: float) -> dict[str, object]:
+    session = client.session
+    return {
+        "pid": client.hello.pid,
+        "name": client_name(b"{}" if session is None else session.client_info),
+        "folder": client.context.folder,
+        "config": client.context.config.path,
+        "face": client.gateway.face.name,
+        "callsInFlight": 0 if session is None else len(session.calls),
+        "unreadBytes": client.unsent_bytes,
+        "connectedSeconds": round(now - client.joined_at, 3),
+    }
+
+
+def client_name(info: bytes) -> str | None:
+    """How a client introduced itself, where it did."""
+    try:
+        told = decode(info)
+    except DecodeError:
+        return None
+    name = told.get("name") if isinstance(told, dict) else None
+    return name[:100] if isinstance(name, str) else None
+
+
+def _sharing(entry: ServerEntry, users: list[int]) -> dict[str, object]:
+    config = entry.config
+    return {
+        "share": config.share or ("session" if entry.per_client else "project"),
+        "folder": None if config.share == "user" and config.cwd is None else config.cwd or entry.context.folder,
+        "users": users,
+    }
+
+
+def _users(connection: Connection, processes: Mapping[Session, int]) -> list[int]:
+    peers = connection.traffic.clients.sessions()
+    return sorted(pid for session, pid in processes.items() if session in peers)
