@@ -157,14 +157,19 @@ async def test_a_workbench_that_keeps_dying_is_given_up(shared: Shared, tmp_path
     assert not shared.is_running
 
 
-async def test_a_killed_front_end_leaves_nothing(shared: Shared, tmp_path: Path) -> None:
+async def test_a_killed_front_end_leaves_nothing_to_do(shared: Shared, tmp_path: Path) -> None:
     shared.up()
-    async with shared.client(boxes(tmp_path), expect_exit=False) as client:
+    toolboxes = boxes(tmp_path)
+    toolboxes["own"] = {"server": scripted_entry("--starts", tmp_path / "own", share="session")}
+    async with shared.client(toolboxes, expect_exit=False) as client:
+        own = (await client.use_tool("own", "server", "pid", {}))["structuredContent"]["pid"]
         await hanging_call(client, tmp_path)
         os.kill(client.pid, signal.SIGKILL)
         wait_until(lambda: "leaves: the front end was closed" in shared.log, 10)
-        wait_until(lambda: not any(alive(pid) for pid in starts(tmp_path)), 20)
-    assert shared.is_running
+        wait_until(lambda: not alive(own), 20, "the end of a server that was its own")
+        wait_until(lambda: len(logged(tmp_path / "log", "notifications/cancelled")) == 1, 10, "the end of its call")
+    (server,) = starts(tmp_path)
+    assert alive(server), "it is there for others until it has been idle for a while"
 
 
 async def test_a_signal_lets_calls_finish(shared: Shared, tmp_path: Path) -> None:
