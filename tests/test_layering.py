@@ -121,6 +121,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
     "shared": (
         {
+            "runtime_folder",
             "file_watch",
             "live",
             "errors",

@@ -34,6 +34,9 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     # command lines
     "UsageError": (0, "message", "{}"),
     "complain": (0, "message", "{}"),
+    # the shared workbench
+    "CannotJoin": (0, "reason", "{}"),
+    "Refused": (1, "reason", "{}"),
     # what agents and clients get
     "BadIdentifier": (0, "message", "{}"),
     "error_result": (0, "text", "{}"),

@@ -25,6 +25,7 @@ SUMMARIES = {
     "up": "start the shared workbench, which serve joins from then on",
     "down": "end the shared workbench in order",
     "restart": "end the shared workbench and start it again",
+    "logs": "show what the shared workbench logs",
     "status": "show the running workbenches and the state of their servers",
     "reload": "have running workbenches read their configuration again at once",
     "login": "sign in to a remote server, in the browser",

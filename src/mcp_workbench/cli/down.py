@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.up import unwant_it
 from mcp_workbench.front.commanding import end
 from mcp_workbench.front.joining import CannotJoin, NotRunning
-from mcp_workbench.runtime_folder import WANTED, runtime_folder
 
 ABOUT = """
 Ends your shared workbench in order: calls that are under way have a moment to finish, then its servers are stopped.
@@ -19,12 +17,7 @@ Clients that are connected go on, each with a workbench of its own.
 def run(parsed: Parsed) -> int:
     """Tell it to end, and wait until it has."""
     try:
-        os.unlink(os.path.join(runtime_folder(), WANTED))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        return complain(f"`{runtime_folder()}` cannot be used: {error.strerror}", status=FAILED)
-    try:
+        unwant_it()
         ended = end("down")
     except NotRunning:
         print("No shared workbench is running.")

@@ -23,19 +23,28 @@ class UsageError(Exception):
 class Flag:
     """One option. `value` names what it takes; None for a switch."""
 
-    __slots__ = ("help", "name", "optional_value", "repeats", "value")
+    __slots__ = ("help", "name", "optional_value", "repeats", "short", "value")
 
     def __init__(
-        self, name: str, value: str | None, help: str, *, optional_value: bool = False, repeats: bool = False
+        self,
+        name: str,
+        value: str | None,
+        help: str,
+        *,
+        optional_value: bool = False,
+        repeats: bool = False,
+        short: str = "",
     ) -> None:
         self.name = name
         self.value = value
         self.help = help
         self.optional_value = optional_value
         self.repeats = repeats
+        # One letter that means the same.
+        self.short = short
 
 
-HELP: Final = Flag("help", None, "show this help")
+HELP: Final = Flag("help", None, "show this help", short="h")
 
 
 class Parsed:
@@ -152,13 +161,14 @@ def parse(
     """Read `--name value`, `--name=value`, `--switch` and positionals. Raises `UsageError`."""
     parsed = Parsed(flags)
     rest = list(arguments)
+    shorts = {f"-{flag.short}": f"--{flag.name}" for flag in (*flags, HELP) if flag.short}
     while rest:
         argument = rest.pop(0)
         if argument == "--":
             parsed.positionals += rest
             break
-        if argument == "-h":
-            argument = "--help"
+        if argument in shorts:
+            argument = shorts[argument]
         if not argument.startswith("--"):
             if argument.startswith("-") and len(argument) > 1 and not argument[1].isdigit():
                 raise UsageError(f"unknown option `{argument}`")

@@ -26,6 +26,7 @@ COMMANDS = (
     "up",
     "down",
     "restart",
+    "logs",
     "status",
     "reload",
     "login",

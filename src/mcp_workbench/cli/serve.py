@@ -92,7 +92,25 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
             f"`{config.path}` is being served by the workbench that started this one",
             "one of its servers is the workbench itself: remove that server",
         )
+    if config.shared and handover is None and not parsed.has("private") and not parsed.has("http"):
+        _start_shared_workbench()
     return _serve(parsed, choice, options, handover)
+
+
+def _start_shared_workbench() -> None:
+    """Have it running, and begin again as its front end, without all that was imported to read the file. Returns only
+    where that cannot be, which is said."""
+    from mcp_workbench.front.commanding import ask
+    from mcp_workbench.front.joining import CannotJoin, NotRunning
+
+    try:
+        ask("ping", may_start=True)
+        os.execv(sys.executable, sys.orig_argv)
+    except (CannotJoin, NotRunning) as reason:
+        if not (isinstance(reason, CannotJoin) and reason.is_expected):
+            remark("warning", f"{reason}; serving alone")
+    except OSError as error:
+        remark("warning", f"the front end cannot be started: {error.strerror}; serving alone")
 
 
 def options_of(parsed: Parsed) -> Options:
@@ -176,7 +194,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
 
     if sys.stdin is not None and sys.stdin.isatty():
         remark("note", "waiting for an MCP client on stdin; Ctrl-C stops. `mcp-workbench demo` shows how it works.")
-    if handover is None:
+    if handover is None or not handover.is_begun:
         run_loop(serve_stdio(gateway, config=_source(parsed)))
     else:
         from mcp_workbench.serving import ResumedClient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -9,7 +10,7 @@ import time
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.front.commanding import ask
-from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, connect, listen, take_lock
+from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, connect, listen, log_path, take_lock
 from mcp_workbench.runtime_folder import WANTED, make_private, runtime_folder
 
 ABOUT = """
@@ -18,11 +19,19 @@ of its own, until `mcp-workbench down`. It ends by itself when no client has bee
 next client starts it again.
 """
 
-FLAGS = (Flag("foreground", None, "run in this terminal, or under a service manager, instead of in the background"),)
+FLAGS = (
+    Flag("foreground", None, "run in this terminal, or under a service manager, instead of in the background"),
+    Flag("print-service", None, "print a systemd user unit (on macOS a launchd agent) that keeps it running, and exit"),
+)
 
 
 def run(parsed: Parsed) -> int:
     """Start it, or be it."""
+    if parsed.has("print-service"):
+        from mcp_workbench.cli.service import service_text
+
+        print(service_text(), end="")
+        return 0
     if parsed.has("foreground"):
         return _be_it()
     try:
@@ -51,6 +60,17 @@ def want_it() -> None:
         raise CannotJoin(f"`{folder}` cannot be used for sockets: {error.strerror or error}") from None
 
 
+def unwant_it() -> None:
+    """From now on everybody serves alone, unless their file says otherwise. Raises `CannotJoin`."""
+    path = os.path.join(runtime_folder(), WANTED)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise CannotJoin(f"`{path}` cannot be removed: {error.strerror}") from None
+
+
 def start_it() -> int:
     """Have it running; its process id. Raises `CannotJoin`."""
     return int(ask("ping", may_start=True))
@@ -60,24 +80,34 @@ def _be_it() -> int:
     from mcp_workbench.cli.client_context import context_of
     from mcp_workbench.config.redact import Redactor
     from mcp_workbench.observe.log import set_up
+    from mcp_workbench.observe.rotated_log import RotatedLog
     from mcp_workbench.run import run as run_loop
     from mcp_workbench.session.questions import number_questions_from
-    from mcp_workbench.shared.workbench import SharedOptions, SharedWorkbench
+    from mcp_workbench.shared.workbench import SharedWorkbench
 
     # Clients of an earlier one are taken over.
     number_questions_from(int(time.time()) << 20)
-    listener, lock = _descriptors()
-    if listener is None or lock is None:
-        return complain("a shared workbench is running already", status=FAILED)
-    redactor = Redactor(frozenset())
-    set_up(debug=False, file=None, format="text", redactor=redactor)
+    stays = HANDED_OVER not in os.environ
     try:
+        listener, lock = _descriptors()
+    except (CannotJoin, OSError) as error:
+        return complain(f"the shared workbench cannot be started: {error}", status=FAILED)
+    if listener is None or lock is None:
+        return complain("a shared workbench is running already", "mcp-workbench status shows it", status=FAILED)
+    redactor = Redactor(frozenset())
+    stream = None if stays else RotatedLog(log_path())
+    set_up(debug=False, file=None, format="text", redactor=redactor, stream=stream)
+    # What servers write to stderr is asked for with `logs SERVER`.
+    logging.getLogger("mcp_workbench.server_links").setLevel(logging.DEBUG)
 
-        async def serve() -> None:
-            await SharedWorkbench(listener, context_of, redactor, SharedOptions()).run()
+    async def serve() -> None:
+        await SharedWorkbench(listener, context_of, redactor, stays=stays).run()
 
+    try:
         run_loop(serve())
     finally:
+        if stays:
+            unwant_it()
         os.close(lock)
     return 0
 
@@ -90,8 +120,8 @@ def _descriptors() -> tuple[socket.socket | None, int | None]:
         for descriptor in (int(listener), int(lock)):
             os.set_inheritable(descriptor, False)
         return socket.socket(fileno=int(listener)), int(lock)
+    want_it()
     folder = runtime_folder()
-    make_private(folder)
     taken = take_lock(folder)
     if taken is None:
         return None, None

@@ -32,6 +32,7 @@ from mcp_workbench.config.model import (
     DEFAULT_MAX_MESSAGE_BYTES,
     DEFAULT_MAX_PENDING_BODY_BYTES,
     DEFAULT_SEPARATOR,
+    DEFAULT_SHARED_IDLE_EXIT,
     DEFAULT_STARTUP_TIMEOUT,
 )
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES
@@ -156,6 +157,21 @@ _SHARED = (
     "(`session`). Without it `session` for servers known to keep a person's state in the process, else `project`. "
 )
 SHARE = Key("share", Sharing(), "Sharing", _SHARED + "For all servers; that of a toolbox or server comes first.")
+SHARED = Key(
+    "shared",
+    Boolean(),
+    "Shared workbench",
+    "Whether all clients with this file share one workbench, which the first of them starts. `mcp-workbench up` does "
+    "the same for every file.",
+    default=False,
+)
+SHARED_IDLE_EXIT = Key(
+    "sharedIdleExit",
+    Seconds(never=True),
+    "Idle exit",
+    "Seconds after its last client has gone that the shared workbench ends. `null` or 0: never.",
+    DEFAULT_SHARED_IDLE_EXIT,
+)
 TOOLBOX_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For the servers of this toolbox.")
 SERVER_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For this server.")
 TOOLBOXES = "toolboxes"
@@ -406,6 +422,8 @@ FILE_KEYS = _table(
     INHERIT_ENV,
     SHARE,
     KEYCHAIN,
+    SHARED,
+    SHARED_IDLE_EXIT,
 )
 TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV, TOOLBOX_SHARE)
 SERVER_KEYS = _table(

@@ -29,6 +29,8 @@ DEFAULT_CALL_TIMEOUT = 120.0
 DEFAULT_STARTUP_TIMEOUT = 60.0
 DEFAULT_IDLE_TIMEOUT = 600.0
 # Between the parts of a name in the face `flat`.
+# Long enough for somebody who goes to a meeting between two sessions.
+DEFAULT_SHARED_IDLE_EXIT = 900.0
 DEFAULT_SEPARATOR = ":"
 # Tokens, by bytes / 4, that the answer of `open_toolbox` may take. Clients warn at 10,000.
 DEFAULT_BUDGET = 6_000
@@ -179,6 +181,10 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     # 0: none at all.
     budget: int = DEFAULT_BUDGET
     check_arguments: bool = True
+    # The first client starts the shared workbench, and all of them join it.
+    shared: bool = False
+    # Seconds without clients after which that ends; None: never.
+    shared_idle_exit: float | None = DEFAULT_SHARED_IDLE_EXIT
     # `toolbox/server/tool`
     pin: tuple[str, ...] = ()
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES

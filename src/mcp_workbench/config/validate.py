@@ -18,6 +18,7 @@ from mcp_workbench.config.model import (
     DEFAULT_MAX_MESSAGE_BYTES,
     DEFAULT_MAX_PENDING_BODY_BYTES,
     DEFAULT_SEPARATOR,
+    DEFAULT_SHARED_IDLE_EXIT,
     ServerConfig,
     Share,
     ToolboxConfig,
@@ -141,6 +142,8 @@ class _File:
         check_arguments = self._read(keys.CHECK_ARGUMENTS, document)
         pin = self._read(keys.PIN, document)
         keychain = self._read(keys.KEYCHAIN, document)
+        shared = self._read(keys.SHARED, document)
+        idle_exit = self._read(keys.SHARED_IDLE_EXIT, document)
         if not plain:
             self._check_file_keys(document)
         if not toolboxes and self._disabled and not self.reader.problems:
@@ -158,6 +161,8 @@ class _File:
             check_arguments=check_arguments is not False,
             pin=pin or (),
             keychain=keychain,
+            shared=shared is True,
+            shared_idle_exit=DEFAULT_SHARED_IDLE_EXIT if idle_exit is None else idle_exit or None,
             secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),
             disabled=tuple(self._disabled),
             ignored_keys={key: tuple(servers) for key, servers in self._ignored_keys.items()},

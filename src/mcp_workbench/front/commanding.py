@@ -36,7 +36,7 @@ def ask(command: str, *, may_start: bool = False) -> str:
     connection, verb, rest = introduce(written_hello((), command=command), may_start=may_start)
     connection.close()
     if verb != command:
-        raise CannotJoin(rest or "the shared workbench went away before it answered")
+        raise CannotJoin(rest if rest else "the shared workbench went away before it answered")
     return rest
 
 
@@ -46,7 +46,7 @@ def end(command: str) -> Ended:
     try:
         verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + ANSWER_SECONDS)
         if verb != "ending":
-            raise CannotJoin(rest or "the shared workbench went away before it answered")
+            raise CannotJoin(rest if rest else "the shared workbench went away before it answered")
         pid, _, clients = rest.partition(" ")
         connection.settimeout(END_SECONDS)
         try:

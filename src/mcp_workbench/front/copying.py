@@ -45,17 +45,22 @@ _NOT_WAITED_FOR: Final = (
 
 
 class Handover:
-    """A client in the middle of its conversation, for whoever serves it next."""
+    """A client for whoever serves it alone: in the middle of its conversation, or before it."""
 
     __slots__ = ("resume", "unread", "unsent")
 
-    def __init__(self, resume: bytes, unread: bytes, unsent: bytes) -> None:
+    def __init__(self, resume: bytes = b"", unread: bytes = b"", unsent: bytes = b"") -> None:
         # What a workbench takes a client over with; empty for one that has not said anything lasting.
         self.resume = resume
         # What it sent and nobody has been given.
         self.unread = unread
         # What it was to be sent and has not taken yet.
         self.unsent = unsent
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether somebody else has served it."""
+        return bool(self.resume or self.unread or self.unsent)
 
 
 class Copying:

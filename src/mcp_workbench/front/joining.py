@@ -29,6 +29,8 @@ PROTOCOL: Final = 1
 # its files first, on a machine that may be busy with twenty others.
 ANSWER_SECONDS: Final = 5.0
 START_SECONDS: Final = 15.0
+# One that ends while it starts was meant to end, or does so each time.
+MOST_STARTS: Final = 2
 # Between looks at a workbench that is about to end. It takes its servers down first, which is a matter of seconds.
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.2
@@ -83,13 +85,18 @@ def introduce(hello: bytes, *, may_start: bool) -> tuple[_socket.socket, str, st
     """Say hello until somebody answers; the connection and the answer. Raises `NotRunning` and `CannotJoin`."""
     deadline = time.monotonic() + START_SECONDS
     pause = _FIRST_PAUSE
+    starts = 0
     while True:
         try:
             connection = connect()
         except NotRunning:
             if not may_start:
                 raise
+            if starts == MOST_STARTS:
+                reason = "the shared workbench ends as soon as it starts; `mcp-workbench logs` says why"
+                raise CannotJoin(reason) from None
             if start():
+                starts += 1
                 continue
         else:
             try:
@@ -115,6 +122,8 @@ def socket_path() -> str:
 def connect() -> _socket.socket:
     """A connection to the shared workbench. Raises `NotRunning` and `CannotJoin`."""
     path = socket_path()
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise CannotJoin(f"the path `{path}` is too long for a socket; set `XDG_RUNTIME_DIR` to a shorter one")
     _check_folder(os.path.dirname(path))
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -126,7 +135,7 @@ def connect() -> _socket.socket:
         raise NotRunning from None
     except TimeoutError:
         connection.close()
-        raise CannotJoin(f"the shared workbench at `{path}` does not accept connections; is it stopped?") from None
+        raise CannotJoin(f"the shared workbench at `{path}` does not accept connections (is it stopped?)") from None
     except OSError as error:
         connection.close()
         raise CannotJoin(f"the shared workbench at `{path}` cannot be reached: {error.strerror or error}") from None
@@ -191,7 +200,7 @@ def exchange(connection: _socket.socket, hello: bytes, deadline: float) -> tuple
                 return "", ""
             answer += piece
     except TimeoutError:
-        raise CannotJoin(f"the shared workbench did not answer within {START_SECONDS:.0f} s; is it stopped?") from None
+        raise CannotJoin(f"the shared workbench did not answer within {START_SECONDS:.0f} s (is it stopped?)") from None
     except OSError:
         return "", ""
     verb, _, rest = answer[1:-1].decode(errors="replace").partition(" ")
@@ -244,8 +253,6 @@ def take_lock(folder: str) -> int | None:
 def listen(folder: str) -> _socket.socket:
     """The socket of a workbench, in place of what a dead one left. For whoever holds the lock. Raises `OSError`."""
     path = os.path.join(folder, SOCKET)
-    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-        raise OSError(f"the path `{path}` is too long for a socket; set `XDG_RUNTIME_DIR` to a shorter one")
     try:
         os.unlink(path)
     except FileNotFoundError:

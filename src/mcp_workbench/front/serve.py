@@ -24,8 +24,8 @@ _MINUTE: Final = 60.0
 
 
 def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover | None:
-    """Serve the client through the shared workbench; the exit status, or the client for whoever serves it alone: None
-    where it has not been served by anybody yet."""
+    """Serve the client through the shared workbench; the exit status, or the client for whoever serves it alone; None
+    where no shared workbench is running."""
     if not _has_standard_streams():
         return None
     try:
@@ -35,12 +35,14 @@ def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover | None
     except CannotJoin as reason:
         if not reason.is_expected:
             say(f"{reason}; serving alone")
-        return None
+        return Handover()
     copying = Copying()
-    _end_on_signals(copying)
+    signals = _Signals(copying)
     deaths: list[float] = []
     while True:
+        signals.workbench = joined.pid
         end = copying.run(joined.descriptor)
+        signals.workbench = 0
         if end is CLIENT_GONE:
             return 0
         copying.give_up_what_is_under_way(end)
@@ -70,16 +72,42 @@ def _has_standard_streams() -> bool:
     return True
 
 
-def _end_on_signals(copying: Copying) -> None:
-    def end(number: int, frame: object) -> None:
+class _Signals:
+    """What signals do to a front end: the same as to a workbench that serves alone."""
+
+    def __init__(self, copying: Copying) -> None:
+        # Where a configuration is to be read again on SIGHUP.
+        self.workbench = 0
+        self._copying = copying
+        # `nohup` and shells that start things in the background have it ignored: then it never ends us.
+        self._ends_with_terminal = _signal.getsignal(_signal.SIGHUP) != _signal.SIG_IGN
+        self._had_terminal = _has_terminal()
+        for number in (_signal.SIGINT, _signal.SIGTERM):
+            _signal.signal(number, self._end)
+        _signal.signal(_signal.SIGHUP, self._on_hang_up)
+
+    def _end(self, number: int, frame: object) -> None:
         # Another one ends us at once.
         _signal.signal(number, _signal.SIG_DFL)
-        copying.begin_to_end()
+        self._copying.begin_to_end()
 
-    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
-        # `nohup` and shells that start things in the background have them ignored, and mean it.
-        if number != _signal.SIGHUP or _signal.getsignal(number) != _signal.SIG_IGN:
-            _signal.signal(number, end)
+    def _on_hang_up(self, number: int, frame: object) -> None:
+        if self._had_terminal and not _has_terminal():
+            if self._ends_with_terminal:
+                self._end(number, frame)
+        elif self.workbench:
+            try:
+                os.kill(self.workbench, number)
+            except OSError:
+                pass
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def say(text: str) -> None:

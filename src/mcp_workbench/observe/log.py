@@ -9,9 +9,12 @@ import logging
 import os
 import sys
 import time
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from mcp_workbench.config.redact import Redactor
+
+if TYPE_CHECKING:
+    from mcp_workbench.observe.rotated_log import RotatedLog
 
 Format = Literal["text", "json"]
 # Lines that are alike, tracebacks, and lines in all that are logged within a minute.
@@ -119,9 +122,13 @@ def _for_us_alone(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def set_up(*, debug: bool, file: str | None, format: Format, redactor: Redactor) -> None:
-    """Send our logs where the user wants them. Raises OSError when the file cannot be opened."""
-    stream = sys.stderr if file is None else open(file, "a", encoding="utf-8", buffering=1, opener=_for_us_alone)  # noqa: SIM115
+def set_up(
+    *, debug: bool, file: str | None, format: Format, redactor: Redactor, stream: TextIO | RotatedLog | None = None
+) -> None:
+    """Send our logs where the user wants them: `stream`, else `file`, else stderr. Raises OSError when the file cannot
+    be opened."""
+    if stream is None:
+        stream = sys.stderr if file is None else open(file, "a", encoding="utf-8", buffering=1, opener=_for_us_alone)  # noqa: SIM115
     handler = _Handler(stream)
     handler.setFormatter(_JsonFormatter(redactor) if format == "json" else _TextFormatter(redactor))
     handler.addFilter(RepetitionLimit())

@@ -15,14 +15,14 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Struct
-
 from mcp_workbench import __version__
 from mcp_workbench.catalog.registry import SharedServers
+from mcp_workbench.config.model import DEFAULT_SHARED_IDLE_EXIT
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.front.joining import PROTOCOL, peer_uid
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.runtime import Runtime
+from mcp_workbench.runtime_folder import WANTED
 from mcp_workbench.shared.catalogs import Catalogs
 from mcp_workbench.shared.client import COME_AGAIN, SERVE_ALONE, ClientContext, SharedClient
 from mcp_workbench.shared.hello import LONGEST_HELLO, BadHello, Hello, read_hello
@@ -47,13 +47,6 @@ class Refused(Exception):
         self.verb = verb
 
 
-class SharedOptions(Struct, frozen=True, kw_only=True):
-    """How the process behaves, beyond what clients bring along."""
-
-    # Seconds without clients after which it ends; None: never.
-    idle_exit: float | None = 900.0
-
-
 class SharedWorkbench:
     """All clients of a user."""
 
@@ -62,8 +55,10 @@ class SharedWorkbench:
         listener: socket.socket,
         context_of: Callable[[Hello], ClientContext],
         redactor: Redactor,
-        options: SharedOptions,
+        *,
+        stays: bool = False,
     ) -> None:
+        """`stays`: somebody watches over the process, who ends it when it is not wanted any more."""
         runtime = Runtime(redactor, SharedServers())
         runtime.own_info = encode({"name": "mcp-workbench", "title": "MCP Workbench", "version": __version__})
         runtime.describe = lambda: encode(self.status())
@@ -71,7 +66,9 @@ class SharedWorkbench:
         self._listener = listener
         self._path = listener.getsockname()
         self._context_of = context_of
-        self._options = options
+        self._stays = stays
+        # Seconds without clients after which we end, as the file of the last one says; None: never.
+        self._idle_exit = None if stays else DEFAULT_SHARED_IDLE_EXIT
         self.clients: set[SharedClient] = set()
         self._greeting = 0
         self._told_by: list[socket.socket] = []
@@ -189,7 +186,10 @@ class SharedWorkbench:
                     f"the shared workbench is version {__version__}, this is {hello.version}, and they do not "
                     "understand each other; run `mcp-workbench restart`",
                 )
-        return self._context_of(hello)
+        context = self._context_of(hello)
+        if not context.config.shared and not os.path.lexists(os.path.join(os.path.dirname(self._path), WANTED)):
+            raise Refused("alone", f"`{context.config.path}` is not shared, and nobody ran `mcp-workbench up`")
+        return context
 
     async def _answer(self, connection: socket.socket, line: str) -> None:
         async with asyncio.timeout(HELLO_SECONDS):
@@ -212,6 +212,8 @@ class SharedWorkbench:
                 await client.serve(first, self._is_urgent)
             finally:
                 self.clients.discard(client)
+                if not self._stays:
+                    self._idle_exit = context.config.shared_idle_exit
                 self._wait_for_clients()
 
     # ── commands ──
@@ -240,9 +242,9 @@ class SharedWorkbench:
     # ── the end ──
 
     def _wait_for_clients(self) -> None:
-        if not self.clients and self._options.idle_exit is not None and self._idle_timer is None:
+        if not self.clients and self._idle_exit is not None and self._idle_timer is None:
             loop = asyncio.get_running_loop()
-            self._idle_timer = loop.call_later(self._options.idle_exit, self._on_idle)
+            self._idle_timer = loop.call_later(self._idle_exit, self._on_idle)
 
     def _stop_idling(self) -> None:
         if self._idle_timer is not None:
@@ -266,7 +268,8 @@ class SharedWorkbench:
         self._signals += 1
         if self._signals > 1:
             self._is_urgent.set()
-        self.end(f"received {number.name}", COME_AGAIN)
+        # Whoever watches over us wants us to end; anybody else may have meant the machine, or nothing.
+        self.end(f"received {number.name}", SERVE_ALONE if self._stays else COME_AGAIN)
 
 
 def _in_one_line(text: str) -> str:

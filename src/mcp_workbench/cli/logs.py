@@ -1,0 +1,106 @@
+"""`mcp-workbench logs`: what the shared workbench has logged, and goes on to log."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.front.joining import log_path
+from mcp_workbench.observe.rotated_log import OLD
+
+ABOUT = """
+Prints the log of your shared workbench: who joins and leaves, servers that start and end, and what servers write to
+stderr. With SERVER, only the lines about that server: its name, or toolbox/server.
+"""
+
+FLAGS = (
+    Flag("follow", None, "go on printing what is logged, until Ctrl-C", short="f"),
+    Flag("lines", "N", "how many of the last lines (default: 200; with --follow: 20)"),
+)
+
+LAST_LINES: Final = 200
+LAST_LINES_BEFORE_FOLLOWING: Final = 20
+# How soon a new line is seen. Nobody waits for it but a person.
+LOOK_SECONDS: Final = 0.2
+
+
+def run(parsed: Parsed) -> int:
+    """Print the end of the log."""
+    default = LAST_LINES_BEFORE_FOLLOWING if parsed.has("follow") else LAST_LINES
+    given = parsed.value("lines")
+    if given is not None and not given.isdecimal():
+        return complain(f"--lines is a number, not `{given}`")
+    count = default if given is None else int(given)
+    server = parsed.positional(0)
+    path = log_path()
+    try:
+        lines = [line for line in _written(path) if _is_about(line, server)]
+    except OSError as error:
+        return complain(f"`{path}` cannot be read: {error.strerror}", status=FAILED)
+    for line in lines[-count:] if count else ():
+        _print(line)
+    if parsed.has("follow"):
+        _follow(path, server)
+    return 0
+
+
+COMMAND = Command("logs [OPTIONS] [SERVER]", ABOUT, FLAGS, run, takes=1)
+
+
+def _written(path: str) -> Iterator[bytes]:
+    """All lines that there are, the oldest first."""
+    for each in (path + OLD, path):
+        try:
+            with open(each, "rb") as file:
+                yield from file
+        except FileNotFoundError:
+            continue
+
+
+def _is_about(line: bytes, server: str | None) -> bool:
+    """Lines about a server have its label in them; of a traceback only the first line has."""
+    return server is None or f"/{server}]".encode() in line or f"[{server}]".encode() in line
+
+
+def _follow(path: str, server: str | None) -> None:
+    file: BinaryIO | None = None
+    with contextlib.suppress(FileNotFoundError):
+        file = open(path, "rb")  # noqa: SIM115
+        file.seek(0, os.SEEK_END)
+    rest = b""
+    try:
+        while True:
+            sys.stdout.flush()
+            time.sleep(LOOK_SECONDS)
+            if file is not None:
+                *lines, rest = (rest + file.read()).split(b"\n")
+                for line in lines:
+                    if _is_about(line, server):
+                        _print(line + b"\n")
+            if file is None or _is_another(path, file):
+                # It became the old one, or there was none yet.
+                with contextlib.suppress(FileNotFoundError):
+                    fresh = open(path, "rb")  # noqa: SIM115
+                    if file is not None:
+                        file.close()
+                    file, rest = fresh, b""
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _is_another(path: str, file: BinaryIO) -> bool:
+    try:
+        return not os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except OSError:
+        return False
+
+
+def _print(line: bytes) -> None:
+    sys.stdout.write(line.decode(errors="replace"))

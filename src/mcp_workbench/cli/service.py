@@ -1,0 +1,78 @@
+"""`mcp-workbench up --print-service`: the shared workbench as a service of the user, for systemd or launchd.
+
+Owns the two texts. Refuses to install anything: where such files belong, and what else is in them, is the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from html import escape
+
+from mcp_workbench.front.joining import log_path
+from mcp_workbench.runtime_folder import runtime_folder
+
+_UNIT = """\
+# Save as ~/.config/systemd/user/mcp-workbench.service, then:
+#   systemctl --user daemon-reload
+#   systemctl --user enable --now mcp-workbench
+[Unit]
+Description=MCP Workbench, shared by all MCP clients of this user
+
+[Service]
+ExecStart={command}
+ExecReload=/bin/kill -HUP $MAINPID
+Environment=XDG_RUNTIME_DIR=%t
+# Calls have a moment to finish, then servers end.
+TimeoutStopSec=30
+Restart=on-failure
+
+[Install]
+WantedBy=default.target
+"""
+
+_PLIST = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<!-- Save as ~/Library/LaunchAgents/io.mcp-workbench.shared.plist, then:
+     launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/io.mcp-workbench.shared.plist -->
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+  <key>Label</key>
+  <string>io.mcp-workbench.shared</string>
+  <key>ProgramArguments</key>
+  <array>
+{arguments}
+  </array>
+  <key>RunAtLoad</key>
+  <true/>
+  <key>KeepAlive</key>
+  <dict>
+    <key>SuccessfulExit</key>
+    <false/>
+  </dict>
+  <key>StandardErrorPath</key>
+  <string>{log}</string>
+</dict>
+</plist>
+"""
+
+
+def service_text(platform: str = sys.platform) -> str:
+    """What the service manager of this system reads."""
+    command = [sys.executable, "-m", "mcp_workbench", "up", "--foreground"]
+    if platform == "darwin":
+        arguments = "\n".join(f"    <string>{escape(word)}</string>" for word in command)
+        return _PLIST.format(arguments=arguments, log=escape(log_path()))
+    # systemd reads `%` and `$` in a command line.
+    words = shlex.join(command).replace("%", "%%").replace("$", "$$")
+    return _unit_for(words)
+
+
+def _unit_for(command: str) -> str:
+    text = _UNIT.format(command=command)
+    if not os.path.dirname(runtime_folder()).startswith("/run/user/"):
+        # Without a runtime folder of systemd's, front ends look elsewhere, and the service must, too.
+        text = text.replace("Environment=XDG_RUNTIME_DIR=%t\n", "")
+    return text

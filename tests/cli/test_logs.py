@@ -1,0 +1,97 @@
+"""`mcp-workbench logs`, and the file behind it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.cli.service import service_text
+from mcp_workbench.front.joining import log_path
+from mcp_workbench.observe import rotated_log
+from mcp_workbench.observe.rotated_log import OLD, RotatedLog
+from tests.cli.shell import COMMAND, environment, run
+
+LINES = [
+    "one",
+    "2026 INFO [box/git] ready",
+    "2026 INFO [box/github] ready",
+    "2026 DEBUG [box/git] stderr: hello",
+    "last",
+]
+
+
+@pytest.fixture
+def log() -> Path:
+    path = Path(log_path())
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"{line}\n" for line in LINES))
+    return path
+
+
+def test_the_last_lines_are_printed(log: Path) -> None:
+    assert run("logs").stdout.splitlines() == LINES
+    assert run("logs", "--lines", "2").stdout.splitlines() == LINES[-2:]
+
+
+def test_what_came_before_the_file_was_full_is_printed_first(log: Path) -> None:
+    Path(f"{log}{OLD}").write_text("before\n")
+    assert run("logs").stdout.splitlines() == ["before", *LINES]
+
+
+@pytest.mark.parametrize("name", ["git", "box/git"])
+def test_a_server_is_told_from_those_with_a_longer_name(log: Path, name: str) -> None:
+    assert run("logs", name).stdout.splitlines() == [LINES[1], LINES[3]]
+
+
+def test_without_a_log_nothing_is_printed() -> None:
+    assert run("logs") == (0, "", "")
+
+
+def test_a_number_of_lines_is_a_number(log: Path) -> None:
+    done = run("logs", "--lines", "few")
+    assert done.status == 2 and "--lines is a number, not `few`" in done.stderr
+
+
+def test_following_goes_on_across_a_full_file(log: Path) -> None:
+    command = [*COMMAND, "logs", "-f", "git"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as following:
+        assert following.stdout is not None
+        assert [following.stdout.readline() for _ in range(2)] == [f"{LINES[1]}\n", f"{LINES[3]}\n"]
+        with log.open("a") as file:
+            file.write("[box/git] third\n[box/other] not this\n")
+        assert following.stdout.readline() == "[box/git] third\n"
+        os.replace(log, f"{log}{OLD}")
+        log.write_text("[box/git] fourth\n")
+        assert following.stdout.readline() == "[box/git] fourth\n"
+        following.terminate()
+
+
+def test_a_full_file_becomes_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotated_log, "LARGEST_LOG", 100)
+    path = tmp_path / "folder" / "shared.log"
+    log = RotatedLog(str(path))
+    for number in range(10):
+        log.write(f"{number}" * 30 + "\n")
+    log.close()
+    assert path.stat().st_size <= 100 and Path(f"{path}{OLD}").stat().st_size <= 100
+    assert path.read_text().endswith("9\n")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert sorted(each.name for each in path.parent.iterdir()) == ["shared.log", "shared.log.1"]
+
+
+def test_a_disk_that_is_full_is_no_reason_to_fail(tmp_path: Path) -> None:
+    path = tmp_path / "shared.log"
+    path.symlink_to("/dev/full")
+    log = RotatedLog(str(path))
+    log.write("lost\n")
+    log.close()
+
+
+def test_a_service_is_printed_for_each_system() -> None:
+    unit, agent = service_text("linux"), service_text("darwin")
+    assert "ExecStart=" in unit and "up --foreground" in unit and "WantedBy=default.target" in unit
+    assert "<string>--foreground</string>" in agent and "<key>RunAtLoad</key>" in agent
+    assert run("up", "--print-service").stdout in (unit, agent)

@@ -1,0 +1,54 @@
+"""A front end and a shared workbench of different versions."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+from mcp_workbench import __version__
+from mcp_workbench.front.joining import PROTOCOL, socket_path, written_hello
+from tests.shared.harness import Shared
+from tests.support.processes import wait_until
+from tests.support.workbench import scripted_entry, write_config
+
+BOX = {"box": {"server": scripted_entry()}}
+
+
+def answer_to(config: Path, *, version: str = "0.0.1", protocol: int = PROTOCOL) -> str:
+    """What a front end of this version is answered."""
+    hello = json.loads(written_hello(["--config", str(config)]))
+    hello |= {"version": version, "hello": protocol}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(20)
+        connection.connect(socket_path())
+        connection.sendall(json.dumps(hello).encode() + b"\n")
+        return connection.makefile("rb").readline()[1:-1].decode()
+
+
+def test_an_idle_one_makes_room_for_the_other_version(shared: Shared) -> None:
+    shared.up()
+    config = write_config(shared.folder, BOX)
+    assert answer_to(config) == f"again version 0.0.1 takes the place of {__version__}"
+    shared.wait_until_gone()
+    shared.up()
+    assert len(shared.pids) == 2
+
+
+async def test_a_busy_one_is_joined_when_it_speaks_the_same_protocol(shared: Shared) -> None:
+    shared.up()
+    async with shared.client(BOX):
+        config = write_config(shared.folder, BOX)
+        assert answer_to(config).startswith(f"accepted {__version__} ")
+        wait_until(lambda: shared.log.count("leaves") == 1)
+    assert len(shared.pids) == 1
+
+
+async def test_a_busy_one_that_speaks_another_protocol_is_left_alone(shared: Shared) -> None:
+    shared.up()
+    async with shared.client(BOX) as client:
+        config = write_config(shared.folder, BOX)
+        answer = answer_to(config, protocol=PROTOCOL + 1)
+        assert answer.startswith("unable ") and "mcp-workbench restart" in answer
+        assert await client.request("ping") == {}
+    assert len(shared.pids) == 1
