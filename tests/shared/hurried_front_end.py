@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mcp_workbench.entry import main
-
+from mcp_workbench.entry_point import main
 from mcp_workbench.front import copying, joining
 
 if __name__ == "__main__":
