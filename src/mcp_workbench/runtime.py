@@ -143,7 +143,7 @@ class Runtime:
         if not self.processes.is_prepared:
             self.reap_strays_when_they_end()
         if self._resolved is None:
-            self._resolved = ResolvedServers(self.processes, self.redactor.add)
+            self._resolved = ResolvedServers(self.processes, self.redactor)
         return await self._resolved.resolve(entry, entry.label, config, entry.context.environ, is_in_use)
 
     def resolved(self, entry: ServerEntry) -> ServerConfig:
@@ -174,7 +174,7 @@ class Runtime:
         from mcp_workbench.signin.store import TokenStore
 
         if self._sign_ins is None:
-            self._sign_ins = SignIns(self.http, TokenStore(keychain=self.keychain))
+            self._sign_ins = SignIns(self.http, TokenStore(keychain=self.keychain), self.redactor)
         return self._sign_ins
 
     def reap_strays_when_they_end(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.config.redact import Redactor
 from mcp_workbench.secrets import resolve as resolving
 from mcp_workbench.secrets.files import MOST_SECRET_BYTES
 from mcp_workbench.secrets.resolve import ReferenceUnresolved, Resolved, resolve
@@ -294,8 +295,8 @@ async def test_it_is_kept_while_the_server_runs_and_fetched_again_afterwards(tmp
     count = tmp_path / "count"
     command = script(tmp_path, f"file = open({str(count)!r}, 'a+'); file.write('x'); print(f'hunter2-{{file.tell()}}')")
     server = server_of({"command": "x", "env": {"T": f"${{cmd:{command}}}"}})
-    table, hidden, running = ProcessTable(), set[str](), [True]
-    servers = ResolvedServers(table, hidden.update)
+    table, redactor, running = ProcessTable(), Redactor(()), [True]
+    servers = ResolvedServers(table, redactor)
 
     async def start(of: ServerConfig = server) -> str:
         found = await servers.resolve("key", "box/server", of, os.environ, lambda: running[0])
@@ -305,7 +306,10 @@ async def test_it_is_kept_while_the_server_runs_and_fetched_again_afterwards(tmp
     assert servers.known("key", server).env == {"T": "hunter2-1"}
     running[0] = False
     assert await start() == "hunter2-2"
-    assert hidden >= {"hunter2-1", "hunter2-2"}
+    assert redactor.text("hunter2-1 hunter2-2") == "*** ***"
+    assert await start() == "hunter2-3"
+    assert redactor.text("hunter2-1 hunter2-2 hunter2-3") == "hunter2-1 *** ***", "memory is bounded"
     servers.forget(["key"])
     assert servers.known("key", server) is server
+    assert redactor.text("hunter2-3") == "***"
     table.close()

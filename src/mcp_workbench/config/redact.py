@@ -7,7 +7,7 @@ texts come from or go to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MASK = "***"
 # Shorter values occur in ordinary words; hiding them would garble the log and protect nothing.
 _SHORTEST = 4
+
+# Servers that are gone, and whose secrets are hidden on.
+MOST_RELEASED = 64
 
 _PLAIN_WORDS = frozenset(
     {"true", "false", "none", "null", "debug", "info", "warn", "warning", "error", "production", "development", "test"}
@@ -112,10 +115,13 @@ def _is_path(value: str) -> bool:
 class Redactor:
     """Replaces every secret in a text by `***`. Cheap to make: nothing is worked out before the first text."""
 
-    __slots__ = ("_finder", "_has_news", "_secrets")
+    __slots__ = ("_finder", "_has_news", "_passing", "_released", "_secrets")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secret for secret in secrets if secret)
+        # Secrets that are replaced now and then, by whose they are: the newest and those before.
+        self._passing: dict[Hashable, tuple[frozenset[str], frozenset[str]]] = {}
+        self._released: list[frozenset[str]] = []
         self._finder: SecretFinder | None = None
         self._has_news = True
 
@@ -124,6 +130,20 @@ class Redactor:
         both = self._secrets.union(secret for secret in secrets if secret)
         if both != self._secrets:
             self._secrets, self._finder, self._has_news = both, None, True
+
+    def replace(self, owner: Hashable, secrets: Iterable[str]) -> None:
+        """Hide these from now on, and those before them of the same owner. Older ones are forgotten: tokens that are
+        refreshed for months must not fill the memory."""
+        newest, before = frozenset(secrets), self._passing.get(owner, (frozenset[str](), frozenset[str]()))
+        if newest != before[0]:
+            self._passing[owner] = newest, before[0]
+            self._finder = None
+
+    def release(self, owner: Hashable) -> None:
+        """The owner is gone. What was said of it last may still be on its way."""
+        released = self._passing.pop(owner, None)
+        if released is not None:
+            self._released = [*self._released, released[0] | released[1]][-MOST_RELEASED:]
 
     def hides(self, value: str) -> bool:
         """Whether this very value is one of the secrets."""
@@ -135,10 +155,11 @@ class Redactor:
         return had
 
     def text(self, text: str) -> str:
-        if not self._secrets or not text:
+        if not text or not (self._secrets or self._passing or self._released):
             return text
         if self._finder is None:
             from mcp_workbench.config.encodings import SecretFinder
 
-            self._finder = SecretFinder(self._secrets)
+            passing = (secrets for pair in self._passing.values() for secrets in pair)
+            self._finder = SecretFinder(self._secrets.union(*passing, *self._released))
         return self._finder.replaced(text, MASK)

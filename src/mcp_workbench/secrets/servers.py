@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.config.redact import Redactor
 from mcp_workbench.secrets.resolve import resolve
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ class _Kept(Struct, frozen=True):
 class ResolvedServers:
     """Keys are whatever the caller tells servers apart by."""
 
-    def __init__(self, table: ProcessTable, conceal: Callable[[Iterable[str]], None]) -> None:
+    def __init__(self, table: ProcessTable, redactor: Redactor) -> None:
         self._table = table
-        self._conceal = conceal
+        self._redactor = redactor
         self._kept: dict[Hashable, _Kept] = {}
         self._fetching: dict[Hashable, asyncio.Lock] = {}
 
@@ -51,7 +52,7 @@ class ResolvedServers:
             if kept is None or kept.written != server or not kept.is_in_use():
                 found = await resolve(server, environ, self._table)
                 # Before anything can be said of it.
-                self._conceal(found.secrets)
+                self._redactor.replace(key, found.secrets)
                 for warning in found.warnings:
                     log.warning("[%s] %s", label, warning)
                 kept = self._kept[key] = _Kept(server, found.config, is_in_use)
@@ -69,3 +70,4 @@ class ResolvedServers:
         for key in keys:
             self._kept.pop(key, None)
             self._fetching.pop(key, None)
+            self._redactor.release(key)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from mcp_workbench.config.redact import Redactor
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.callback import Callback
 from mcp_workbench.signin.challenge import Challenge, parse
@@ -66,9 +67,13 @@ class BrowserSignIn:
 class SignIns:
     """Use `close` when everything else has ended."""
 
-    def __init__(self, client: Callable[[], HttpClient], store: TokenStore | None = None) -> None:
+    def __init__(
+        self, client: Callable[[], HttpClient], store: TokenStore | None = None, redactor: Redactor | None = None
+    ) -> None:
         self.store = store or TokenStore()
         self._client = client
+        # What we are sent and send must not be shown, whoever quotes it.
+        self._redactor = redactor or Redactor(())
         self._sources: dict[tuple[str, str, frozenset[tuple[str, str]]], SignedInHeaders] = {}
         self._visits: dict[tuple[str, str], BrowserSignIn] = {}
 
@@ -77,7 +82,9 @@ class SignIns:
         # Two servers of a configuration may have one address, and further headers of their own.
         key = (target.principal, target.server, frozenset(base.items()))
         if key not in self._sources:
-            self._sources[key] = SignedInHeaders(target, base, self.store, self._client)
+            self._sources[key] = SignedInHeaders(target, base, self.store, self._client, self._redactor)
+        # The secret of a client may have been fetched anew.
+        self._sources[key].target = target
         return self._sources[key]
 
     async def begin(self, target: SignInTarget, *, new_client: bool = False) -> BrowserSignIn:

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.config.redact import Redactor, secrets_fetched
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.challenge import parse
@@ -62,9 +63,15 @@ class SignedInHeaders:
     """A `HeaderSource`."""
 
     def __init__(
-        self, target: SignInTarget, base: Mapping[str, str], store: TokenStore, client: Callable[[], HttpClient]
+        self,
+        target: SignInTarget,
+        base: Mapping[str, str],
+        store: TokenStore,
+        client: Callable[[], HttpClient],
+        redactor: Redactor,
     ) -> None:
         self.target = target
+        self._redactor = redactor
         self._base = base
         self._store = store
         self._client = client
@@ -154,6 +161,7 @@ class SignedInHeaders:
             attempt = SignInRequest(url=target.url, settings=target.settings, now=now)
             return await keep(self._store, target, await run(flow.client_credentials(attempt), self._client()))
         assert record is not None
+        self._conceal(record)
         if record.refresh_token is None or record.ended:
             raise self._needed("wants you to sign in again")
         grant = RefreshGrant(record.token_endpoint, record.client, record.refresh_token, record.resource)
@@ -187,7 +195,15 @@ class SignedInHeaders:
         wanted = Wanted(principal=self.target.principal, server=self.target.server, challenge=challenge, scopes=scopes)
         await self._store.change(lambda contents: contents.want(wanted))
 
+    def _conceal(self, record: SignInRecord) -> None:
+        """Servers quote what they were sent."""
+        secrets = (record.access_token, record.refresh_token, record.client.secret)
+        hidden = [each for secret in secrets if secret for each in secrets_fetched(secret)]
+        self._redactor.replace(("sign-in", record.principal, record.server), hidden)
+
     def _adopt(self, record: SignInRecord | None) -> None:
+        if record is not None:
+            self._conceal(record)
         if record is None or not record.access_token or record.ended:
             # Not signed in: the server says whether somebody has to.
             self._token, self._headers, self._refresh_at = None, self._base, math.inf
