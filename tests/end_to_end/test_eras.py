@@ -85,13 +85,15 @@ def shell_server(script: str, **settings: object) -> Json:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is left in a pipe")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("stderr_lines", ["echo 'the key is not set' >&2; exit 3", "exit 3", "sleep 0.3; exit 3"])
 async def test_a_server_that_ends_without_having_read_the_probe_is_not_started_again(
-    workbench: Workbench, stderr_lines: str
+    workbench: Workbench, stderr_lines: str, era: str
 ) -> None:
+    """For a modern client the probe comes first, and only what may have died of it is worth another start."""
     starts = workbench.path("starts")
     boxes = {"box": {"bad": shell_server(f"echo $$ >> {starts}; {stderr_lines}"), "good": scripted_entry()}}
-    async with workbench.serving(boxes) as client:
+    async with workbench.serving(boxes, era=era) as client:
         reason = unavailable(await open_toolbox(client, "box"))["bad"]["reason"]
     assert reason.startswith("the server exited with status 3")
     assert ("the key is not set" in reason) is ("key" in stderr_lines)
