@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,29 @@ def test_filters_count_in_what_is_told_of_the_same_server(tmp_path: Path) -> Non
     summarised(tmp_path)
     (box,) = opened(tmp_path, {**FILES, "toolFilters": ["!read"]})[1].boxes()
     assert (box.tools, box.words) == (0, ())
+
+
+def test_the_collector_does_not_stop_everybody_while_an_index_is_made(tmp_path: Path) -> None:
+    """It would look at every object that there is, again and again; and at none of them afterwards."""
+    catalog, tool_index = opened(tmp_path, FILES)
+    (entry,) = catalog.entries()
+    tools = {
+        f"tool_{number}": Raw(b'{"name":"tool_%d","description":"Reads file %d"}' % (number, number))
+        for number in range(3000)
+    }
+    entry.learn(Offer(ServerProfile("legacy", "2025-11-25"), {"tools": tools}))
+    collections: list[int] = []
+
+    def watch(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            collections.append(info["generation"])
+
+    gc.callbacks.append(watch)
+    try:
+        tool_index.prepare()
+        before = gc.get_freeze_count()
+    finally:
+        gc.callbacks.remove(watch)
+        gc.unfreeze()
+    assert collections in ([], [1]) and before > 3000
+    assert gc.isenabled() and tool_index.is_indexed

@@ -89,9 +89,19 @@ class ToolIndex:
 
     def prepare(self) -> None:
         """Everything that a search needs. Takes a moment with thousands of tools: not for the event loop."""
-        self.index()
-        if self.is_summary_missing:
-            self.summarise()
+        import gc
+
+        # Thousands of tools are a million objects, and none of them is garbage: the collector would stop everybody, for
+        # longer each time, to look at what there is so far. It leaves them alone for good.
+        gc.collect(1)
+        gc.disable()
+        try:
+            self.index()
+            if self.is_summary_missing:
+                self.summarise()
+        finally:
+            gc.freeze()
+            gc.enable()
 
     def latest_index(self) -> Index:
         """The index as it is, should the catalogue have changed while it was made."""
