@@ -152,3 +152,15 @@ def test_a_message_with_too_much_beside_its_payload_is_refused(monkeypatch: pyte
     monkeypatch.setattr(large_messages, "MOST_OUTLINE", 1000)
     many = b",".join(b'"key-%d":1' % number for number in range(1000))
     assert outcome(read_large, b'{"id":1,%b,"result":{}}' % many, 64) is None
+
+
+@pytest.mark.parametrize(
+    "broken", [b"[1,]", b"[,1]", b"[1,,2]", b"[ , ]", b'{"a":1,}', b'{"a":1,2}', b'{,"a":1}', b"[1}", b'{"a":[1],"b"}']
+)
+def test_commas_deep_inside_are_looked_at_wherever_a_piece_ends(broken: bytes) -> None:
+    """What is left out of the outline is checked by its pieces alone."""
+    filling = b'{"type":"text","text":"filling"},' * 20
+    for size in range(16, 64):
+        for inner in (broken, b'{"deep":[%b]}' % broken):
+            line = b'{"jsonrpc":"2.0","id":1,"result":{"content":[%b%b,%b{}]}}' % (filling, inner, filling)
+            assert outcome(read_large, line, size) is None
