@@ -47,6 +47,7 @@ BY_BEHAVIOUR = {
     "http_clients": "clients of others, in front of our endpoint",
     "real_authorities": "authorization servers of others",
     "real_servers": "published servers of others",
+    "shared": "front ends and the shared workbench, as processes",
     "support": "the tests' own tools",
 }
 # Folders of tests about what lies beside the package.

@@ -157,12 +157,10 @@ class Gateway:
 
     @property
     def pool(self) -> Pool:
-        """All connections of this process."""
         return self.runtime.pool
 
     @property
     def processes(self) -> ProcessTable:
-        """All processes that this one has started."""
         return self.runtime.processes
 
     @property
@@ -237,7 +235,6 @@ class Gateway:
         return self.sign_ins().under_way(self.sign_in_target(entry, principal))
 
     def sign_in_target(self, entry: ServerEntry, principal: str) -> SignInTarget:
-        """Where this principal signs in to this server."""
         from mcp_workbench.server_links import sign_in_target
 
         return sign_in_target(entry, self.runtime.resolved(entry), principal)

@@ -278,10 +278,10 @@ def test_a_short_path_that_can_be_two_tools_is_not_guessed(tmp_path: Path) -> No
     assert "can be `a/calculator/evaluate` or `b/calculator/evaluate`; write the full path" in complaints
 
 
-def test_a_warning_about_an_argument_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unknown_argument_is_sent_with_a_warning_that_names_the_known_ones(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"box": {"one": scripted_entry()}})
     remarks = call(config, "box", "one", "echo", "completely=x").stderr
-    assert remarks == "warning: the tool has no argument `completely`; there are `node`. It is sent anyway.\n"
+    assert remarks.startswith("warning: ") and "`completely`" in remarks and "`node`" in remarks
 
 
 def test_a_known_tool_is_found_by_its_name_alone(config: Path) -> None:

@@ -60,8 +60,9 @@ async def test_nothing_outside_the_folder_is_read(era: str, folder: Path, path: 
 @both_eras
 async def test_what_is_not_text_is_said_to_be_so(era: str, folder: Path) -> None:
     async with connect("files", folder, era=era) as client:
-        assert _text(await client.call_tool("read_file", {"path": "image.bin"})) == "`image.bin` is not text"
-        assert _text(await client.call_tool("read_file", {"path": "sub"})) == "`sub` is not a file"
+        for path in ("image.bin", "sub"):
+            result = await client.call_tool("read_file", {"path": path})
+            assert result.is_error and f"`{path}`" in _text(result)
 
 
 async def test_a_folder_that_is_none_ends_the_server_with_a_reason(folder: Path) -> None:

@@ -39,10 +39,9 @@ def test_good_arguments_have_no_problems() -> None:
 
 def test_a_missing_argument_names_what_was_sent_instead() -> None:
     checked = check({"owner": "o", "titel": "t"}, ISSUE)
-    assert [str(problem) for problem in checked.problems] == [
-        "$: `title` is missing (`titel` was sent).",
-        "$.titel: is not an argument. Did you mean `title`?",
-    ]
+    missing, unknown = checked.problems
+    assert missing.where == "$" and "`title`" in missing.what and "`titel`" in missing.what
+    assert (unknown.where, unknown.nearest) == ("$.titel", ("title",))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +71,7 @@ def test_a_problem_says_where_and_what(arguments: dict[str, object], problem: st
 
 def test_the_alternative_that_was_meant_is_the_one_reported() -> None:
     schema = {"properties": {"to": {"oneOf": [{"type": "string"}, ISSUE["$defs"]["Milestone"]]}}}
-    assert [str(each) for each in check({"to": {"number": "x"}}, schema).problems] == [
-        '$.to.number: expected integer, got `"x"`.'
-    ]
+    assert [problem.where for problem in check({"to": {"number": "x"}}, schema).problems] == ["$.to.number"]
 
 
 def test_a_whole_number_written_as_a_fraction_is_an_integer() -> None:
@@ -115,7 +112,7 @@ def test_too_much_work_ends_unchecked() -> None:
     for _ in range(30):
         schema = {"anyOf": [schema, schema]}
     checked = check("text", schema)
-    assert checked.skipped == "too much to check"
+    assert checked.skipped and not checked.problems
 
 
 def test_deep_arguments_end_unchecked() -> None:

@@ -64,9 +64,7 @@ async def test_a_server_that_does_not_start_is_told_what_it_may_lack(workbench: 
     async with workbench.serving({"box": {"needy": entry, "good": scripted_entry()}}, env=surroundings()) as client:
         told = unavailable(await open_toolbox(client, "box"))["needy"]
     assert "OTHER_KEY is not set" in told["reason"]
-    assert told["retry"] == (
-        '`OTHER_KEY` is set, but not passed on to this server; if it needs it, add `"inheritEnv": ["OTHER_KEY"]` to it'
-    )
+    assert '`"inheritEnv": ["OTHER_KEY"]`' in told["retry"]
 
 
 @pytest.mark.requirement("config.secrets")

@@ -117,11 +117,8 @@ async def test_what_a_silent_server_wrote_to_stdout_is_quoted(workbench: Workben
     boxes = {"box": {"bad": shell_server(script, startupTimeout=1), "good": scripted_entry()}}
     async with workbench.serving(boxes) as client:
         reason = unavailable(await open_toolbox(client, "box"))["bad"]["reason"]
-    assert reason == (
-        "the server did not answer the handshake within 1 s\nlast lines of its stderr:\n  on stderr\n"
-        "on its stdout, where only protocol messages belong:\n"
-        "  line 1, listening on port 3000\n  line 2, listening on port 3000\n  line 3, listening on port 3000"
-    )
+    quoted = [line.strip() for line in reason.splitlines() if line.startswith("  ")]
+    assert quoted == ["on stderr", *(f"line {number}, listening on port 3000" for number in (1, 2, 3))]
 
 
 @pytest.mark.requirement("eras.servers")

@@ -219,12 +219,12 @@ async def test_the_exit_status_is_told_with_the_end(table: ProcessTable, status:
 
 async def test_a_signal_that_ended_it_is_named(table: ProcessTable) -> None:
     async with running(table, "kill -KILL $$") as (_, recorder):
-        assert await recorder.wait_closed() == "the server was killed by SIGKILL"
+        assert "SIGKILL" in await recorder.wait_closed()
 
 
 def test_every_exit_status_has_words() -> None:
-    assert describe_exit(-signal.SIGSEGV) == "the server was killed by SIGSEGV"
-    assert describe_exit(-99) == "the server was killed by signal 99"
+    assert "SIGSEGV" in describe_exit(-signal.SIGSEGV)
+    assert "99" in describe_exit(-99)
 
 
 async def test_a_server_that_closes_its_output_but_lives_is_as_good_as_gone(table: ProcessTable) -> None:
@@ -237,19 +237,19 @@ async def test_a_server_that_closes_its_input_but_lives_is_as_good_as_gone(table
     async with running(table, "exec <&-; echo ready; exec sleep 600") as (link, recorder):
         await recorder.wait_messages(1)
         link.send(b"anybody there?")
-        assert await recorder.wait_closed() == "the server closed its input (Broken pipe)"
+        assert "closed its input" in await recorder.wait_closed()
 
 
 async def test_a_grandchild_that_holds_the_pipes_open_does_not_hide_the_end(table: ProcessTable) -> None:
     async with running(table, "sleep 600 & exit 7") as (_, recorder):
-        assert await recorder.wait_closed() == "the server exited with status 7"
+        assert "status 7" in await recorder.wait_closed()
 
 
 async def test_the_end_is_noticed_without_pidfd_too(table: ProcessTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """macOS, and kernels before 5.3."""
     monkeypatch.delattr(os, "pidfd_open")
     async with running(table, "exit 4") as (_, recorder):
-        assert await recorder.wait_closed() == "the server exited with status 4"
+        assert "status 4" in await recorder.wait_closed()
 
 
 # How it ends

@@ -164,7 +164,6 @@ class Catalog:
 
     @property
     def path(self) -> str:
-        """Where it stands."""
         return self._config.path
 
     @property

@@ -63,7 +63,6 @@ class Offer(Struct, frozen=True):
 
     @property
     def tools(self) -> Definitions:
-        """The tools."""
         return self.lists.get("tools", {})
 
 
@@ -110,7 +109,6 @@ class Collected:
         self._largest = largest
 
     def add(self, definitions: Iterable[Raw]) -> None:
-        """Some more of them."""
         for definition in definitions:
             try:
                 identity = _identity(self.kind, definition)

@@ -72,7 +72,6 @@ _NO_SETTINGS = frozenset({"path", "toolboxes", "modified_at", "secrets", "disabl
 
 
 def compare(before: WorkbenchConfig, after: WorkbenchConfig) -> Difference:
-    """What has changed."""
     fields = (name for name in before.__struct_fields__ if name not in _NO_SETTINGS)
     return Difference(
         _compared(_servers(before), _servers(after)),

@@ -80,7 +80,6 @@ def find(name: str) -> Command:
 
 
 def unknown(word: str, known: Sequence[str]) -> int:
-    """Say that this is no command."""
     near = nearest(word, [*known, "help"], limit=1)
     if near:
         return complain(f"unknown command `{word}`; did you mean `{near[0]}`?", _HINT)

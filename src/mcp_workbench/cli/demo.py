@@ -82,8 +82,6 @@ def server_command(server: str, arguments: list[str]) -> list[str]:
 
 
 class Walkthrough:
-    """One run of the demo."""
-
     def __init__(self, screen: Screen, folder: Path) -> None:
         self._screen = screen
         self._folder = folder
@@ -92,7 +90,6 @@ class Walkthrough:
         self._config = folder / "workbench-config.json"
 
     def run(self) -> None:
-        """From the configuration to the figures."""
         began = time.monotonic()
         with self._log:
             self._screen.line(("MCP Workbench: one MCP server in front of many.", "strong"))

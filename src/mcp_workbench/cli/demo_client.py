@@ -56,7 +56,6 @@ class DemoClient:
 
     @property
     def pid(self) -> int:
-        """The process."""
         return self._process.pid
 
     def request(self, method: str, params: object = None) -> Any:
@@ -75,7 +74,6 @@ class DemoClient:
         return message["result"]
 
     def initialize(self) -> Any:
-        """Shake hands."""
         info = {"name": "mcp-workbench demo", "version": "1"}
         result = self.request(
             "initialize", {"protocolVersion": newest("legacy").name, "capabilities": {}, "clientInfo": info}
@@ -84,7 +82,6 @@ class DemoClient:
         return result
 
     def call(self, name: str, arguments: object) -> Any:
-        """Call a tool."""
         return self.request("tools/call", {"name": name, "arguments": arguments})
 
     def use_tool(self, toolbox: str, server: str, tool: str, arguments: object) -> Any:

@@ -69,8 +69,6 @@ class Progress(Struct):
 
 
 class LogMessage(Struct):
-    """A log message of a server."""
-
     level: str = "info"
     data: object = None
 
@@ -111,7 +109,6 @@ class Engine:
 
     @property
     def toolboxes(self) -> Collection[str]:
-        """The names of all toolboxes."""
         return self._gateway.catalog.toolboxes.keys()
 
     def path(self, path: str) -> tuple[str, str, str]:
@@ -251,7 +248,6 @@ class Engine:
         return self._gateway
 
     def client(self) -> LocalClient:
-        """A client of this workbench."""
         return LocalClient(self._gateway)
 
 
@@ -312,7 +308,6 @@ class LocalClient:
         return await future
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        """The session speaks."""
         message = messages.read(b"".join(bytes(part) for part in parts))
         if isinstance(message.method, UnsetType):
             assert not isinstance(message.id, UnsetType)

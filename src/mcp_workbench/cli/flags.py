@@ -61,7 +61,6 @@ class Parsed:
         return self.has("help")
 
     def has(self, name: str) -> bool:
-        """The option was given."""
         return name in self._values
 
     def is_bare(self, name: str) -> bool:
@@ -85,13 +84,11 @@ class Parsed:
         return f"{usage}\n{options_text(list(self._flags.values()))}"
 
     def add(self, flag: Flag, value: str | None) -> None:
-        """Take an option in."""
         if flag.name in self._values and not flag.repeats:
             raise UsageError(f"--{flag.name} was given twice")
         self._values.setdefault(flag.name, []).append(value)
 
     def find(self, name: str) -> Flag:
-        """The option with this name."""
         found = self._flags.get(name)
         if found is None:
             near = nearest(name, self._flags)
@@ -126,7 +123,6 @@ class Command:
         self.is_runner = is_runner
 
     def help(self) -> str:
-        """The help text."""
         from mcp_workbench.cli.wrapping import paragraphs, width_of
 
         about = paragraphs(self.about.strip(), width_of(sys.stdout))

@@ -39,7 +39,6 @@ NO_PREFIX = Flag("no-prefix", None, "show the names without a prefix where they 
 
 
 def run(parsed: Parsed) -> int:
-    """Show what is configured."""
     options = _options(parsed)
     config = configuration(parsed, parsed.positional(0))
     redactor = log_for(parsed, config)

@@ -41,15 +41,8 @@ _READ_BYTES: Final = 64 * 1024
 
 def run(parsed: Parsed) -> int:
     """Sign in; the exit status."""
+    engine, entry = server_at_url(parsed, hint="mcp-workbench list shows all servers")
     name = parsed.positional(0)
-    if name is None:
-        raise UsageError("which server?", hint="mcp-workbench list shows all servers")
-    config = configuration(parsed)
-    redactor = log_for(parsed, config)
-    engine = Engine(config, use_cache=True, redactor=redactor)
-    entry = engine.find_server(name)
-    if entry.config.url is None:
-        raise UsageError(f"`{name}` is a program on this machine, not an address to sign in to")
     if any(header.lower() == "authorization" for header in entry.config.headers):
         raise UsageError(
             f"`{name}` has a token of its own in `headers`", hint="remove `Authorization` there to sign in instead"
@@ -58,6 +51,19 @@ def run(parsed: Parsed) -> int:
         raise UsageError(f"`{name}` signs in by itself, as the client in `oauth`")
     engine.run(lambda: _login(engine, entry, parsed))
     return 0
+
+
+def server_at_url(parsed: Parsed, *, hint: str) -> tuple[Engine, ServerEntry]:
+    """The server that the command line names, which must be one that people sign in to, and an engine to reach it."""
+    name = parsed.positional(0)
+    if name is None:
+        raise UsageError("which server?", hint=hint)
+    config = configuration(parsed)
+    engine = Engine(config, use_cache=True, redactor=log_for(parsed, config))
+    entry = engine.find_server(name)
+    if entry.config.url is None:
+        raise UsageError(f"`{name}` is a program on this machine, not an address to sign in to")
+    return engine, entry
 
 
 COMMAND = Command("login [OPTIONS] SERVER", ABOUT, (CONFIG, NO_BROWSER, DEVICE, AGAIN, NEW_CLIENT, DEBUG), run, takes=1)

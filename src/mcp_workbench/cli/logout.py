@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import remark
-from mcp_workbench.cli.flags import Command, Parsed, UsageError
-from mcp_workbench.cli.settings import CONFIG, DEBUG, configuration, log_for
+from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.login import server_at_url
+from mcp_workbench.cli.settings import CONFIG, DEBUG
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 ABOUT = """
@@ -18,15 +18,7 @@ Exit status: 0, also when nobody was signed in; 2 when there is no such server.
 
 def run(parsed: Parsed) -> int:
     """Sign out; the exit status."""
-    name = parsed.positional(0)
-    if name is None:
-        raise UsageError("which server?", hint="mcp-workbench auth shows who is signed in where")
-    config = configuration(parsed)
-    redactor = log_for(parsed, config)
-    engine = Engine(config, use_cache=True, redactor=redactor)
-    entry = engine.find_server(name)
-    if entry.config.url is None:
-        raise UsageError(f"`{name}` is a program on this machine, not an address to sign in to")
+    engine, entry = server_at_url(parsed, hint="mcp-workbench auth shows who is signed in where")
 
     async def sign_out() -> None:
         gateway = engine.gateway

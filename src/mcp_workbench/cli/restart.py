@@ -15,7 +15,6 @@ the new one by themselves; calls that are under way have a moment to finish.
 
 
 def run(parsed: Parsed) -> int:
-    """End it, then start it."""
     try:
         want_it()
         try:

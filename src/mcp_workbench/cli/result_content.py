@@ -26,8 +26,6 @@ class Binary(NamedTuple):
 
 
 class ResultContent:
-    """A result, read."""
-
     def __init__(self, raw: Raw | bytes) -> None:
         self.raw = bytes(raw)
         # The standard library reads lone surrogates and numbers of any size; a result may hold both.

@@ -14,7 +14,6 @@ and in the configuration:
 
 
 def run(parsed: Parsed) -> int:
-    """Print it."""
     from mcp_workbench.config.schema import json_schema
 
     stdout().json(json_schema())

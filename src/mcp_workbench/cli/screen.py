@@ -35,8 +35,6 @@ _BETWEEN_COLUMNS: Final = 2
 
 
 class Screen:
-    """One output stream."""
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.is_terminal = stream.isatty()
@@ -65,7 +63,6 @@ class Screen:
         self.console.print(Padding(shown, (0, 0, 0, indent), expand=False) if indent else shown)
 
     def blank(self) -> None:
-        """An empty line."""
         self._stream.write("\n")
 
     def fits(self, header: Sequence[str], rows: Sequence[Sequence[Part]], *, indent: int = 0) -> bool:
@@ -146,7 +143,6 @@ def _assembled(parts: Sequence[Part]) -> Text:
 
 
 def stdout() -> Screen:
-    """Where data goes."""
     return Screen(sys.stdout)
 
 

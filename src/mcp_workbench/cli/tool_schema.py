@@ -25,7 +25,6 @@ def kinds(schema: object, root: Schema) -> list[str]:
 
 
 def items(schema: object, root: Schema) -> object:
-    """The schema of the items of an array."""
     for branch in alternatives(schema, root):
         if "items" in branch:
             return branch["items"]

@@ -26,7 +26,6 @@ FLAGS = (
 
 
 def run(parsed: Parsed) -> int:
-    """Start it, or be it."""
     if parsed.has("print-service"):
         from mcp_workbench.cli.service import service_text
 

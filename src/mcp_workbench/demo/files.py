@@ -35,8 +35,6 @@ MATCHES = object_schema({"matches": {"type": "array", "items": MATCH}, "complete
 
 
 class Folder:
-    """The one folder that is shown."""
-
     def __init__(self, root: str) -> None:
         self.root = os.path.realpath(root)
 

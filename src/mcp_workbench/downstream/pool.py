@@ -47,8 +47,6 @@ SURPLUS: Final = "another connection now serves these callers"
 
 
 class Pool:
-    """All connections of this process."""
-
     def __init__(
         self,
         servers: Servers,

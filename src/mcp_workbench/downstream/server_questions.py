@@ -67,8 +67,6 @@ class _Held:
 
 
 class ServerQuestions:
-    """All open questions of one server."""
-
     def __init__(self, traffic: Traffic) -> None:
         self.held_seconds = HELD_SECONDS
         self._traffic = traffic

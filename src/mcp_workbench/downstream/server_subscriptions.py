@@ -89,7 +89,6 @@ class ServerSubscriptions:
         self._subscribers.clear()
 
     def end(self) -> None:
-        """The server is gone."""
         self._traffic = None
         if self._listening is not None:
             self._listening.cancel()
@@ -117,7 +116,6 @@ class ServerSubscriptions:
             await self._listen_again()
 
     async def unsubscribe(self, uri: str, subscriber: Subscriber) -> None:
-        """End a subscription."""
         subscribers = self._subscribers.get(uri)
         if subscribers is None or subscriber not in subscribers:
             return

@@ -121,7 +121,6 @@ class Traffic:
         self.profile, self.revision = profile, profile.revision
 
     def attach(self, link: Link) -> None:
-        """The link is up."""
         self._link = link
         self._call_link = link if isinstance(link, CallLink) else None
 
@@ -240,7 +239,6 @@ class Traffic:
         return await self.ask(method, b"{" + stamp + (b"," + members if members else b"") + b"}")
 
     def tell(self, method: str, params: bytes | None = None) -> None:
-        """A notification to the server."""
         self.send(messages.notification(method, params))
 
     def cancel(self, id: int, params: dict[str, Raw]) -> None:
@@ -347,7 +345,6 @@ class Traffic:
             exchange.on_failure(error)
 
     def on_closed(self, reason: str) -> None:
-        """The link is gone."""
         self._owner.on_link_closed(self, reason)
 
     def on_answer(self, line: bytes, message: Envelope) -> None:
@@ -435,7 +432,6 @@ class Traffic:
             self.questions.on_request(id, method, params, self.call_about(about))
 
     def on_asked(self) -> None:
-        """The server is one that asks."""
         self._owner.on_asked()
 
     def _on_echo(self) -> None:

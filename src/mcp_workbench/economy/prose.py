@@ -22,7 +22,6 @@ def one_line(text: str) -> str:
 
 
 def split_first_sentence(text: str) -> tuple[str, str]:
-    """The first sentence, and the rest."""
     text = text.strip()
     for match in _SENTENCE_END.finditer(text, 0, 4 * _LONGEST_SENTENCE):
         head = text[: match.end()].strip()

@@ -11,5 +11,4 @@ LEAST_BUDGET: Final = 300
 
 
 def tokens(text: str) -> int:
-    """What `text` costs."""
     return -(-len(text.encode()) // BYTES_PER_TOKEN)

@@ -291,7 +291,6 @@ class Face:
     # ── what is asked about them ──
 
     def resolve_prompt(self, view: View, params: Params) -> Decision:
-        """What to do with a `prompts/get`."""
         name = _string(params, "name")
         if name is None:
             return Reject(INVALID_PARAMS, "`name` must be a string")
@@ -332,7 +331,6 @@ class Face:
         return (found[0], uri) if found else None
 
     def resolve_resource(self, view: View, params: Params, client: Revision) -> Decision:
-        """What to do with a `resources/read`."""
         found = self.resource_owner(view, params, client)
         if isinstance(found, Reject):
             return found
@@ -384,7 +382,6 @@ def available(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
 
 
 def not_found(uri: str, client: Revision) -> Reject:
-    """A resource that nobody has."""
     return Reject(client.resource_not_found, f"resource `{uri[:500]}` was not found", {"uri": uri})
 
 

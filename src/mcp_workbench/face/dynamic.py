@@ -39,7 +39,6 @@ class DynamicFace(Face):
         return available(self.needed(view, "tools"))
 
     def needed(self, view: View, kind: str) -> Iterable[ServerEntry]:
-        """Only what was opened."""
         return (entry for name in view.opened for entry in self.catalog.toolboxes[name].values())
 
     def shows(self, view: View, entry: ServerEntry) -> bool:
@@ -47,7 +46,6 @@ class DynamicFace(Face):
         return entry.toolbox in view.opened
 
     def announces_opening(self, view: View, toolbox: str) -> frozenset[str]:
-        """Everything that the toolbox has."""
         entries = self.catalog.toolboxes[toolbox].values()
         found = {kind for kind in KINDS if any(entry.definitions(kind) for entry in entries)}
         return frozenset("resources" if kind == "resourceTemplates" else kind for kind in found)
@@ -58,7 +56,6 @@ class DynamicFace(Face):
         return frozenset({"tools"} if toolboxes.added or toolboxes.removed else ())
 
     def exposed(self, entry: ServerEntry, name: str) -> str:
-        """The registered name."""
         return f"{entry.toolbox}__{entry.name}_{name}"
 
     def tools(self, view: View) -> Sequence[bytes]:
@@ -98,7 +95,6 @@ class DynamicFace(Face):
             self.table(kind, known, self.exposed)
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
-        """By table."""
         try:
             name = decode_string(params["name"])
         except (KeyError, DecodeError, ValidationError):
@@ -142,7 +138,6 @@ class DynamicFace(Face):
         return Open(tuple(self.catalog.toolboxes[name].values()), request)
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
-        """What has been registered."""
         assert request.toolbox_name is not None
         toolbox = self.catalog.described[request.toolbox_name]
         view.opened[toolbox.name] = None

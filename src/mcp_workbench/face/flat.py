@@ -30,8 +30,6 @@ MOST_EXAMPLES: Final = 3
 
 
 class FlatFace(Face):
-    """The aggregator."""
-
     name = "flat"
     lists_everything = True
 
@@ -45,7 +43,6 @@ class FlatFace(Face):
         self._tool_table: tuple[int, NameTable | None] = (-1, None)
 
     def entries(self, view: View) -> list[ServerEntry]:
-        """Everything that is known."""
         return available(self.catalog.entries())
 
     def needed_first(self) -> Iterable[ServerEntry]:
@@ -73,7 +70,6 @@ class FlatFace(Face):
         ]
 
     def definition_of(self, tool: str) -> Raw | None:
-        """By table."""
         target = self.tool_table().targets.get(tool)
         return None if target is None else target.definition
 
@@ -121,7 +117,6 @@ class FlatFace(Face):
         return self.table(kind, entries, expose)
 
     def settle_names(self, entries: Iterable[ServerEntry]) -> None:
-        """All names are in one list."""
         self.tool_table()
         self._prompt_table(self._everyone)
 
@@ -204,7 +199,6 @@ class FlatFace(Face):
         return position <= 0 or position == len(name) - len(self._separator)
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
-        """This face has no toolboxes to open."""
         raise AssertionError("nothing is opened in the flat face")
 
     def instructions(self, view: View) -> str:

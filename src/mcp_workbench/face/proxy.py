@@ -363,7 +363,7 @@ def _open_toolbox_tool(names: str) -> dict[str, object]:
     return {
         "name": "open_toolbox",
         "description": 'Find tools, e.g. {"query": "create an issue"}; toolbox_name lists one toolbox, tools gives '
-        f"whole definitions. {names}",
+        f"full definitions. {names}",
         "inputSchema": {
             "type": "object",
             "properties": {

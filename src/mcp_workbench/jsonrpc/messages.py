@@ -203,13 +203,11 @@ def is_valid_id(id: bytes) -> bool:
 
 
 def request(id: int | bytes, method: str, params: bytes | Raw | None = None) -> bytes:
-    """A request, written."""
     head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (id if isinstance(id, bytes) else b"%d" % id, encode(method))
     return head + b"}" if params is None else b"".join((head, b',"params":', params, b"}"))
 
 
 def notification(method: str, params: bytes | Raw | None = None) -> bytes:
-    """A notification, written."""
     head = b'{"jsonrpc":"2.0","method":' + encode(method)
     return head + b"}" if params is None else b"".join((head, b',"params":', params, b"}"))
 

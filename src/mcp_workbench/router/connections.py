@@ -27,7 +27,6 @@ class CallerConnections:
         self._pool = pool
 
     def of_call(self, entry: ServerEntry, call: RoutedCall) -> Connection:
-        """The connection that this call uses."""
         caller, client = call.route.caller, call.client
         connection = self._pool.connection(entry, caller)
         clients = connection.traffic.clients

@@ -124,7 +124,6 @@ class Router:
         self._act(call, self._face.resolve_tool(call.view, params), params)
 
     def get_prompt(self, call: RoutedCall, params: Params) -> None:
-        """A `prompts/get`."""
         self._resolve(call, "prompts", lambda: self._face.resolve_prompt(call.view, params))
 
     def read_resource(self, call: RoutedCall, params: Params) -> None:
@@ -132,7 +131,6 @@ class Router:
         self._resolve(call, "resources", lambda: self._face.resolve_resource(call.view, params, call.revision))
 
     def complete(self, call: RoutedCall, params: Params) -> None:
-        """A `completion/complete`."""
         self._resolve(call, "prompts", lambda: self._face.resolve_completion(call.view, params, call.revision))
 
     def ask_about_task(self, call: RoutedCall, params: Params) -> None:
@@ -146,7 +144,6 @@ class Router:
             self._act(call, self._tasks.resolve(call.view, call.method, params, call.revision))
 
     def relay(self, call: RoutedCall, params: Params) -> None:
-        """A method that we do not know."""
         self._act(call, self._face.resolve_unknown(call.view, call.method, params))
 
     def _resolve(self, call: RoutedCall, kind: str, decide: Callable[[], Decision]) -> None:
@@ -424,7 +421,6 @@ class Router:
     def unsubscribe(
         self, call: RoutedCall, uri: str, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
     ) -> None:
-        """A `resources/unsubscribe`."""
         if uri in kept:
             self._subscriptions.unsubscribe(call, uri, subscriber, kept)
             return

@@ -5,6 +5,7 @@
 - `session_registry`, `notifications`: all sessions, and what they are told.
 - `questions`, `attribution`: what servers ask of the client, and which of them asks; `signing_in`: a call that waits
   for its user to sign in.
+- `resuming`: taking over a client of a workbench that is gone.
 - `parking`, `rounds`: the same across eras, for modern and for legacy clients.
 Does not know which face is shown or what is behind it.
 """

@@ -132,7 +132,6 @@ class ClientCall(Struct, eq=False):
     # ── answers from the server ──
 
     def on_result(self, result: Raw) -> None:
-        """The server answered."""
         traffic = self.route.traffic
         server = None if traffic is None else traffic.revision
         asks_in_results = server is not None and server.asks_in_results

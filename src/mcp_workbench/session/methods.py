@@ -153,7 +153,6 @@ async def _watch_all(session: Session, call: ClientCall, stream: ListenStream, g
 
 
 def unknown(session: Session, call: ClientCall, params: Params) -> None:
-    """A method that we do not know."""
     session.router.relay(call, params)
 
 
@@ -162,7 +161,6 @@ def _removed(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def find(call: ClientCall) -> Method:
-    """What serves this request."""
     if call.method in call.revision.removed_methods:
         return _removed
     return TABLE.get(call.method, unknown)

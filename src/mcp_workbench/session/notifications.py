@@ -112,13 +112,11 @@ class ListChangeNotifier:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, kinds: frozenset[str]) -> None:
-        """These lists have changed."""
         self._pending |= kinds
         if self._pending and self._timer is None:
             self._flush()
 
     def close(self) -> None:
-        """The client is gone."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -62,7 +62,6 @@ class Question(Exchange):
     progress_token: Raw | None = None
 
     def on_result(self, result: Raw) -> None:
-        """The client answered."""
         self.traffic.answer(self.id, b'"result":' + bytes(result))
 
     def on_error(self, error: Raw) -> None:
@@ -70,14 +69,11 @@ class Question(Exchange):
         self.traffic.answer(self.id, b'"error":' + bytes(error))
 
     def on_failure(self, error: WorkbenchError) -> None:
-        """The client is gone."""
         body = messages.encode({"code": INTERNAL_ERROR, "message": error.message})
         self.traffic.answer(self.id, b'"error":' + body)
 
 
 class Questions:
-    """All questions to one client."""
-
     def __init__(self, send: Callable[[bytes, bytes | None], None]) -> None:
         # Imported with the first question: starting up does not need it.
         from mcp_workbench.downstream.server_questions import QUESTION_TIMEOUT
@@ -133,7 +129,6 @@ class Questions:
             question.traffic.tell("notifications/progress", messages.encode(fields))
 
     def end(self, error: WorkbenchError) -> None:
-        """The client is gone."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

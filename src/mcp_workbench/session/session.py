@@ -160,7 +160,6 @@ class Session:
     # ── messages from the client ──
 
     def on_message(self, line: bytes) -> None:
-        """One message from the client."""
         try:
             message = messages.read(line)
         except Malformed as error:
@@ -192,7 +191,6 @@ class Session:
             question.on_failure(error)
 
     def on_closed(self, reason: str) -> None:
-        """The client is gone."""
         if self._closed is None:
             self.leave()
         else:
@@ -285,7 +283,6 @@ class Session:
             self.dispatch(call, params)
 
     def dispatch(self, call: ClientCall, params: dict[str, Raw]) -> None:
-        """Do what a request asks for."""
         methods.find(call)(self, call, params)
 
     def _comes_back(self, call: ClientCall, params: dict[str, Raw]) -> bool:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class SessionRegistry:
-    """Every session there is."""
-
     def __init__(self, face: Face) -> None:
         self._face = face
         self._sessions: set[Session] = set()
@@ -28,7 +26,6 @@ class SessionRegistry:
         self._sessions.add(session)
 
     def discard(self, session: Session) -> None:
-        """This client is gone."""
         self._sessions.discard(session)
 
     def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
@@ -48,7 +45,6 @@ class SessionRegistry:
             session.list_changes.add(told)
 
     def on_opened(self, view: View, toolbox: str) -> None:
-        """A toolbox was opened."""
         for session in list(self._sessions):
             if session.view is view:
                 session.list_changes.add(self._face.announces_opening(view, toolbox))

@@ -26,7 +26,6 @@ class Challenge(Struct, frozen=True):
     resource_metadata: str | None = None
     scope: tuple[str, ...] = ()
     error: str | None = None
-    error_description: str | None = None
 
 
 def parse(header: str) -> Challenge:
@@ -38,5 +37,4 @@ def parse(header: str) -> Challenge:
         resource_metadata=found.get("resource_metadata"),
         scope=tuple(found.get("scope", "").split()),
         error=found.get("error"),
-        error_description=found.get("error_description"),
     )

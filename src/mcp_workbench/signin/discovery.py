@@ -42,7 +42,6 @@ class AuthorizationServer(Struct, frozen=True, kw_only=True):
     device_authorization_endpoint: str | None = None
     # Empty: not said.
     scopes_supported: tuple[str, ...] = ()
-    grant_types_supported: tuple[str, ...] = ()
     token_endpoint_auth_methods_supported: tuple[str, ...] = ()
     takes_client_metadata_url: bool = False
     sends_iss: bool = False
@@ -202,7 +201,6 @@ def _read(document: dict[str, Any], issuer: str) -> AuthorizationServer:
         revocation_endpoint=endpoint("revocation_endpoint"),
         device_authorization_endpoint=endpoint("device_authorization_endpoint"),
         scopes_supported=words(document.get("scopes_supported")),
-        grant_types_supported=words(document.get("grant_types_supported")),
         token_endpoint_auth_methods_supported=words(document.get("token_endpoint_auth_methods_supported")),
         takes_client_metadata_url=document.get("client_id_metadata_document_supported") is True,
         sends_iss=document.get("authorization_response_iss_parameter_supported") is True,

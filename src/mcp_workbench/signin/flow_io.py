@@ -89,19 +89,16 @@ Requests = Generator[OAuthRequest, OAuthResponse, T]
 
 
 def get(url: str) -> OAuthRequest:
-    """A GET for a document."""
     return OAuthRequest("GET", url, {"accept": JSON})
 
 
 def post_form(url: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None) -> OAuthRequest:
-    """A POST of a form."""
     return OAuthRequest(
         "POST", url, {"accept": JSON, "content-type": FORM, **(headers or {})}, urlencode(fields).encode()
     )
 
 
 def post_json(url: str, value: object, headers: Mapping[str, str] | None = None) -> OAuthRequest:
-    """A POST of JSON."""
     return OAuthRequest("POST", url, {"accept": JSON, "content-type": JSON, **(headers or {})}, encode(value))
 
 
@@ -125,7 +122,6 @@ def checked_url(url: object, what: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address is on this machine."""
     return (urlsplit(url).hostname or "") in LOOPBACK
 
 

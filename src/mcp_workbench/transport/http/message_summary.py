@@ -161,7 +161,6 @@ def split_batch(message: bytes) -> list[bytes]:
 
 
 def is_batch(message: bytes) -> bool:
-    """Whether a body is an array."""
     return message[:64].lstrip()[:1] == b"["
 
 

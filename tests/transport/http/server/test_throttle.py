@@ -69,10 +69,8 @@ def test_a_peer_is_logged_once_in_a_while_with_what_was_left_out(caplog: pytest.
             throttle.failed("10.0.0.9", WRONG)
         clock.now += FORGET_FAILURES_SECONDS
         throttle.failed("10.0.0.9", WRONG)
-    assert [record.getMessage() for record in caplog.records] == [
-        "a request from 10.0.0.9 was refused: this token is not valid",
-        "a request from 10.0.0.9 was refused: this token is not valid, and 4999 more since the last line about it",
-    ]
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "10.0.0.9" in first and second.startswith(first) and "4999" in second
 
 
 @pytest.mark.requirement("http.connections")

@@ -121,7 +121,6 @@ def explain_status(
 
 
 def explain_redirect(status: int, here: Address, there: Address) -> DownstreamError:
-    """A redirect that we do not follow."""
     if here.origin != there.origin:
         return DownstreamError(
             f"{here.origin} redirects to another origin, {there.origin}; your headers are not sent there",

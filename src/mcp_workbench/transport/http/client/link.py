@@ -457,7 +457,6 @@ class HttpLink:
             log.debug("%s: the session was not ended: %s", self._session.origin, error)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work of this link, which ends with it."""
         # The set keeps it alive until it is done.
         _ = self._task(work)
 

@@ -66,7 +66,6 @@ class RequestHead:
         self._named: str | UnsetType | None = UNSET
 
     def add_again(self, name: str, value: bytes) -> None:
-        """A header that was there already."""
         if name == "accept":
             self.headers[name] += ", " + value.strip().decode("latin-1")
         elif name in _SINGLE:
@@ -74,12 +73,10 @@ class RequestHead:
             self.repeated = self.repeated or name
 
     def add_parameter(self, name: bytes, value: bytes) -> None:
-        """A parameter of a tool."""
         text = value.strip().decode("latin-1")
         self.parameters.setdefault(name.decode("latin-1").lower(), []).append(text)
 
     def get(self, name: str) -> str | None:
-        """A header that we look at."""
         return self.headers.get(name)
 
     @property

@@ -116,7 +116,6 @@ class ResponseWriter:
             self._write_piece(data, b"")
 
     def finish(self, data: bytes = b"") -> None:
-        """The last piece."""
         if not self.is_over:
             self._write_piece(data, LAST_CHUNK)
             self.is_over = True

@@ -45,8 +45,6 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
 
 
 class HttpServer:
-    """A server that is running."""
-
     def __init__(self, endpoint: Endpoint, connections: Connections, sockets: list[socket.socket]) -> None:
         self._endpoint = endpoint
         self._connections = connections
@@ -67,12 +65,10 @@ class HttpServer:
 
     @property
     def connection_count(self) -> int:
-        """TCP connections."""
         return len(self._connections.open)
 
     @property
     def session_count(self) -> int:
-        """Legacy sessions."""
         return len(self._endpoint.sessions)
 
     @property

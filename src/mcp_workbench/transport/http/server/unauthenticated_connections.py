@@ -43,8 +43,6 @@ def _network_of(host: str) -> str:
 
 
 class UnauthenticatedConnections:
-    """The connections that have not authenticated."""
-
     __slots__ = ("_by_peer", "_count", "_limits")
 
     def __init__(self, limits: Limits) -> None:
