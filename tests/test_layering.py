@@ -173,6 +173,56 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "__main__": ({"entry_point"}, "`python -m mcp_workbench` is the command"),
 }
 
+# Modules of one package that know each other, counting imports for types only and inside functions, and why that is no
+# accident. None of them imports another in a circle at run time: one side needs the other's name and nothing more.
+KNOTS: dict[frozenset[str], str] = {
+    frozenset({"catalog.catalog", "catalog.entry", "catalog.replacement"}): (
+        "a catalogue makes its entries and applies plans; both are about one catalogue"
+    ),
+    frozenset({"cli.commands", "cli.serve"}): (
+        "each hands over to the other, and neither is loaded before it is needed: `serve` is the start-up path"
+    ),
+    frozenset({"config.mappings", "config.oauth_keys"}): (
+        "`oauth` is a kind of value that holds others; loaded only for a file that has it"
+    ),
+    frozenset(
+        {"downstream.cancelled_calls", "downstream.clients", "downstream.server_questions", "downstream.traffic"}
+    ): ("a traffic owns its questions and its clients, and what they answer leaves through it"),
+    frozenset({"downstream.connection", "downstream.server_link", "downstream.server_run"}): (
+        "a connection starts runs of its server, and a run reports to its connection"
+    ),
+    frozenset({"face.base", "face.kept_results", "face.view", "face.wording"}): (
+        "a face keeps results for views; a view belongs to one face"
+    ),
+    frozenset(
+        {
+            "session.call",
+            "session.methods",
+            "session.parking",
+            "session.rounds",
+            "session.session",
+            "session.signing_in",
+        }
+    ): (
+        "a session owns its calls, and a call answers through its session; parking, rounds and sign-ins are what "
+        "becomes of a call meanwhile, loaded with the first call that needs them"
+    ),
+    frozenset(
+        {
+            "transport.http.server.admission",
+            "transport.http.server.authentication",
+            "transport.http.server.request_head",
+        }
+    ): "a head keeps the verdict on it, so that the same head is judged once",
+    frozenset(
+        {
+            "transport.http.server.connection",
+            "transport.http.server.connections",
+            "transport.http.server.unauthenticated_connections",
+        }
+    ): "a connection joins the table of all, and the table closes connections",
+}
+
 # Packages that decide, or that hold what was said, and leave doing to others.
 WITHOUT_IO = (
     "config",
@@ -289,6 +339,35 @@ def test_packages_that_decide_do_no_io(package: str) -> None:
         if target.partition(".")[0] in IO_MODULES
     ]
     assert not doing, "\n".join(doing)
+
+
+def knots(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Sets of modules from each of which one gets to all others."""
+
+    def reached(module: str) -> set[str]:
+        found: set[str] = set()
+        left = [module]
+        while left:
+            for target in graph[left.pop()] - found:
+                found.add(target)
+                left.append(target)
+        return found
+
+    within = {module: reached(module) for module in graph}
+    circles = (frozenset(other for other in graph if other in within[one] and one in within[other]) for one in graph)
+    return {circle for circle in circles if len(circle) > 1}
+
+
+def test_modules_that_know_each_other_are_the_ones_that_say_why() -> None:
+    names = {
+        dotted(path, PACKAGE).removeprefix("mcp_workbench."): path for path in modules() if path.stem != "__init__"
+    }
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        targets = (target.removeprefix("mcp_workbench.") for _, target in imported(path))
+        # The name of a module, or of something in one.
+        graph[name] = {known for target in targets for known in (target, target.rpartition(".")[0]) if known in names}
+    assert knots(graph) == KNOTS.keys()
 
 
 def test_no_module_exceeds_500_lines() -> None:

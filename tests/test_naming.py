@@ -30,6 +30,7 @@ SHARED_MODULE_NAMES = {
     "link": "the boundary, the link to a server at a `url`, and the one to a client behind a front end",
     "pool": "of connections to servers, and of HTTP connections below them",
     "schema": "the command, and the JSON Schema that it prints",
+    "sealing": "of `requestState`, and of sign-ins at rest",
     "serve": "the command, and the same where it has joined the shared workbench",
     "serving": "clients in general, and over HTTP",
     "status": "the command, and the status that it shows",

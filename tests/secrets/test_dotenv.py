@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.secrets.dotenv import Malformed, parse
+from mcp_workbench.secrets.dotenv import DotenvError, parse
 
 
 @pytest.mark.requirement("secrets.env-file")
@@ -39,14 +39,14 @@ def test_what_is_in_a_file(text: str, variables: dict[str, str]) -> None:
     [("A=1\nnonsense\n", 2), ("=x", 1), ("A=1\n\nB='open\n", 3), ('A="open', 1), ("A='x' y", 1), ("1A=x", 1)],
 )
 def test_a_line_that_makes_no_sense_is_named_and_not_quoted(text: str, line: int) -> None:
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(DotenvError) as caught:
         parse(text)
     assert str(caught.value) == f"line {line} is not `NAME=value`"
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_understood_or_refused(text: str) -> None:
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(DotenvError):
         assert all(name and "=" not in name for name in parse(text))
 
 

@@ -14,8 +14,8 @@ import pytest
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.secrets import resolve as resolving
-from mcp_workbench.secrets.files import MOST_SECRET_BYTES
 from mcp_workbench.secrets.resolve import ReferenceUnresolved, Resolved, resolve
+from mcp_workbench.secrets.secret_files import MOST_SECRET_BYTES
 from mcp_workbench.secrets.servers import ResolvedServers
 from mcp_workbench.transport.processes import ProcessTable
 from tests.config.loading import server_of

@@ -1,11 +1,13 @@
 """Commands for people: parse, print, exit status.
 
 - `main` finds the command; `serve` is the lean one that clients start. `commands` runs the others, each the module of
-  its name: `auth`, `call`, `check`, `demo`, `down`, `list`, `login`, `logout`, `open`, `reload`, `restart`, `schema`,
-  `status`, `tokens`, `trust`, `up`. `client_context` is what a client of the shared workbench is served with.
+  its name: `auth`, `call`, `check`, `demo`, `down`, `list`, `login`, `logout`, `logs`, `open`, `reload`, `restart`,
+  `schema`, `secret`, `status`, `tokens`, `trust`, `up`.
 - `flags` parses command lines, `settings` has the options that commands share, `engine` reaches servers for them,
   `demo_client` for the demo. `http_token` is the token of `serve --http`, `client_settings` what to paste into clients.
+- `service` is the unit that starts the shared workbench with the system, `client_context` what a client of it is served
+  with.
 - `screen`, `wrapping` and `error_output` print.
-- `arguments`, `tool_schema` and `result_content` serve `call`.
+- `arguments`, `tool_schema` and `result_content` serve `call`; `check_references` serves `check`.
 - `token_report` is what `tokens` shows; `tokens_page` and `html_page` show it in a browser.
 """

@@ -9,8 +9,8 @@ from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.settings import JSON
-from mcp_workbench.secrets import keychain, names
-from mcp_workbench.secrets.files import MOST_SECRET_BYTES
+from mcp_workbench.secrets import keychain, keychain_names
+from mcp_workbench.secrets.secret_files import MOST_SECRET_BYTES
 
 ABOUT = """
 set NAME keeps a value in the keychain of your system (macOS Keychain, GNOME Keyring, KWallet). You are asked for it
@@ -48,7 +48,7 @@ def _set(name: str) -> int:
     if len(value.encode(errors="surrogateescape")) > MOST_SECRET_BYTES or "\0" in value:
         raise UsageError(f"the value is longer than {MOST_SECRET_BYTES // 1024} KiB, or holds a NUL character")
     keychain.put(*keychain.entry_of(name), value, os.environ)
-    names.remember(name)
+    keychain_names.remember(name)
     print(f"stored; refer to it as ${{keyring:{name}}}")
     return 0
 
@@ -68,7 +68,7 @@ def _value(name: str) -> str:
 def _list(parsed: Parsed, name: str | None) -> int:
     if name is not None:
         raise UsageError("list takes no name")
-    found = names.names()
+    found = keychain_names.names()
     if parsed.has("json"):
         stdout().json([{"name": each, "reference": f"${{keyring:{each}}}"} for each in found])
         return 0
@@ -81,7 +81,7 @@ def _list(parsed: Parsed, name: str | None) -> int:
 
 def _remove(name: str) -> int:
     was_there = keychain.delete(*keychain.entry_of(name), os.environ)
-    names.forget(name)
+    keychain_names.forget(name)
     if not was_there:
         remark("note", f"the keychain has no entry `{name}`")
         return 1

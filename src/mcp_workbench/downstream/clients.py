@@ -14,7 +14,7 @@ from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.pending import Exchange
 
 if TYPE_CHECKING:
-    # Made with an audience of its own: named here for what is answered through it.
+    # A traffic has clients, and they answer through it: only its name is needed here.
     from mcp_workbench.downstream.traffic import Traffic
 
 

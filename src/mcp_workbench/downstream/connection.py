@@ -123,11 +123,13 @@ class Connection:
             self.waiting -= 1
 
     async def _become_ready(self, asked: bool) -> None:
+        # A loop: while one waits, others start, stop and fail it.
         while self.state is not State.READY:
             if self.state is State.STARTING:
-                # Looked at again: it may have died since it was ready.
+                # Shielded: a caller that is cancelled must not end the start that others wait for.
                 await asyncio.shield(self._ready)
             elif self.state is State.STOPPING:
+                # Two processes of one server at once might fight over a port or a lock file.
                 assert self._task is not None
                 await asyncio.wait({self._task})
             elif self.state in (State.BACKOFF, State.FAILED) and await self._must_wait(asked):
@@ -281,6 +283,7 @@ class Connection:
         now = self._loop.time()
         self.on_trouble(error)
         self.failed_at = now
+        # To want a sign-in is no crash: the user may take any time, and the next call tries again at once.
         if not isinstance(error, SignInNeeded):
             self.policy.crashed(now)
         self._move(Event.CRASH)

@@ -133,6 +133,7 @@ class Traffic:
 
     def end(self, error: DownstreamError) -> None:
         """The link is gone or about to be closed: everything under way fails now."""
+        # Detached first: what failing calls make others send must not reach a link that is going.
         self._link = self._call_link = None
         self.ended = self.ended or error
         self.questions.end()
@@ -169,6 +170,7 @@ class Traffic:
             call, wire_id=id, timeout=timeout, deadline=now + timeout, latest=now + timeout * PROGRESS_STRETCH
         )
         self.pending.enter(exchange)
+        # A revision without a handshake wants its stamp in every request; with one, `_meta` is the client's alone.
         if meta is not None or not agreed.has_handshake:
             asks_nobody = self.withheld is EVERYTHING
             sent_meta = meta_for_server(
@@ -210,6 +212,7 @@ class Traffic:
         try:
             return await exchange.future
         finally:
+            # Also where the waiter was cancelled: the server need not go on with it.
             # The specification forbids to cancel `initialize`.
             if self.pending.remove(exchange) and method != "initialize":
                 self._send_cancel(id, "no longer needed")
@@ -242,7 +245,7 @@ class Traffic:
         self.send(messages.notification(method, params))
 
     def cancel(self, id: int, params: dict[str, Raw]) -> None:
-        """The client gave a request up: tell the server, drop the answer."""
+        """The client cancelled a request: tell the server, drop the answer."""
         exchange = self.pending.find(id)
         if exchange is not None and self.pending.remove(exchange):
             self.questions.cancelled_calls.add(exchange, self.loop.time())
@@ -266,6 +269,7 @@ class Traffic:
         self._is_check_scheduled = False
         stopped = self.loop.time() - self._looked_at - DEADLINE_CHECK_INTERVAL
         if stopped > STOPPED_SECONDS:
+            # We were stopped, or the machine slept: time in which nobody could have answered does not count.
             self.pending.postpone(stopped)
         # What was late at the look before: what has arrived since has been read.
         expired = self.pending.expired(self._looked_at)
@@ -459,7 +463,7 @@ class Traffic:
             return related.call
         calls = list(self.calls_youngest_first())
         client = calls[0].client if calls else self.clients.only()
-        # It may be about a call that another client has given up, and that the server goes on with.
+        # It may be about a call that another client has cancelled, and that the server goes on with.
         if self.questions.cancelled_calls.is_anothers(client, self.loop.time()):
             return None
         if not calls:

@@ -157,9 +157,12 @@ class Router:
     def _act(self, call: RoutedCall, decision: Decision, params: Params | None = None) -> None:
         match decision:
             case Forward():
+                # One that the steps have let pass comes back here with its passage.
                 if self._guard is not None and call.route.passage is None:
                     self._admit(self._guard, call, decision)
                     return
+                # Over stdio nothing says which call a question belongs to: a client without a session goes where no
+                # other client's call is under way.
                 if decision.entry.asks and not call.caller.client:
                     call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
                 connection = self.connections.of_call(decision.entry, call)
@@ -219,6 +222,7 @@ class Router:
 
     async def _list_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
         entries = (learn.entry, *learn.others)
+        # No server is started for a guess: of several candidates only those that run are asked again.
         may_start = not learn.others
         listing = [
             self._lists.look_again(self.connections.of_call(entry, call), may_start=may_start) for entry in entries
@@ -226,6 +230,7 @@ class Router:
         outcomes = dict(zip(entries, await asyncio.gather(*listing, return_exceptions=True), strict=True))
         decision = self._face.resolve_tool(call.view, params, fresh=True)
         for entry, outcome in outcomes.items():
+            # Of several candidates one may fail, where another has the tool.
             if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
                 call.route.entry = entry
                 call.on_failure(outcome)
@@ -240,6 +245,7 @@ class Router:
         call.route.entry, call.route.decision = decision.entry, decision
         self.start_for(call, self._forward_when_ready(call, decision))
         if decision.entry.asks and call.route.caller.client <= SHARED and call.route.task is not None:
+            # Nobody else's call joins the server while it starts for this one: its first question is this client's.
             connection.traffic.clients.reserved_for = call.client
             call.route.task.add_done_callback(lambda _: _release(connection.traffic.clients))
 
@@ -320,6 +326,7 @@ class Router:
             call.pass_on(result)
         elif memoryview(result).nbytes > LARGE_RESULT:
             self.start_for(call, self._shorten_aside(call, decision, result))
+        # What asks for input, or is a task, must be read whole by the client.
         elif result_type(result) in (None, "complete"):
             call.pass_on(Raw(bytes(self._face.shorten(call.view, decision, result))))
         else:

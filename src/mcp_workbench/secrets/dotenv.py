@@ -18,7 +18,7 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-class Malformed(ValueError):
+class DotenvError(ValueError):
     """The line that cannot be understood. Never what is in it."""
 
     def __init__(self, line: int) -> None:
@@ -27,7 +27,7 @@ class Malformed(ValueError):
 
 
 def parse(text: str) -> dict[str, str]:
-    """The variables; of two with the same name, the later. Raises `Malformed`."""
+    """The variables; of two with the same name, the later. Raises `DotenvError`."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     found: dict[str, str] = {}
     position = 0
@@ -38,7 +38,7 @@ def parse(text: str) -> dict[str, str]:
             continue
         assignment = _ASSIGNMENT.match(text, position)
         if assignment is None:
-            raise Malformed(text.count("\n", 0, position) + 1)
+            raise DotenvError(text.count("\n", 0, position) + 1)
         value, position = _value(text, assignment.end())
         found[assignment[1]] = value
     return found
@@ -50,12 +50,12 @@ def _value(text: str, position: int) -> tuple[str, int]:
     if quoted is not None:
         rest = _BLANK.match(text, quoted.end())
         if rest is None:
-            raise Malformed(text.count("\n", 0, position) + 1)
+            raise DotenvError(text.count("\n", 0, position) + 1)
         is_literal = text[position] == "'"
         value = quoted[1] if is_literal else _ESCAPED.sub(lambda one: _ESCAPES.get(one[1], one[1]), quoted[1])
         return value, rest.end()
     if text[position : position + 1] in ("'", '"'):
-        raise Malformed(text.count("\n", 0, position) + 1)
+        raise DotenvError(text.count("\n", 0, position) + 1)
     end = text.find("\n", position)
     end = len(text) if end < 0 else end
     line = text[position:end]

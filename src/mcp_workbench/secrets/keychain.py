@@ -34,7 +34,7 @@ class KeychainUnusable(DownstreamError):
     """The keychain does not answer, or there is none."""
 
 
-class Request(Struct, frozen=True):
+class KeychainRequest(Struct, frozen=True):
     """What is asked of it."""
 
     action: Literal["get", "set", "delete"]
@@ -43,7 +43,7 @@ class Request(Struct, frozen=True):
     value: str = ""
 
 
-class Reply(Struct, frozen=True, omit_defaults=True):
+class KeychainReply(Struct, frozen=True, omit_defaults=True):
     """What it answered. `error`: `uninstalled`, `missing`, `locked` or `failed`."""
 
     value: str | None = None
@@ -55,31 +55,31 @@ class Reply(Struct, frozen=True, omit_defaults=True):
 class Inquiry:
     """One question to the keychain. Made on the event loop where there is a table; `reply` is for a thread."""
 
-    def __init__(self, request: Request, environ: Mapping[str, str], table: ProcessTable | None = None) -> None:
+    def __init__(self, request: KeychainRequest, environ: Mapping[str, str], table: ProcessTable | None = None) -> None:
         command = (sys.executable, "-P", "-m", _MODULE)
         try:
             self.program = Program(command, without_ours(environ), given=encode(request), table=table)
         except OSError as error:
             raise KeychainUnusable(f"the system's keychain cannot be asked: {error.strerror}") from None
 
-    def reply(self) -> Reply:
+    def reply(self) -> KeychainReply:
         """Wait for the answer. Raises `KeychainUnusable`."""
         return _read(self.program.finish(KEYCHAIN_SECONDS + IMPORT_SECONDS, MOST_REPLY_BYTES))
 
 
 def get(service: str, name: str, environ: Mapping[str, str]) -> str | None:
     """The value, or None where there is none. Raises `KeychainUnusable`."""
-    return Inquiry(Request("get", service, name), environ).reply().value
+    return Inquiry(KeychainRequest("get", service, name), environ).reply().value
 
 
 def put(service: str, name: str, value: str, environ: Mapping[str, str]) -> None:
     """Keep a value. Raises `KeychainUnusable`."""
-    Inquiry(Request("set", service, name, value), environ).reply()
+    Inquiry(KeychainRequest("set", service, name, value), environ).reply()
 
 
 def delete(service: str, name: str, environ: Mapping[str, str]) -> bool:
     """Forget a value; whether there was one. Raises `KeychainUnusable`."""
-    return Inquiry(Request("delete", service, name), environ).reply().found
+    return Inquiry(KeychainRequest("delete", service, name), environ).reply().found
 
 
 def entry_of(name: str) -> tuple[str, str]:
@@ -88,14 +88,14 @@ def entry_of(name: str) -> tuple[str, str]:
     return service or SERVICE, own
 
 
-def _read(end: ProgramEnd) -> Reply:
+def _read(end: ProgramEnd) -> KeychainReply:
     if end.status is None or end.status < 0:
         raise KeychainUnusable(
             f"the system's keychain did not answer within {KEYCHAIN_SECONDS:g} s",
             hint="unlock it, allow the access it may be asking you for, and try again",
         )
     try:
-        reply = decode(end.output, type=Reply)
+        reply = decode(end.output, type=KeychainReply)
     except MsgspecError:
         said = end.errors.decode(errors="replace").strip().rpartition("\n")[2][:200]
         raise KeychainUnusable(f"the system's keychain cannot be asked: {said or 'no answer'}") from None

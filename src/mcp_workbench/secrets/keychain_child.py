@@ -1,8 +1,9 @@
 """The process that speaks to the system's keychain: one request, one answer, then it ends.
 
 A process of its own, because a keychain that is locked may hang in the system's libraries, where no thread can be
-stopped, and because they and what they import (170 modules) are of no use to anybody else. Reads `Request` from stdin,
-writes `Reply` to stdout. Its time begins when everything is imported; the system ends it when that is over.
+stopped, and because they and what they import (170 modules) are of no use to anybody else. Reads a
+`KeychainRequest` from stdin, writes a `KeychainReply` to stdout. Its time begins when everything is imported; the
+system ends it when that is over.
 """
 
 from __future__ import annotations
@@ -13,49 +14,49 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_workbench.secrets.keychain import KEYCHAIN_SECONDS, Reply, Request
+from mcp_workbench.secrets.keychain import KEYCHAIN_SECONDS, KeychainReply, KeychainRequest
 
 
 def main() -> None:
     """Answer one request."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=KeychainRequest)
     sys.stdout.buffer.write(msgspec.json.encode(answer(request)))
     sys.stdout.buffer.flush()
 
 
-def answer(request: Request) -> Reply:
+def answer(request: KeychainRequest) -> KeychainReply:
     """Do what is asked for."""
     try:
         import keyring
         import keyring.errors
     except ImportError:
-        return Reply(error="uninstalled")
+        return KeychainReply(error="uninstalled")
     # The default action ends the process, wherever it hangs.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, KEYCHAIN_SECONDS)
     try:
         return _do(keyring, request)
     except keyring.errors.NoKeyringError:
-        return Reply(error="missing")
+        return KeychainReply(error="missing")
     except keyring.errors.KeyringLocked as error:
-        return Reply(error="locked", detail=_short(error))
+        return KeychainReply(error="locked", detail=_short(error))
     except keyring.errors.PasswordDeleteError:
-        return Reply(found=False)
+        return KeychainReply(found=False)
     except Exception as error:
         # Back ends raise whatever their libraries do.
-        return Reply(error="failed", detail=_short(error))
+        return KeychainReply(error="failed", detail=_short(error))
 
 
-def _do(keyring: Any, request: Request) -> Reply:
+def _do(keyring: Any, request: KeychainRequest) -> KeychainReply:
     match request.action:
         case "get":
             value = keyring.get_password(request.service, request.name)
-            return Reply(value=value, found=value is not None)
+            return KeychainReply(value=value, found=value is not None)
         case "set":
             keyring.set_password(request.service, request.name, request.value)
         case "delete":
             keyring.delete_password(request.service, request.name)
-    return Reply(found=True)
+    return KeychainReply(found=True)
 
 
 _LONGEST_DETAIL: Final = 200

@@ -20,11 +20,11 @@ from mcp_workbench.config.problems import quote
 from mcp_workbench.config.reading import has_control
 from mcp_workbench.config.redact import secrets_fetched, secrets_in, secrets_in_url
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.secrets import dotenv, files
-from mcp_workbench.secrets.aside import aside
-from mcp_workbench.secrets.files import MOST_SECRET_BYTES, Unreadable
-from mcp_workbench.secrets.keychain import Inquiry, KeychainUnusable, Request, entry_of
+from mcp_workbench.secrets import dotenv, secret_files
+from mcp_workbench.secrets.blocking_work import aside
+from mcp_workbench.secrets.keychain import Inquiry, KeychainRequest, KeychainUnusable, entry_of
 from mcp_workbench.secrets.program import Program, ProgramEnd
+from mcp_workbench.secrets.secret_files import MOST_SECRET_BYTES, Unreadable
 
 if TYPE_CHECKING:
     from mcp_workbench.transport.processes import ProcessTable
@@ -127,7 +127,7 @@ class _Resolving:
 
     async def _read_file(self, path: str, hint: str) -> str:
         try:
-            text, is_open_to_others = await aside(lambda: files.read(path))
+            text, is_open_to_others = await aside(lambda: secret_files.read(path))
         except Unreadable as error:
             raise _Missing(f"the file `{path}` {error}", hint) from None
         if is_open_to_others:
@@ -139,7 +139,7 @@ class _Resolving:
             found = dotenv.parse(await self._read_file(path, "create it, or remove `envFile`"))
         except _Missing as error:
             raise ReferenceUnresolved(f"`envFile`: {error.why}", hint=error.hint) from None
-        except dotenv.Malformed as error:
+        except dotenv.DotenvError as error:
             raise ReferenceUnresolved(
                 f"`envFile`: the file `{path}` cannot be understood: {error}",
                 hint="write one `NAME=value` to a line; quote values with line breaks",
@@ -152,7 +152,7 @@ class _Resolving:
 
     async def _keyring(self, reference: Reference) -> str:
         service, name = entry_of(reference.words[0])
-        inquiry = Inquiry(Request("get", service, name), self._environ, self._table)
+        inquiry = Inquiry(KeychainRequest("get", service, name), self._environ, self._table)
         try:
             reply = await aside(inquiry.reply)
         finally:

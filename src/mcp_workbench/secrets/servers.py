@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class _Kept(Struct, frozen=True):
+class _KeptServer(Struct, frozen=True):
     written: ServerConfig
     resolved: ServerConfig
     is_in_use: Callable[[], bool]
@@ -35,7 +35,7 @@ class ResolvedServers:
     def __init__(self, table: ProcessTable, redactor: Redactor) -> None:
         self._table = table
         self._redactor = redactor
-        self._kept: dict[Hashable, _Kept] = {}
+        self._kept: dict[Hashable, _KeptServer] = {}
         self._fetching: dict[Hashable, asyncio.Lock] = {}
 
     async def resolve(
@@ -55,7 +55,7 @@ class ResolvedServers:
                 self._redactor.replace(key, found.secrets)
                 for warning in found.warnings:
                     log.warning("[%s] %s", label, warning)
-                kept = self._kept[key] = _Kept(server, found.config, is_in_use)
+                kept = self._kept[key] = _KeptServer(server, found.config, is_in_use)
             return kept.resolved
 
     def known(self, key: Hashable, server: ServerConfig) -> ServerConfig:

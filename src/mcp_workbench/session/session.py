@@ -37,6 +37,7 @@ from mcp_workbench.session.call import ClientCall, is_severe
 from mcp_workbench.session.notifications import ListChangeNotifier, ListenStream, without_subscription
 from mcp_workbench.session.parking import Parking
 from mcp_workbench.session.questions import BadQuestion, Question, Questions, may_be_asked
+from mcp_workbench.session.session_registry import SessionRegistry
 from mcp_workbench.session.welcome import Welcome
 from mcp_workbench.transport.link import Link
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.router.subscriptions import Subscription
     from mcp_workbench.session.attribution import Attribution
-    from mcp_workbench.session.session_registry import SessionRegistry
     from mcp_workbench.session.signing_in import SignInService
 
 log = logging.getLogger(__name__)
@@ -302,6 +302,7 @@ class Session:
 
     def _admit(self, id: bytes, method: str, params: dict[str, Raw]) -> ClientCall | None:
         """Take a request in, in its era; refuse it where that era's rules are broken."""
+        # Kept apart: it is translated for the server's era, while the params pass as they are.
         meta = params.pop("_meta", None)
         if self.is_draining:
             self._refuse(id, INTERNAL_ERROR, "the workbench is shutting down")
@@ -317,6 +318,7 @@ class Session:
             revision, log_level = stamp.revision, stamp.log_level
             caller = Caller(self.view.principal, "modern", stamp.capabilities, self._number)
         elif self.revision is None and method != "ping":
+            # Of legacy requests only pings may come before the handshake (*Lifecycle*, initialization).
             self._refuse(id, INVALID_PARAMS, UNSTAMPED)
             return None
         else:
@@ -481,7 +483,7 @@ class Session:
         return self.ask(traffic, id, method, params, None)
 
     def relay_cancel(self, traffic: Traffic, id: bytes, params: Raw) -> None:
-        """A server gave its question up."""
+        """A server cancelled its question."""
         self.questions.cancelled_by_server(traffic, id, params, None)
 
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:

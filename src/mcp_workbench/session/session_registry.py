@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.view import View
-from mcp_workbench.session.session import Session
+from mcp_workbench.session.notifications import ListChangeNotifier
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
 
 
+class NotifiedSession(Protocol):
+    """A session, as far as it is told of changes."""
+
+    @property
+    def view(self) -> View:
+        """What its client has before it."""
+
+    @property
+    def list_changes(self) -> ListChangeNotifier:
+        """Where it is told."""
+
+
 class SessionRegistry:
     def __init__(self, face: Face) -> None:
         self._face = face
-        self._sessions: set[Session] = set()
+        self._sessions: set[NotifiedSession] = set()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def add(self, session: Session) -> None:
+    def add(self, session: NotifiedSession) -> None:
         """This client wants to be told of changes."""
         self._sessions.add(session)
 
-    def discard(self, session: Session) -> None:
+    def discard(self, session: NotifiedSession) -> None:
         self._sessions.discard(session)
 
     def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:

@@ -4,6 +4,6 @@
 - `flow`: the sign-in as generators, without I/O: `discovery`, `client_registration`, `challenge`, `tokens` are parts,
   `flow_io` what it asks for and is told; `flow_runner` carries it out.
 - `callback`: the page that the browser comes back to; `profiles`: servers that deviate from the specification.
-- `store`, `store_location`: tokens at rest.
+- `store`, `store_location`, `sealing`: tokens at rest; `assertion`: a client that proves itself with a key.
 Does not know who asks for it. Imported only for a server that wants somebody to sign in, or has been signed in to.
 """

@@ -70,6 +70,7 @@ class Endpoint:
 
     def admit(self, head: RequestHead) -> Refusal | None:
         """Whether a request comes in, decided on its head alone."""
+        # The sender first: a foreign page in the user's browser learns nothing, not even which paths there are.
         page = self._pages.get(head.path)
         refusal = self._admission.check_sender(head, needs_host=page is None)
         if refusal is not None:
@@ -91,6 +92,7 @@ class Endpoint:
         return self._admission.authenticate(head) == head.principal
 
     def _admit_post(self, head: RequestHead) -> Refusal | None:
+        # One that declares no length is bounded while it arrives.
         declared = head.declared_bytes
         if declared is not None and declared > self._limits.message_bytes:
             return Refusal.too_large(self._limits.message_bytes)
@@ -100,6 +102,7 @@ class Endpoint:
     def _admit_without_body(self, head: RequestHead) -> Refusal | None:
         if head.method not in ("GET", "DELETE"):
             return Refusal(405, "the MCP endpoint accepts POST, GET and DELETE", _ALLOW_ALL)
+        # Without sessions there is nothing to listen to and nothing to delete: streams answer POSTs.
         version = head.get(names.PROTOCOL_VERSION)
         if version is not None and not has_handshake(version):
             return Refusal(405, f"this revision of MCP has no {head.method}", _ALLOW_POST)
@@ -118,6 +121,7 @@ class Endpoint:
     def refuse(self, head: RequestHead, refusal: Refusal, writer: ResponseWriter) -> None:
         """Answer a request that does not come in."""
         log.debug("refused %s %s: %d, %s", head.method, head.path[:200], refusal.status, refusal.message)
+        # Only guessed tokens are slowed down: no other refusal becomes a success by trying often.
         if refusal.status != 401:
             _answer_refusal(refusal, writer)
             return
@@ -175,6 +179,7 @@ class Endpoint:
     # ── POST ──
 
     def _serve_post(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
+        # JSON may be written over many lines; to servers over stdio a message is one.
         if b"\n" in body or b"\r" in body:
             body = single_line(body)
         if body[:1] != b"{" and is_batch(body):
@@ -256,6 +261,7 @@ class Endpoint:
         version = head.get(names.PROTOCOL_VERSION)
         if version is not None and not has_handshake(version):
             return Refusal(400, f"`{names.PROTOCOL_VERSION}` does not name a revision with sessions")
+        # Another's session is answered like none at all, so that ids cannot be probed for.
         found = self.sessions.find(id, head.principal)
         return Refusal(404, "there is no such session; send `initialize` again") if found is None else found
 

@@ -1,4 +1,4 @@
-"""Work that may block for good, aside from the event loop: in a thread that is given up with whoever waits for it.
+"""Work that may block for good, aside from the event loop: in a thread that is abandoned with whoever waits for it.
 
 A pool of threads would be waited for when the interpreter ends, and a file on a network drive that is away, or a
 keychain that hangs, would hold that up.
