@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import WorkbenchError
+
+# The keychain is asked by a process each time, which takes a third of a second.
+MOST_AT_ONCE: Final = 8
 
 
 class Unfetched(Struct, frozen=True):
@@ -48,15 +51,20 @@ def look(config: WorkbenchConfig, redactor: Redactor) -> Looked:
         return looked
     from mcp_workbench.secrets.resolve import resolve
 
-    async def look_at_all() -> None:
-        for label, server in servers:
+    async def look_at(label: str, server: ServerConfig, places: asyncio.Semaphore) -> Unfetched | tuple[str, ...]:
+        async with places:
             try:
-                found = await resolve(server, os.environ, commands=False)
+                return (await resolve(server, os.environ, commands=False)).warnings
             except WorkbenchError as error:
-                looked.unfetched.append(Unfetched(label, redactor.text(error.message), error.hint))
+                return Unfetched(label, redactor.text(error.message), error.hint)
+
+    async def look_at_all() -> None:
+        places = asyncio.Semaphore(MOST_AT_ONCE)
+        for found in await asyncio.gather(*(look_at(label, server, places) for label, server in servers)):
+            if isinstance(found, Unfetched):
+                looked.unfetched.append(found)
             else:
-                looked.warnings += found.warnings
+                looked.warnings += (warning for warning in found if warning not in looked.warnings)
 
     asyncio.run(look_at_all())
-    looked.warnings = list(dict.fromkeys(looked.warnings))
     return looked

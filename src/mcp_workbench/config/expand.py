@@ -8,6 +8,7 @@ left for whoever starts the server (`secrets`). Refuses to know which values are
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 
@@ -182,7 +183,7 @@ def _reference(
         expansion.faults.append(Fault(f"found {quote(written)}", _REFERENCE_KINDS[prefix]))
         return closing + 1
     if prefix != "keyring:" and words[0].startswith("~/"):
-        words[0] = around.environ.get("HOME", "~") + words[0][1:]
+        words[0] = (around.environ.get("HOME") or os.path.expanduser("~")) + words[0][1:]
     kind = prefix[:-1]
     folder = "" if kind == "keyring" else around.folder
     parts.append(Reference(kind=kind, written=written, words=tuple(words), folder=folder))
