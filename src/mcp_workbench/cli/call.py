@@ -18,7 +18,8 @@ from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.result_content import Binary, ResultContent, asks_the_user
 from mcp_workbench.cli.screen import stderr, stdout
-from mcp_workbench.cli.settings import CONFIG, DEBUG, NO_CACHE, configuration, log_for
+from mcp_workbench.cli.settings import CONFIG, DEBUG, NO_CACHE, PRIVATE, configuration, log_for
+from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.cli.tool_schema import arguments_schema
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy.signature import signature
@@ -33,7 +34,8 @@ RAW = Flag("raw", None, "print the whole result as JSON")
 OUTPUT = Flag("output", "FILE", "save image, audio or other data to this file, or the text if there is none")
 
 ABOUT = """
-Calls a tool and prints the text of its result. The server is started for the call and stopped afterwards.
+Calls a tool and prints the text of its result. The server is started for the call and stopped afterwards; where a
+shared workbench is running, its server is used instead, and stays.
 
 Arguments are key=value; the tool's input schema decides whether a value is text, a number, a boolean or JSON. key:=json
 passes a value as JSON regardless of the schema. Repeat a key to pass a list.
@@ -64,7 +66,7 @@ def run(parsed: Parsed) -> int:
     """Call a tool; the exit status."""
     config = configuration(parsed)
     redactor = log_for(parsed, config)
-    engine = Engine(config, use_cache=not parsed.has("no-cache"), redactor=redactor)
+    engine = engine_for(parsed, config, use_cache=not parsed.has("no-cache"), redactor=redactor)
     toolbox, server, tool, words = _named(parsed.positionals, engine)
     given = _given_json(parsed, words)
     engine.server(toolbox, server)
@@ -103,7 +105,7 @@ def run(parsed: Parsed) -> int:
 COMMAND = Command(
     "call [OPTIONS] TOOLBOX/SERVER/TOOL [key=value ...]",
     ABOUT,
-    (CONFIG, ARGUMENTS, RAW, OUTPUT, NO_CACHE, DEBUG),
+    (CONFIG, ARGUMENTS, RAW, OUTPUT, NO_CACHE, PRIVATE, DEBUG),
     run,
     names=["TOOLBOX/SERVER/TOOL"],
 )

@@ -23,7 +23,8 @@ from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.list import counted
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configuration, log_for
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE, configuration, log_for
+from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.config.ignored_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
 from mcp_workbench.config.model import WorkbenchConfig
@@ -126,7 +127,8 @@ def run(parsed: Parsed) -> int:
         for warning in looked.warnings:
             remark("warning", warning)
         return _say_unfetched(parsed, config, looked) if looked.unfetched else _say_valid(parsed, config)
-    findings, warnings = connect(config, remember=not parsed.has("no-cache"), redactor=redactor)
+    engine = engine_for(parsed, config, use_cache=False, redactor=redactor)
+    findings, warnings = connect(config, engine, remember=not parsed.has("no-cache"), redactor=redactor)
     failed = sum(finding.state in ("failed", SIGN_IN_NEEDED) for finding in findings)
     screen = stdout()
     if parsed.has("json"):
@@ -154,13 +156,14 @@ def run(parsed: Parsed) -> int:
     return USAGE if lacking is not None else FAILED if failed else 0
 
 
-COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, DEBUG), run, takes=1)
+COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, PRIVATE, DEBUG), run, takes=1)
 
 
-def connect(config: WorkbenchConfig, *, remember: bool, redactor: Redactor) -> tuple[list[Finding], list[str]]:
+def connect(
+    config: WorkbenchConfig, engine: Engine, *, remember: bool, redactor: Redactor
+) -> tuple[list[Finding], list[str]]:
     """Start every server, learn what it offers, stop it again. Also what is to be said of all that they offer together:
     names and addresses that two want, and names that clients refuse."""
-    engine = Engine(config, use_cache=False, redactor=redactor)
     entries = [entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values()]
     findings = [Finding(entry.toolbox, entry.name) for entry in entries]
     places = StartingPlaces()

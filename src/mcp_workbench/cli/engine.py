@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Raw, Struct, UnsetType
 
@@ -71,6 +71,19 @@ class Progress(Struct):
 class LogMessage(Struct):
     level: str = "info"
     data: object = None
+
+
+class Listed(Protocol):
+    """A server that has said what it offers."""
+
+    def request_stop(self) -> None:
+        """It is not needed any more."""
+
+    async def wait_stopped(self) -> None:
+        """Return when nothing is left of it."""
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Bytes of messages received and sent, lines of noise, answers to nothing."""
 
 
 class Engine:
@@ -212,7 +225,7 @@ class Engine:
         """The connection to a server; made, but not started, if there is none yet."""
         return self._gateway.pool.connection(entry, Caller(LOCAL_PRINCIPAL, era))
 
-    async def listed(self, entry: ServerEntry, era: Era = "modern") -> Connection:
+    async def listed(self, entry: ServerEntry, era: Era = "modern") -> Listed:
         """Start a server and wait until it has said what it offers. Raises `DownstreamError`."""
         connection = self.connection(entry, era)
         await connection.ensure_listed(asked=True)
@@ -247,7 +260,7 @@ class Engine:
         """The workbench itself, for what only its own parts can do."""
         return self._gateway
 
-    def client(self) -> LocalClient:
+    def client(self) -> ToolClient:
         return LocalClient(self._gateway)
 
 
@@ -274,21 +287,30 @@ def connect(engine: Engine) -> dict[str, WorkbenchError]:
     return failures
 
 
-class LocalClient:
-    """An MCP client in the same process: a link whose other end is a session."""
+class ToolClient:
+    """An MCP client that calls tools. How its messages travel is its subclasses' business."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self) -> None:
         self.on_progress: Callable[[Progress], None] = lambda progress: None
         self.on_log: Callable[[LogMessage], None] = lambda message: None
         self.unsent_bytes = 0
         self._waiting: dict[int, asyncio.Future[Raw]] = {}
-        self._session = gateway.make_session(self, LOCAL_PRINCIPAL, lambda reason: None)
+
+    def deliver(self, message: bytes) -> None:
+        """Pass one message on."""
+        raise NotImplementedError
+
+    def fail(self, error: WorkbenchError) -> None:
+        """No answer will come any more."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)
 
     async def initialize(self) -> None:
         """Shake hands, without any capability."""
         info = {"name": "mcp-workbench call", "version": "1"}
         params = {"protocolVersion": newest("legacy").name, "capabilities": Raw(NO_CAPABILITIES), "clientInfo": info}
-        await self._request("initialize", params)
+        await self.request("initialize", params)
 
     async def use_tool(self, toolbox: str, server: str, tool: str, arguments: bytes) -> Raw:
         """Call a tool as an agent does. Raises `RemoteError` for a JSON-RPC error."""
@@ -298,13 +320,14 @@ class LocalClient:
             "arguments": {"tool": identifier, "arguments": Raw(arguments)},
             "_meta": {PROGRESS_TOKEN: 1},
         }
-        return await self._request("tools/call", params)
+        return await self.request("tools/call", params)
 
-    async def _request(self, method: str, params: object) -> Raw:
+    async def request(self, method: str, params: object) -> Raw:
+        """The result of a request. Raises `RemoteError` for a JSON-RPC error."""
         id = len(self._waiting) + 1
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._waiting[id] = future
-        self._session.on_message(messages.request(id, method, messages.encode(params)))
+        self.deliver(messages.request(id, method, messages.encode(params)))
         return await future
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
@@ -333,3 +356,14 @@ class LocalClient:
                 self.on_log(decode(params, type=LogMessage))
         except MsgspecError:
             return
+
+
+class LocalClient(ToolClient):
+    """In the same process: a link whose other end is a session."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__()
+        self._session = gateway.make_session(self, LOCAL_PRINCIPAL, lambda reason: None)
+
+    def deliver(self, message: bytes) -> None:
+        self._session.on_message(message)

@@ -14,7 +14,8 @@ from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.serve import face_named, separator_named
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, PRIVATE, configuration, log_for
+from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor
@@ -42,8 +43,11 @@ def run(parsed: Parsed) -> int:
     options = _options(parsed)
     config = configuration(parsed, parsed.positional(0))
     redactor = log_for(parsed, config)
-    engine = Engine(config, use_cache=True, redactor=redactor)
-    failures = connect(engine) if parsed.has("connect") else {}
+    if parsed.has("connect"):
+        engine = engine_for(parsed, config, use_cache=True, redactor=redactor)
+        failures = connect(engine)
+    else:
+        engine, failures = Engine(config, use_cache=True, redactor=redactor), {}
     screen = stdout()
     if options is not None:
         _show_names(screen, engine, options, as_json=parsed.has("json"))
@@ -57,7 +61,7 @@ def run(parsed: Parsed) -> int:
     return FAILED if failures else 0
 
 
-FLAGS = (CONFIG, FACE, SEPARATOR, NO_PREFIX, CONNECT, JSON, DEBUG)
+FLAGS = (CONFIG, FACE, SEPARATOR, NO_PREFIX, CONNECT, JSON, PRIVATE, DEBUG)
 COMMAND = Command("list [OPTIONS] [CONFIG]", ABOUT, FLAGS, run, takes=1)
 
 

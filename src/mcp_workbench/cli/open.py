@@ -8,11 +8,11 @@ from typing import Any, Final
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import decode
 
-from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stderr, stdout
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, configuration, log_for
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE, configuration, log_for
+from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.cli.tool_schema import arguments_schema
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy.signature import signature
@@ -42,7 +42,7 @@ def run(parsed: Parsed) -> int:
     request = OpenRequest(toolbox, budget=_budget(parsed.value("budget")))
     config = configuration(parsed)
     redactor = log_for(parsed, config)
-    engine = Engine(config, use_cache=not parsed.has("no-cache"), redactor=redactor)
+    engine = engine_for(parsed, config, use_cache=not parsed.has("no-cache"), redactor=redactor)
     entries = engine.toolbox(toolbox)
     unknown = [entry for entry in entries.values() if entry.load_manifest() is None]
     failures: dict[str, WorkbenchError] = {}
@@ -74,7 +74,7 @@ def run(parsed: Parsed) -> int:
     return FAILED if len(failures) == len(entries) else 0
 
 
-FLAGS = (CONFIG, BUDGET, JSON, NO_CACHE, DEBUG)
+FLAGS = (CONFIG, BUDGET, JSON, NO_CACHE, PRIVATE, DEBUG)
 COMMAND = Command("open [OPTIONS] TOOLBOX", ABOUT, FLAGS, run, names=["TOOLBOX"], takes=1)
 
 

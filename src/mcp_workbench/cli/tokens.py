@@ -9,7 +9,8 @@ from mcp_workbench.cli.engine import Engine, connect
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
-from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, PRIVATE, configuration, log_for
+from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.cli.token_report import ABOUT_FLAT, COLUMNS, Report, Row, as_json, measure, rows, said
 
 # What decides, where there is no room for every form.
@@ -31,8 +32,11 @@ def run(parsed: Parsed) -> int:
     """Measure and show; the exit status."""
     config = configuration(parsed, parsed.positional(0))
     redactor = log_for(parsed, config)
-    engine = Engine(config, use_cache=True, redactor=redactor)
-    failures = connect(engine) if parsed.has("connect") else {}
+    if parsed.has("connect"):
+        engine = engine_for(parsed, config, use_cache=True, redactor=redactor)
+        failures = connect(engine)
+    else:
+        engine, failures = Engine(config, use_cache=True, redactor=redactor), {}
     report = measure(config, engine)
     screen = stdout()
     if parsed.has("json"):
@@ -55,7 +59,7 @@ def run(parsed: Parsed) -> int:
     return FAILED if failures else 0
 
 
-COMMAND = Command("tokens [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, HTML, DEBUG), run, takes=1)
+COMMAND = Command("tokens [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, HTML, PRIVATE, DEBUG), run, takes=1)
 
 
 def show(screen: Screen, report: Report) -> None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from mcp_workbench.catalog.catalog import Catalog, Servers
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.clients import ClientPeer
+from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key, expected_revision, told
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.logging_levels import LEVELS
@@ -68,6 +69,8 @@ class Pool:
         self.is_closing = False
         # Whether several clients may come, so that it matters which of them share.
         self._serves_many = False
+        # Clients that take whichever connection runs: they answer no questions, so what it declared does not matter.
+        self._borrowers: set[int] = set()
         servers.on_asking.append(self._make_own)
         servers.on_replaced.append(self._on_replaced)
 
@@ -79,6 +82,11 @@ class Pool:
         if self._serves_many:
             self._note_state(entry)
         key = connection_key(entry, caller)
+        if caller.client in self._borrowers and key not in self._connections:
+            lent = self._running(entry, caller.principal)
+            if lent is not None:
+                # Not kept: it may end before the client comes again.
+                return lent
         has_room = key in self._connections or not key.client or self._has_room_for_own(key)
         if not has_room and not entry.per_client:
             key = key._replace(client=SHARED)
@@ -106,6 +114,16 @@ class Pool:
             self._found.clear()
         self._found[entry, caller] = connection
         return connection
+
+    def lend_to(self, client: int) -> None:
+        """This client takes a connection of others where one runs and none of its own does."""
+        self._borrowers.add(client)
+
+    def _running(self, entry: ServerEntry, principal: str) -> Connection | None:
+        for key, connection in self._connections.items():
+            if key.variants_of == (entry, principal) and not key.client and connection.state is State.READY:
+                return connection
+        return None
 
     def _make(self, entry: ServerEntry, caller: Caller, client: int) -> Connection:
         # Imported with the first connection: all that runs on one is a tenth of what there is, and starting needs none.
@@ -236,6 +254,7 @@ class Pool:
 
     def end_client(self, client: int) -> None:
         """A client is gone, and what was its own goes with it."""
+        self._borrowers.discard(client)
         self._retired = [each for each in self._retired if each.is_running]
         for key, connection in list(self._connections.items()):
             if key.client == client != SHARED:

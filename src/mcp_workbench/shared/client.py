@@ -15,6 +15,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.serving import FLUSH_SECONDS, LOCAL_PRINCIPAL, STDIO_DRAIN_SECONDS, UNFINISHED, wait_until
 from mcp_workbench.session.resuming import ResumedLink, mark_of, restore, written_down
+from mcp_workbench.shared.commands import BORROW, CommandReceiver
 from mcp_workbench.shared.hello import Hello
 from mcp_workbench.shared.link import FrontEndLink
 
@@ -74,7 +75,7 @@ class SharedClient:
         link.news = self._news
         self._link = link
         try:
-            link.start(session)
+            link.start(CommandReceiver(gateway, session, link) if self.hello.command == BORROW else session)
             if is_resumed:
                 self._restore(session, resume)
             link.feed(first)

@@ -25,6 +25,7 @@ from mcp_workbench.runtime import Runtime
 from mcp_workbench.runtime_folder import WANTED
 from mcp_workbench.shared.catalogs import Catalogs
 from mcp_workbench.shared.client import COME_AGAIN, SERVE_ALONE, ClientContext, SharedClient
+from mcp_workbench.shared.commands import BORROW
 from mcp_workbench.shared.hello import LONGEST_HELLO, BadHello, Hello, read_hello
 from mcp_workbench.shared.link import CONTROL
 from mcp_workbench.shared.status import describe
@@ -174,7 +175,7 @@ class SharedWorkbench:
         """What a client is served with; None for a command. Raises `Refused`."""
         if self._ending.is_set():
             raise Refused("again", self._reason)
-        if hello.command:
+        if hello.command and hello.command != BORROW:
             return None
         if hello.version != __version__:
             if not self.clients:

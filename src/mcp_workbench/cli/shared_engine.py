@@ -1,0 +1,151 @@
+"""The engine of commands on the user's shared workbench, where that is running: its servers are there already.
+
+Owns the connection. What is asked for there is what `Engine` would do in this process; all else, such as looking for
+names, is done here with what is cached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, TypeVar
+
+from msgspec import Raw, Struct
+from msgspec.json import decode
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.offer import Offer
+from mcp_workbench.cli.engine import Engine, Listed, ToolClient
+from mcp_workbench.cli.flags import Parsed
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.errors import DownstreamError, SignInNeeded
+from mcp_workbench.front.joining import CannotJoin, NotRunning, introduce, written_hello
+from mcp_workbench.jsonrpc.framing import LineSplitter
+from mcp_workbench.jsonrpc.pending import RemoteError
+from mcp_workbench.protocol.revisions import Era
+from mcp_workbench.run import run
+from mcp_workbench.shared.commands import BORROW, OFFER
+from mcp_workbench.shared.link import CONTROL
+
+T = TypeVar("T")
+
+GONE: Final = "the shared workbench ended before it answered"
+_READ_BYTES: Final = 256 * 1024
+
+
+def engine_for(parsed: Parsed, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor) -> Engine:
+    """On the shared workbench where there is one; else, or with `--private`, in this process.
+
+    Without a cache, servers are to be asked anew, which those of other clients are not.
+    """
+    if not parsed.has("private") and not parsed.has("no-cache"):
+        with contextlib.suppress(NotRunning, CannotJoin):
+            hello = written_hello(("--config", config.path, "--face", "proxy"), command=BORROW)
+            connection, verb, _ = introduce(hello, may_start=False)
+            if verb == "accepted":
+                return SharedEngine(config, use_cache=use_cache, redactor=redactor, descriptor=connection.detach())
+            connection.close()
+    return Engine(config, use_cache=use_cache, redactor=redactor)
+
+
+class ListedThere(Struct):
+    """A server of the shared workbench that has said what it offers. It is not ours to stop."""
+
+    offer: Offer
+    noise: int = 0
+
+    def request_stop(self) -> None:
+        """Others use it, or will."""
+
+    async def wait_stopped(self) -> None:
+        """It runs on."""
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """As those of a connection: lines of noise are the third."""
+        return 0, 0, self.noise, 0
+
+
+class _OfferError(Struct):
+    hint: str | None = None
+    signIn: bool = False
+
+
+class SharedEngine(Engine):
+    """A client of the shared workbench, for the time of one command."""
+
+    def __init__(self, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor, descriptor: int) -> None:
+        super().__init__(config, use_cache=use_cache, redactor=redactor)
+        self._socket = socket.socket(fileno=descriptor)
+        self._client: SharedClientEnd | None = None
+
+    def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do the work while we are connected. Errors come out as they are."""
+        return run(self._run_there(work))
+
+    async def _run_there(self, work: Callable[[], Awaitable[T]]) -> T:
+        async with self._connected():
+            return await work()
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[None]:
+        # A copy: a command may run more than one piece of work.
+        reader, writer = await asyncio.open_unix_connection(sock=self._socket.dup(), limit=_READ_BYTES)
+        client = self._client = SharedClientEnd(reader, writer)
+        reading = asyncio.create_task(client.read())
+        try:
+            await client.initialize()
+            yield
+        finally:
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+            writer.close()
+
+    async def listed(self, entry: ServerEntry, era: Era = "modern") -> Listed:
+        """Have a server listed there. Raises `DownstreamError`."""
+        assert self._client is not None
+        try:
+            answer = await self._client.request(OFFER, {"toolbox": entry.toolbox, "server": entry.name})
+        except RemoteError as error:
+            data = error.error.data
+            more = decode(data, type=_OfferError) if isinstance(data, Raw) else _OfferError()
+            raise (SignInNeeded if more.signIn else DownstreamError)(error.error.message, hint=more.hint) from None
+        found = decode(answer, type=ListedThere)
+        entry.catalogs[0].servers.learn(entry, found.offer, remember=False)
+        return found
+
+    def client(self) -> ToolClient:
+        """The client that we are there."""
+        assert self._client is not None
+        return self._client
+
+
+class SharedClientEnd(ToolClient):
+    """Our end of the connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        super().__init__()
+        self._reader = reader
+        self._writer = writer
+        self._is_introduced = False
+
+    async def initialize(self) -> None:
+        """Shake hands, once."""
+        if not self._is_introduced:
+            self._is_introduced = True
+            await super().initialize()
+
+    def deliver(self, message: bytes) -> None:
+        self._writer.write(message + b"\n")
+
+    async def read(self) -> None:
+        """Until the workbench goes."""
+        lines = LineSplitter(1 << 31)
+        while data := await self._reader.read(_READ_BYTES):
+            for line in lines.feed(data):
+                if line and line[:1] != CONTROL:
+                    self.send(line)
+        self.fail(DownstreamError(GONE, hint="run the command again"))

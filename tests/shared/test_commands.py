@@ -1,0 +1,82 @@
+"""`call`, `open`, `list`, `tokens` and `check` use the shared workbench where it is running."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import COMMAND, environment, run
+from tests.shared.harness import Shared
+from tests.shared.test_sharing import crowded, process
+from tests.support.processes import wait_until
+from tests.support.workbench import logged, scripted_entry, write_config
+
+
+def called(config: Path, *flags: str) -> int:
+    done = run("call", "--config", config, "--raw", *flags, "box/server/pid", cwd=config.parent)
+    assert done.status == 0, done
+    pid: int = json.loads(done.stdout)["structuredContent"]["pid"]
+    return pid
+
+
+@pytest.mark.requirement("sharing.commands")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_call_uses_the_server_that_runs_for_others(shared: Shared, era: str) -> None:
+    shared.up()
+    async with crowded(shared) as crowd:
+        config = crowd.config({"box": {"server": scripted_entry("--era", era)}})
+        # A legacy server was told of abilities that a command line does not have.
+        agent = await crowd.join(config, capabilities={"elicitation": {}, "roots": {}})
+        running = await process(agent)
+        assert called(config) == running
+        assert called(config, "--private") != running
+        assert await process(agent) == running
+
+
+def test_a_server_that_call_started_is_there_for_the_next_call(shared: Shared) -> None:
+    shared.up()
+    config = write_config(shared.folder, {"box": {"server": scripted_entry()}})
+    assert called(config) == called(config)
+
+
+def test_a_server_with_state_is_not_borrowed(shared: Shared) -> None:
+    shared.up()
+    config = write_config(shared.folder, {"box": {"server": scripted_entry(share="session")}})
+    assert called(config) != called(config)
+
+
+def test_all_other_commands_use_it_too(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    starts = tmp_path / "starts"
+    servers = {"server": scripted_entry("--starts", starts), "broken": {"command": "does-not-exist"}}
+    config = write_config(shared.folder, {"box": servers})
+    commands = (("open", "box"), ("list", "--connect"), ("tokens", "--connect"), ("check", "--connect", "--json"))
+    done = {command[0]: run(command[0], "--config", config, *command[1:], cwd=config.parent) for command in commands}
+    assert len(starts.read_text().split()) == 1, "one process for all of them"
+    assert "echo" in done["open"].stdout and "`does-not-exist` was not found" in done["open"].stdout
+    assert "does-not-exist" in done["list"].stderr and done["list"].status == 1
+    findings = {each["server"]: each for each in json.loads(done["check"].stdout)["servers"]}
+    assert findings["server"]["state"] == "ready" and findings["broken"]["state"] == "failed"
+    assert "install it, or give its full path" in findings["broken"]["hint"]
+
+
+def test_a_workbench_that_dies_in_the_middle_of_a_call_is_said(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    log = tmp_path / "log"
+    config = write_config(shared.folder, {"box": {"server": scripted_entry("--log", log)}})
+    arguments = ["call", "--config", str(config), "box/server/hang"]
+    with subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=environment()) as calling:
+        wait_until(lambda: len(logged(log, "tools/call")) == 1)
+        shared.kill()
+        assert calling.stderr is not None
+        assert "the shared workbench ended before it answered" in calling.stderr.read()
+    assert calling.returncode == 1
+
+
+def test_without_a_shared_workbench_nothing_is_joined(shared: Shared) -> None:
+    config = write_config(shared.folder, {"box": {"server": scripted_entry()}})
+    assert called(config) != called(config)
+    assert not shared.is_running
