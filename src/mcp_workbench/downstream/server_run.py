@@ -60,6 +60,8 @@ class ServerRun:
             profile = await self._connect()
             connection.on_started()
             log.info("[%s] ready after %.2f s (MCP %s)", connection.label, self._loop.time() - began, profile.version)
+            # Calls go through from here on; lists are fetched beside them. Subscriptions first, so that no change in
+            # between is missed.
             await connection.subscriptions.begin(connection.traffic)
             await self._list()
             await self._look_after()
@@ -87,6 +89,7 @@ class ServerRun:
         if self._link is None:
             return DownstreamError(what, hint=hint)
         connection = self._connection
+        # Later the noise is as old as the server, and says nothing of why it ended.
         noise = connection.traffic.noise_lines if connection.state is State.STARTING else ()
         return DownstreamError(with_quoted_output(what, self._link.stderr_lines(QUOTED_STDERR), noise), hint=hint)
 
@@ -99,7 +102,7 @@ class ServerRun:
             error.hint = "; ".join(filter(None, (error.hint, connection.advise(said)))) or None
         connection.on_failed(error)
 
-    # ── meeting the server ──
+    # ── the handshake ──
 
     async def _connect(self) -> ServerProfile:
         connection = self._connection
@@ -108,7 +111,7 @@ class ServerRun:
         try:
             async with within(self._connection.config.startup_timeout):
                 try:
-                    profile = await self._meet(self._connection.config.protocol)
+                    profile = await self._open(self._connection.config.protocol)
                 except (ServerGone, OtherEra) as error:
                     # One that never read what it was sent would only fail a second time.
                     is_unread = self._links[-1].unread_bytes >= connection.traffic.bytes_sent
@@ -119,7 +122,7 @@ class ServerRun:
                     log.info("[%s] no handshake in the %s era; trying the other", connection.label, tried_first)
                     await self._links[-1].stop()
                     del self._links[-1]
-                    profile = replace(await self._meet(other), eras=SpokenEras.only(other))
+                    profile = replace(await self._open(other), eras=SpokenEras.only(other))
         except TimeoutError:
             if gone is None:
                 raise
@@ -130,7 +133,7 @@ class ServerRun:
         connection.on_handshake()
         return profile
 
-    async def _meet(self, protocol: str) -> ServerProfile:
+    async def _open(self, protocol: str) -> ServerProfile:
         connection = self._connection
         traffic = connection.new_traffic()
         self._link = link = await self._open_link(connection, traffic)
@@ -161,6 +164,7 @@ class ServerRun:
                     await wake.wait()
                 wake.clear()
             except TimeoutError:
+                # A subscription keeps a server up as a call does.
                 if connection.is_needed:
                     connection.traffic.last_used = self._loop.time()
                 elif idle is not None and self._loop.time() - connection.traffic.last_used >= idle:

@@ -65,6 +65,7 @@ def _get_prompt(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
+    # A search for bytes: the addresses of others are not decoded here.
     if OWN_SCHEME in bytes(params.get("uri", b"")):
         try:
             uri = decode_string(params["uri"])
@@ -95,6 +96,7 @@ def _set_level(session: Session, call: ClientCall, params: Params) -> None:
         call.finish_error(INVALID_PARAMS, f"`level` must be one of {', '.join(LEVELS)}")
         return
 
+    # Kept once the steps have let it pass.
     def accepted() -> None:
         session.log_level = level
 
@@ -136,16 +138,18 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
     granted: dict[str, object] = {
         f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if wanted.wants(kind)
     }
-    session.router.in_background(_watch_all(session, call, stream, granted))
+    # Acknowledged when the servers have accepted: the acknowledgement names what the client will really get.
+    session.router.in_background(_subscribe_all(session, call, stream, granted))
 
 
-async def _watch_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:
-    """Subscribe to the resources that the filter names; what cannot be watched is left out of the acknowledgement."""
+async def _subscribe_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:
+    """Subscribe to the resources that the filter names; what cannot be had is left out of the acknowledgement."""
     subscriptions: dict[str, Subscription] = {}
     await session.router.subscribe_all(call, stream.wanted.resourceSubscriptions, stream, subscriptions)
     if subscriptions:
         granted["resourceSubscriptions"] = list(subscriptions)
     stream.on_end = lambda: session.router.end_subscriptions(stream, subscriptions)
+    # The client may have ended it meanwhile.
     if session.streams.get(stream.id) is stream:
         stream.acknowledge(granted)
     else:

@@ -108,6 +108,7 @@ class HttpServer:
             session.end(error)
 
     async def stop(self) -> None:
+        # Sessions and requests first, so that each connection has its last response; then connections finish writing.
         self.drain()
         self._endpoint.sessions.end_all(SHUTTING_DOWN)
         for request in self._endpoint.modern_requests.members():

@@ -100,6 +100,7 @@ class LegacySession:
 
     def _note_cancelled(self, session: ServedSession, summary: MessageSummary) -> None:
         cancelled = summary.cancels
+        # A call that is still there was not cancelled after all, and gets its answer.
         if cancelled is None or cancelled in session.calls:
             return
         response = self._responses.pop(cancelled, None)
@@ -119,6 +120,7 @@ class LegacySession:
         found = parse_event_id(last_event_id)
         if found is None:
             return False
+        # The standalone stream exists for every client, whether it was opened before or not.
         stream = self._standalone() if found[0] == STANDALONE else self._streams.get(found[0])
         if stream is not None:
             stream.resume(writer, found[1])
@@ -154,6 +156,8 @@ class LegacySession:
         kind, id = kind_and_id(message)
         if kind in ("request", "notification"):
             related = None if about is None else self._responses.get(about)
+            # On the stream of the request that it belongs to; on the standalone one where that was answered, or lost
+            # before the client had an id to resume from.
             if related is not None and related.is_reachable:
                 related.put(message)
             else:
@@ -192,6 +196,7 @@ class LegacySession:
         now = self._table.now()
         session = self.session
         if session is not None:
+            # As if the client had cancelled them: in this era a disconnect alone cancels nothing.
             for id in list(session.calls):
                 session.on_message(cancellation(id, b"the session has ended"))
         self.is_over = True
