@@ -25,6 +25,7 @@ SHARED_CLASS_NAMES: dict[str, str] = {}
 SHARED_MODULE_NAMES = {
     "arguments": "of a shell's `call`, and of a tool's schema",
     "call": "one call: as the command, as the router sees it, as the session sees it",
+    "commands": "all commands of the command line, and those that the shared workbench takes",
     "connection": "to a server, and one TCP connection on either end of HTTP",
     "connections": "those of a caller, and those of our HTTP endpoint",
     "link": "the boundary, the link to a server at a `url`, and the one to a client behind a front end",

@@ -128,12 +128,12 @@ async def test_offline_access_is_asked_for_where_it_is_offered(tmp_path: Path) -
 WRITER = """
 import asyncio, sys
 from msgspec.structs import replace
-from mcp_workbench.signin.store import TokenStore, Wanted
+from mcp_workbench.signin.store import TokenStore, WantedSignIn
 folder, name = sys.argv[1:]
 store = TokenStore(folder)
 async def write():
     for number in range(20):
-        wanted = Wanted(principal="", server=f"https://{name}.example.com/{number}", challenge="")
+        wanted = WantedSignIn(principal="", server=f"https://{name}.example.com/{number}", challenge="")
         await store.change(lambda contents: contents.want(wanted))
 asyncio.run(write())
 """

@@ -3,7 +3,8 @@
 - `main` finds the command; `serve` is the lean one that clients start. `commands` runs the others, each the module of
   its name: `auth`, `call`, `check`, `demo`, `down`, `list`, `login`, `logout`, `logs`, `open`, `reload`, `restart`,
   `schema`, `secret`, `status`, `tokens`, `trust`, `up`.
-- `flags` parses command lines, `settings` has the options that commands share, `engine` reaches servers for them,
+- `flags` parses command lines, `settings` has the options that commands share, `engine` reaches servers for them
+  (`shared_engine` through the shared workbench),
   `demo_client` for the demo. `http_token` is the token of `serve --http`, `client_settings` what to paste into clients.
 - `service` is the unit that starts the shared workbench with the system, `client_context` what a client of it is served
   with.

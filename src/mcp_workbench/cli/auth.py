@@ -11,7 +11,7 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.settings import JSON
 from mcp_workbench.signin.signed_in_headers import due_at
-from mcp_workbench.signin.store import SignInRecord, TokenStore, Wanted
+from mcp_workbench.signin.store import SignInRecord, TokenStore, WantedSignIn
 
 ABOUT = """
 Shows every sign-in in your data folder: the server, the account where it is known, the scopes, until when the token is
@@ -102,7 +102,7 @@ def _as_json(record: SignInRecord, stored: str) -> dict[str, Any]:
     }
 
 
-def _wanted_json(wanted: Wanted) -> dict[str, Any]:
+def _wanted_json(wanted: WantedSignIn) -> dict[str, Any]:
     return {"principal": wanted.principal, "server": wanted.server, "state": "needs sign-in"}
 
 

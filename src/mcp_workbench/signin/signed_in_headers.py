@@ -24,7 +24,7 @@ from mcp_workbench.signin.flow import Grant, RefreshGrant, SignInRequest
 from mcp_workbench.signin.flow_io import SignInFailed, origin_of
 from mcp_workbench.signin.flow_runner import REQUEST_SECONDS, run
 from mcp_workbench.signin.profiles import profile_for
-from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore, Wanted, lock_name
+from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore, WantedSignIn, lock_name
 from mcp_workbench.signin.tokens import ClientUnknown, GrantOver, Tokens
 from mcp_workbench.transport.http.client.headers import CredentialRefusal
 from mcp_workbench.transport.http.client.pool import HttpClient
@@ -192,7 +192,9 @@ class SignedInHeaders:
 
     async def _want(self, challenge: str, record: SignInRecord | None) -> None:
         scopes = () if record is None else tuple(dict.fromkeys((*record.asked, *record.scopes)))
-        wanted = Wanted(principal=self.target.principal, server=self.target.server, challenge=challenge, scopes=scopes)
+        wanted = WantedSignIn(
+            principal=self.target.principal, server=self.target.server, challenge=challenge, scopes=scopes
+        )
         await self._store.change(lambda contents: contents.want(wanted))
 
     def _conceal(self, record: SignInRecord) -> None:

@@ -72,7 +72,7 @@ class SignInRecord(Struct, frozen=True, kw_only=True):
         return self.principal, self.server, self.issuer
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class WantedSignIn(Struct, frozen=True, kw_only=True):
     """A server that wants somebody to sign in, and what it said: the next sign-in starts from it."""
 
     principal: str
@@ -88,7 +88,7 @@ class Contents(Struct, kw_only=True):
     format: int = FORMAT
     records: list[SignInRecord] = field(default_factory=list)
     clients: list[OAuthClient] = field(default_factory=list)
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[WantedSignIn] = field(default_factory=list)
 
     def find(self, principal: str, server: str) -> SignInRecord | None:
         """The sign-in of this principal at this server: the latest, should there be one for each of several issuers.
@@ -113,12 +113,12 @@ class Contents(Struct, kw_only=True):
         """Keep a registration, instead of an earlier one of the same issuer."""
         self.clients = [each for each in self.clients if each.issuer != client.issuer] + [client]
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: WantedSignIn) -> None:
         """Take note of what a server said."""
         self.satisfy(wanted.principal, wanted.server)
         self.wanted.append(wanted)
 
-    def wanted_at(self, principal: str, server: str) -> Wanted | None:
+    def wanted_at(self, principal: str, server: str) -> WantedSignIn | None:
         """What this server said last, where nobody has signed in since."""
         return next((each for each in self.wanted if (each.principal, each.server) == (principal, server)), None)
 
