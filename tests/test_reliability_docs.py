@@ -24,7 +24,7 @@ LIMIT = re.compile(r"^\| [^|]+ \| ([0-9][0-9,.]*) ?(s|ms|KiB|MiB|%)? \| [^|]+ \|
 FAULT = re.compile(r"^\| (\d+) \| (.+?) \| (.+) \| (.+) \|$", re.MULTILINE)
 
 # Where messages are moved and held: each bound there is one that somebody may run into.
-ROOMS = ("downstream", "front", "session", "serving", "shared", "transport")
+ROOMS = ("downstream", "front", "session", "serving", "shared", "signin", "transport")
 BOUND = re.compile(r"^((?:MOST|LARGEST)_[A-Z_]+|[A-Z_]+_(?:SECONDS|TIMEOUT|GRACE))(?:: Final)? = ", re.MULTILINE)
 # Bounds of how something is done: nobody can notice them.
 INNER = {
@@ -116,7 +116,7 @@ def test_every_test_that_is_named_exists_and_every_fault_has_one() -> None:
     links = re.findall(r"\]\((\.\./[^)#]+)\)", text())
     assert not [link for link in links if not (DOCUMENT.parent / link).exists()]
     for number, _, _, tests in FAULT.findall(text()):
-        assert "../tests/faults/test_" in tests, f"row {number}"
+        assert "../tests/faults/test_" in tests or "../tests/signin/test_" in tests, f"row {number}"
 
 
 def test_every_file_of_the_fault_suite_is_named() -> None:

@@ -128,7 +128,12 @@ def header_source(means: Means, connection: Connection) -> HeaderSource:
     entry, principal = connection.entry, connection.caller.principal
 
     def signed_in(headers: Mapping[str, str]) -> HeaderSource:
-        return means.sign_ins().source(sign_in_target(entry, config, principal), headers)
+        target = sign_in_target(entry, config, principal)
+        source = means.sign_ins().source(target, headers)
+        if not target.principal:
+            # The entry is shown to everybody; what another principal has signed in to is nobody else's.
+            entry.sign_in = source
+        return source
 
     if config.oauth is not None or may_hold(config.url):
         return signed_in(FixedHeaders(config.headers).headers())

@@ -29,6 +29,7 @@ async def test_sign_in_with_a_browser_call_and_restart(tmp_path: Path, site: Sit
     assert asked[0]["resource"] == site.url
 
 
+@pytest.mark.requirement("signin.one-refresh")
 async def test_at_the_moment_of_expiry_there_is_one_refresh_for_all_calls_and_all_processes(
     tmp_path: Path, site: Site
 ) -> None:

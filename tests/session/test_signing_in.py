@@ -84,6 +84,7 @@ def stamp(capabilities: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.requirement("signin.asked")
 async def test_a_legacy_client_is_asked_to_open_the_page_and_its_call_goes_on(tmp_path: Path) -> None:
     async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands({"elicitation": {"url": {}}})
@@ -110,6 +111,7 @@ async def test_who_signs_in_before_the_client_has_answered_is_signed_in(tmp_path
         assert answer["result"]["content"][0]["text"] == "read it", answer
 
 
+@pytest.mark.requirement("signin.asked")
 async def test_a_modern_client_is_answered_with_the_page_and_its_retry_goes_on(tmp_path: Path) -> None:
     async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         params = {**USE_TOOL, "_meta": stamp({"elicitation": {"url": {}}})}

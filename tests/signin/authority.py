@@ -126,7 +126,10 @@ class Authority:
             await self._speak(request, reply)
 
     async def _speak(self, request: Request, reply: Reply) -> None:
-        """A small MCP server of the legacy era."""
+        """A small MCP server of the legacy era, without a stream of its own."""
+        if request.method != "POST":
+            await reply.send(405)
+            return
         asked = json.loads(request.body)
         results: Fields = {
             "initialize": {

@@ -127,3 +127,45 @@ def test_every_profile_is_one_and_says_why() -> None:
         assert entry.date
         for host in entry.hosts:
             profile_for(f"https://{host.replace('*', 'x')}/mcp", None)
+
+
+async def test_slack_is_asked_for_what_the_users_token_may_do(tmp_path: Path) -> None:
+    slack = profile_for("https://mcp.slack.com/mcp", None)
+    settings = OAuthConfig(
+        client_id="mine",
+        scopes=("search:read", "chat:write"),
+        scope_param=slack.scope_param,
+        scope_separator=slack.scope_separator,
+    )
+    user = {"access_token": "access-1", "scope": "search:read,chat:write"}
+    async with scene(tmp_path, settings, token_answer={"ok": True, "scope": "", "authed_user": user}) as at:
+        await at.log_in()
+        asked = at.authority.authorizations[-1]
+        assert (asked["user_scope"], "scope" in asked) == ("search:read,chat:write", False)
+        assert at.record.scopes == ("search:read", "chat:write")
+
+
+async def test_a_token_that_stands_beside_a_bots_is_found(tmp_path: Path) -> None:
+    nested = {"access_token": None, "ok": True, "authed_user": {"access_token": "access-1", "scope": "a,b"}}
+    async with scene(tmp_path, token_answer=nested) as at:
+        await at.log_in()
+        assert (at.record.scopes, await at.call()) == (("a", "b"), 200)
+
+
+async def test_slack_says_with_200_that_a_grant_is_over(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        at.authority.expire()
+        at.authority.token_faults = [(200, b'{"ok":false,"error":"invalid_refresh_token"}')]
+        with pytest.raises(SignInNeeded):
+            await at.call()
+        assert "invalid_refresh_token" in at.record.ended
+
+
+async def test_where_registering_takes_a_token_it_is_brought_and_goes_nowhere_else(tmp_path: Path) -> None:
+    async with scene(tmp_path, OAuthConfig(initial_access_token="let-me-in")) as at:
+        await at.log_in()
+        assert await at.call() == 200
+        with_it = [each.path for each in at.server.requests if "let-me-in" in each.headers.get("authorization", "")]
+        assert with_it == ["/register"]
+        assert "let-me-in" not in Path(at.sign_ins.store.path).read_text()

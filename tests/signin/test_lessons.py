@@ -97,6 +97,7 @@ CASES: tuple[tuple[int, str, tuple[str, ...]], ...] = (
 TESTS = Path(__file__).parent.parent
 
 
+@pytest.mark.requirement("signin.lessons")
 def test_every_case_has_its_test() -> None:
     files = [*(TESTS / "signin").glob("test_*.py"), *(TESTS / "real_authorities").glob("test_*.py")]
     named = {name for path in files for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.M)}

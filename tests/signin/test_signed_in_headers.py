@@ -13,7 +13,8 @@ from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import signed_in_headers
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed
-from mcp_workbench.signin.store import SignInRecord
+from mcp_workbench.signin.signed_in_headers import SignInTarget
+from mcp_workbench.signin.store import SignInRecord, lock_name
 from tests.signin.authority import Scene, another, scene
 from tests.support.processes import eventually
 
@@ -84,6 +85,7 @@ async def test_parallel_sign_ins_share_one_page_and_one_registration(tmp_path: P
         assert len(at.authority.registrations) == 1
 
 
+@pytest.mark.requirement("signin.one-refresh")
 async def test_twenty_calls_at_the_moment_of_expiry_make_one_refresh(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         await at.log_in()
@@ -125,6 +127,7 @@ async def test_a_cancelled_call_does_not_lose_a_rotated_token(tmp_path: Path) ->
         assert await at.call() == 200
 
 
+@pytest.mark.requirement("signin.never-lost")
 async def test_a_passing_fault_clears_nothing_and_the_old_token_serves_on(tmp_path: Path) -> None:
     async with scene(tmp_path, token_faults=[]) as at:
         await at.log_in()
@@ -269,6 +272,7 @@ async def test_a_refresh_uses_the_stored_client_and_endpoint_and_looks_nothing_u
         assert (asked["client_id"], asked["resource"]) == ("client-1", at.authority.url)
 
 
+@pytest.mark.requirement("signin.principals")
 async def test_one_principal_never_gets_the_token_of_another(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         await at.log_in()
@@ -280,6 +284,40 @@ async def test_one_principal_never_gets_the_token_of_another(tmp_path: Path) -> 
         assert await bob.call() == 200
         assert {request.headers.get("authorization") for request in at.server.requests[-1:]} == {"Bearer access-2"}
         assert at.record.access_token == "access-1"
+
+
+@pytest.mark.requirement("signin.principals")
+async def test_two_principals_at_the_moment_of_expiry_refresh_each_for_themselves(tmp_path: Path) -> None:
+    """In one process, at one server, side by side: what waits for one refresh is not served by the other's."""
+    async with scene(tmp_path) as at:
+        people = {}
+        for name in ("alice", "bob"):
+            target = SignInTarget(name, at.authority.url, None, "mcp-workbench login files")
+            source = at.sign_ins.source(target, {"x-who": name})
+            people[name] = Scene(at.authority, at.server, at.client, at.sign_ins, target, source)
+            await people[name].log_in()
+            await people[name].change(over)
+        at.authority.expire()
+        before = len(at.server.requests)
+        calls = [each.call() for _ in range(10) for each in people.values()]
+        assert await asyncio.gather(*calls) == [200] * 20
+        assert at.authority.refreshes == 2
+        for name, person in people.items():
+            sent = [each.headers for each in at.server.requests[before:] if each.headers.get("x-who") == name]
+            assert {headers["authorization"] for headers in sent} == {f"Bearer {person.record.access_token}"}
+        assert lock_name("alice", at.authority.url) != lock_name("bob", at.authority.url)
+
+
+async def test_a_principal_who_signs_out_signs_nobody_else_out(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        bob = another(at, "bob")
+        await bob.log_in()
+        await bob.sign_ins.sign_out(bob.target)
+        assert await at.call() == 200
+        assert at.authority.revoked == ["refresh-2"]
+        with pytest.raises(SignInNeeded):
+            await bob.call()
 
 
 async def test_two_accounts_at_one_address_are_two_sign_ins(tmp_path: Path) -> None:

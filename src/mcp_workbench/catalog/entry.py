@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -31,6 +31,17 @@ class Manifest(Struct, frozen=True):
     asks: bool
 
 
+class SignInTerm(Protocol):
+    """How long somebody is signed in to a server."""
+
+    @property
+    def ends_at(self) -> float | None:
+        """When the user has to sign in again, in seconds since 1970; None where nothing is known of an end."""
+
+    def note(self) -> str:
+        """What to tell the user when that is near; "" while there is time."""
+
+
 class ServerEntry:
     """What faces read of a server. Filters are applied here, so that no path leads to a tool that they exclude.
 
@@ -51,6 +62,7 @@ class ServerEntry:
         "last_error",
         "offer",
         "per_client",
+        "sign_in",
         "store",
         "toolbox",
         "tools",
@@ -83,6 +95,8 @@ class ServerEntry:
         self.failure: DownstreamError | None = None
         # Why it is in the catalogue no more; None as long as it is.
         self.ended: DownstreamError | None = None
+        # The sign-in of our own user, where there is one.
+        self.sign_in: SignInTerm | None = None
         # What went wrong last when it was started or listed, for those who ask why it is missing.
         self.last_error: WorkbenchError | None = None
         self.store = store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from typing import Any
 
@@ -10,7 +11,11 @@ from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.settings import JSON
-from mcp_workbench.signin.signed_in_headers import due_at
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.printable import visible
+from mcp_workbench.signin.grant_end import ends_at, is_near, note, shown
+from mcp_workbench.signin.signed_in_headers import SignInTarget, due_at
 from mcp_workbench.signin.store import SignInRecord, TokenStore, WantedSignIn
 
 ABOUT = """
@@ -22,7 +27,7 @@ workbench of yours uses them as they are; "keychain": true in a configuration in
 """
 ENCRYPT = Flag("encrypt", None, "encrypt the file of sign-ins under a key in the system's keychain")
 DECRYPT = Flag("decrypt", None, "store sign-ins in the clear again")
-HEADER = ("server", "state", "account", "scopes", "token valid until", "signed in")
+HEADER = ("server", "state", "account", "scopes", "token valid until", "signed in", "sign in again by")
 
 
 def run(parsed: Parsed) -> int:
@@ -42,8 +47,11 @@ def run(parsed: Parsed) -> int:
         remark("note", "nobody is signed in anywhere; mcp-workbench login SERVER signs in")
         return 0
     rows = [_row(record) for record in contents.records]
-    rows += [[(wanted.server, "name"), ("needs sign-in", "warn"), "", "", "", ""] for wanted in missing]
+    rows += [[(wanted.server, "name"), ("needs sign-in", "warn"), "", "", "", "", ""] for wanted in missing]
     screen.table(HEADER, rows)
+    for record in contents.records:
+        if text := note(record, "mcp-workbench login SERVER", time.time()):
+            remark("warning", f"{visible(record.server)}: {text}")
     how = "encrypted under a key in your keychain" if store.is_sealed else "readable by you alone"
     remark("note", f"kept in {store.path}, {how}")
     return 0
@@ -61,6 +69,24 @@ def _convert(parsed: Parsed, store: TokenStore) -> int:
     if store.is_sealed:
         remark("note", "backups that were made before hold them in the clear")
     return 0
+
+
+def warnings(config: WorkbenchConfig) -> list[str]:
+    """Which sign-ins of these servers end soon, and what keeps all of them from being read."""
+    found = []
+    try:
+        contents = TokenStore().read()
+    except DownstreamError as error:
+        return [error.message]
+    for toolbox in config.toolboxes.values():
+        for server in toolbox.servers.values():
+            if server.url is None:
+                continue
+            command = f"mcp-workbench login {shlex.quote(server.name)}"
+            record = contents.find("", SignInTarget("", server.url, server.oauth, command).server)
+            if record is not None and (text := note(record, command, time.time())):
+                found.append(f"{server.name}: {text}")
+    return found
 
 
 def state_of(record: SignInRecord) -> str:
@@ -81,6 +107,7 @@ def _row(record: SignInRecord) -> list[Part]:
         " ".join(record.scopes),
         _when(record.expires_at),
         _when(record.signed_in_at),
+        (_when(ends_at(record)), "warn" if is_near(record, time.time()) else "plain"),
     ]
 
 
@@ -95,6 +122,7 @@ def _as_json(record: SignInRecord, stored: str) -> dict[str, Any]:
         "scopes": list(record.scopes),
         "signedInAt": record.signed_in_at,
         "expiresAt": record.expires_at,
+        "endsAt": ends_at(record),
         "refreshedAt": record.obtained_at,
         "nextRefreshAt": None if due == float("inf") else due,
         "ended": record.ended or None,
@@ -107,4 +135,4 @@ def _wanted_json(wanted: WantedSignIn) -> dict[str, Any]:
 
 
 def _when(moment: float | None) -> str:
-    return "" if not moment else time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
+    return "" if not moment else shown(moment)

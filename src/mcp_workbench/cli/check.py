@@ -119,6 +119,8 @@ def run(parsed: Parsed) -> int:
     redactor = log_for(parsed, config)
     for text in about_ignored_keys(config):
         remark("warning", text)
+    for text in _about_sign_ins(config):
+        remark("warning", text)
     lacking = unresolved(config)
     if not parsed.has("connect"):
         if lacking is not None:
@@ -154,6 +156,18 @@ def run(parsed: Parsed) -> int:
         else:
             remark("note", "all servers are healthy" if len(findings) > 1 else "the server is healthy")
     return USAGE if lacking is not None else FAILED if failed else 0
+
+
+def _about_sign_ins(config: WorkbenchConfig) -> list[str]:
+    """Sign-ins that end soon. Without any nothing is imported for it."""
+    from mcp_workbench.signin.store_location import may_hold
+
+    addresses = [server.url for toolbox in config.toolboxes.values() for server in toolbox.servers.values()]
+    if not any(url is not None and may_hold(url) for url in addresses):
+        return []
+    from mcp_workbench.cli.auth import warnings
+
+    return warnings(config)
 
 
 COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_CACHE, PRIVATE, DEBUG), run, takes=1)

@@ -17,6 +17,7 @@ from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.printable import visible
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 from mcp_workbench.signin.flow_io import DeviceCodeWait, SignInFailed
+from mcp_workbench.signin.grant_end import ends_at, shown
 from mcp_workbench.signin.sign_ins import BrowserSignIn
 from mcp_workbench.signin.store import SignInRecord
 
@@ -131,7 +132,8 @@ async def _wait_or_paste(sign_in: BrowserSignIn) -> SignInRecord:
         while not done.done():
             line = asyncio.ensure_future(lines.get())
             await asyncio.wait({done, line}, return_when=asyncio.FIRST_COMPLETED)
-            if line.done() and (text := line.result().strip()):
+            # An address has no spaces in it; what is read in one go may be several lines.
+            for text in line.result().split() if line.done() else ():
                 why = sign_in.paste(text)
                 if why is not None:
                     remark("warning", f"{why} Paste the whole address, with `code` and `state` in it.")
@@ -164,5 +166,8 @@ def _show_code(step: DeviceCodeWait) -> None:
 def _say_signed_in(entry: ServerEntry, record: SignInRecord) -> None:
     who = f" as {visible(record.account)}" if record.account else ""
     print(f"signed in to {entry.name}{who}")
+    end = ends_at(record)
+    if record.refresh_token is not None and end is not None:
+        remark("note", f"the server ends this sign-in on {shown(end)}; you are told ahead")
     if record.refresh_token is None and record.expires_at is not None:
         remark("warning", "the server gave no refresh token: you will have to sign in again when this one ends")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from msgspec import DecodeError
@@ -83,6 +84,11 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
             ago = server.get("lastErrorSecondsAgo")
             when = "" if ago is None else f" ({_duration(ago)} ago)"
             screen.line(f"{name}: {server['lastError'].splitlines()[0]}{when}", indent=2)
+        if server.get("signInNote"):
+            screen.line(f"{server['toolbox']}/{server['server']}: {server['signInNote']}", indent=2)
+        elif isinstance(server.get("signInEndsAt"), int | float):
+            when = time.strftime("%Y-%m-%d", time.localtime(server["signInEndsAt"]))
+            screen.line(f"{server['toolbox']}/{server['server']}: signed in until {when}", indent=2)
 
 
 def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:

@@ -93,8 +93,13 @@ class OAuthConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     callback_host: str | None = None
     callback_port: int | None = None
     extra_authorize_params: dict[str, str] | None = None
+    scope_param: str | None = None
+    scope_separator: str | None = None
+    initial_access_token: str | None = None
     # Tells apart several sign-ins at one address.
     account: str | None = None
+    # How long a sign-in lasts there, however often its token is refreshed.
+    grant_days: int | None = None
 
 
 class ServerContext(Struct, frozen=True, kw_only=True):

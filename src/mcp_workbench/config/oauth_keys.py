@@ -66,10 +66,14 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("callbackHost", _choice("127.0.0.1", "localhost"), "The host in the redirect address, as it is registered."),
     ("callbackPort", Whole("a port", 1024, 65_535), "The port in the redirect address, as it is registered."),
     ("extraAuthorizeParams", Parameters(), "Further parameters of the page to sign in at."),
+    ("scopeParam", Text(), "The parameter that names the scopes there, where it is not `scope`."),
+    ("scopeSeparator", Text("a string"), "What separates scopes there, where it is not a space."),
+    ("initialAccessToken", Text(), "What registering as a client takes, where it is not open. Never printed."),
+    ("grantDays", Whole("a number of days", 1, 3650), "After how many days the server ends a sign-in, to warn ahead."),
     ("account", Text(), "A name for this sign-in, where several servers have the same address."),
 )
 # Never printed, and they may refer to something.
-SECRET: Final = ("clientSecret", "privateKey")
+SECRET: Final = ("clientSecret", "privateKey", "initialAccessToken")
 # What other clients write there for themselves.
 FOREIGN: Final = frozenset(
     ("enabled", "authorizationUrl", "tokenUrl", "registrationUrl", "audiences", "redirectUri", "tokenParamName",

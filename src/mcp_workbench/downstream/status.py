@@ -45,6 +45,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "lastError": None if error is None else error.message,
         # Whether an error is of now or of last week is what one wants to know first.
         "lastErrorSecondsAgo": None if connection.last_error is None else round(now - connection.last_error_at, 3),
+        **_sign_in(connection.entry),
         "waitingForStart": connection.waiting,
         "callsInFlight": traffic.call_count,
         "bytesReceived": received,
@@ -73,12 +74,22 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
         "failures": 0,
         "lastError": None if entry.failure is None else entry.failure.message,
         "lastErrorSecondsAgo": None,
+        **_sign_in(entry),
         "waitingForStart": 0,
         "callsInFlight": 0,
         "bytesReceived": 0,
         "bytesSent": 0,
         "noiseLines": 0,
         "unmatchedAnswers": 0,
+    }
+
+
+def _sign_in(entry: ServerEntry) -> dict[str, object]:
+    """Until when somebody is signed in, and what to do about it when that is near."""
+    term = entry.sign_in
+    return {
+        "signInEndsAt": None if term is None else term.ends_at,
+        "signInNote": None if term is None else term.note() or None,
     }
 
 

@@ -135,6 +135,8 @@ def opened(
     }
     if changed:
         beside["changed"] = changed
+    if notes := _sign_in_notes(available):
+        beside["notes"] = notes
     tools = tool_index.tools(available)
 
     made = listing(
@@ -176,9 +178,17 @@ def _opened(made: Listing, beside: dict[str, object], *, is_error: bool) -> byte
 
 
 def _as_text(beside: dict[str, object], listed: str) -> str:
-    changed = beside.get("changed")
+    changed, notes = beside.get("changed"), beside.get("notes")
     said = f"\nAlso changed: {', '.join(changed)}" if isinstance(changed, list) else ""
+    said += "".join(f"\nNote: {note}" for note in notes) if isinstance(notes, list) else ""
     return f"{beside['toolbox']}: {listed}{said_unavailable(beside['unavailable'])}{said}"
+
+
+def _sign_in_notes(entries: Iterable[ServerEntry]) -> list[str]:
+    """Whose sign-in ends soon: the user can be told before it does."""
+    return [
+        f"{entry.name}: {said}" for entry in entries if entry.sign_in is not None and (said := entry.sign_in.note())
+    ]
 
 
 def _server_instructions(entries: Iterable[ServerEntry]) -> dict[str, str]:

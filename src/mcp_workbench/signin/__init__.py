@@ -5,5 +5,6 @@
   `flow_io` what it asks for and is told; `flow_runner` carries it out.
 - `callback`: the page that the browser comes back to; `profiles`: servers that deviate from the specification.
 - `store`, `store_location`, `sealing`: tokens at rest; `assertion`: a client that proves itself with a key.
+- `grant_end`: when a sign-in ends for good, and when to say so.
 Does not know who asks for it. Imported only for a server that wants somebody to sign in, or has been signed in to.
 """

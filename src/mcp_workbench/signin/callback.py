@@ -89,7 +89,11 @@ class Callback:
 
     def take(self, query: str) -> str | None:
         """Take what a browser, or the user, brought back; why not, where it does not belong here."""
-        fields = dict(parse_qsl(query, keep_blank_values=True))
+        pairs = parse_qsl(query, keep_blank_values=True)
+        fields = dict(pairs)
+        # RFC 6749, section 3.1: no parameter comes twice. Which of them another reader would take is anybody's guess.
+        if len(fields) < len(pairs):
+            return "This address names something twice, so it is not taken."
         if self._state is None or not hmac.compare_digest(fields.get("state", "").encode(), self._state.encode()):
             return "This address does not belong to the sign-in that is under way."
         if self._returned.done():
@@ -120,7 +124,7 @@ class Callback:
         why = self.take(parts.query)
         if why is not None:
             return _page("400 Bad OAuthRequest", "Not signed in", why)
-        if "error=" in parts.query:
+        if "error" in dict(parse_qsl(parts.query)):
             return _page("200 OK", "Not signed in", "The server refused. The workbench says why; close this page.")
         return _page("200 OK", "Signed in", "You can close this page and go back to what you were doing.")
 

@@ -98,7 +98,8 @@ def register(discovery: Discovery, endpoint: str, redirect_uri: str | None, url:
         "token_endpoint_auth_method": asked,
         "application_type": "native",
     }
-    answer = yield post_json(endpoint, fields)
+    token = discovery.profile.initial_access_token
+    answer = yield post_json(endpoint, fields, {"authorization": f"Bearer {token}"} if token else None)
     given = answer.fields()
     id = given.get("client_id")
     if not answer.is_good or not isinstance(id, str) or not id:

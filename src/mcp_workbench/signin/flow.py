@@ -96,7 +96,7 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
         "state": state,
         "code_challenge": challenge,
         "code_challenge_method": "S256",
-        "scope": " ".join(scopes),
+        discovery.profile.scope_param: discovery.profile.scope_separator.join(scopes),
         "resource": discovery.resource,
         # OpenID Connect: without it, `offline_access` may be ignored.
         "prompt": "consent" if OFFLINE in scopes else None,

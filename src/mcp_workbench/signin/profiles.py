@@ -40,6 +40,13 @@ class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     callback_host: str = "127.0.0.1"
     callback_port: int | None = None
     account: str | None = None
+    # After this many days the user has to sign in again, however often the token was refreshed.
+    grant_days: int | None = None
+    # How scopes are named and separated on the page to sign in at.
+    scope_param: str = "scope"
+    scope_separator: str = " "
+    # Where only those may register that bring it.
+    initial_access_token: str | None = None
     extra_authorize_params: dict[str, str] = field(default_factory=dict)
     # For people: which app to create where registration is closed, and which header takes a key instead.
     app: str | None = None

@@ -23,6 +23,7 @@ from mcp_workbench.signin.challenge import parse
 from mcp_workbench.signin.flow import Grant, RefreshGrant, SignInRequest
 from mcp_workbench.signin.flow_io import SignInFailed, origin_of
 from mcp_workbench.signin.flow_runner import REQUEST_SECONDS, run
+from mcp_workbench.signin.grant_end import DAY, ends_at, note
 from mcp_workbench.signin.profiles import profile_for
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore, WantedSignIn, lock_name
 from mcp_workbench.signin.tokens import ClientUnknown, GrantOver, Tokens
@@ -79,9 +80,21 @@ class SignedInHeaders:
         # The token that these headers carry; None while the store has not been looked at.
         self._token: str | None = None
         self._refresh_at = -math.inf
+        # The sign-in that these headers come from, and whether its near end was logged.
+        self._record: SignInRecord | None = None
+        self._is_warned = False
         # A token that we got because its predecessor was refused, and until when it is the last that is tried.
         self._last_chance = ("", -math.inf)
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def ends_at(self) -> float | None:
+        """When the user has to sign in again, as far as it is known."""
+        return None if self._record is None else ends_at(self._record)
+
+    def note(self) -> str:
+        """What the user should know of the end of the sign-in; "" while there is time."""
+        return "" if self._record is None else note(self._record, self.target.command, time.time())
 
     def headers(self) -> Mapping[str, str] | None:
         return self._headers if time.time() < self._refresh_at else None
@@ -209,7 +222,12 @@ class SignedInHeaders:
         if record is None or not record.access_token or record.ended:
             # Not signed in: the server says whether somebody has to.
             self._token, self._headers, self._refresh_at = None, self._base, math.inf
+            self._record = None
             return
+        self._record = record
+        if not self._is_warned and (text := self.note()):
+            self._is_warned = True
+            log.warning("%s: %s", origin_of(self.target.url), text)
         if record.access_token != self._token:
             self._token = record.access_token
             self._headers = {**self._base, "authorization": _bearer(record)}
@@ -242,6 +260,8 @@ async def keep(store: TokenStore, target: SignInTarget, grant: Grant) -> SignInR
         grant=grant.discovery.profile.grant,
         account=account_in(grant.tokens.id_token),
     )
+    days = grant.discovery.profile.grant_days
+    record = replace(record, grant_limit_at=None if days is None else now + days * DAY)
     record = with_tokens(record, grant.tokens, now)
 
     def change(contents: Contents) -> None:
@@ -260,6 +280,7 @@ def with_tokens(record: SignInRecord, tokens: Tokens, now: float) -> SignInRecor
         refresh_token=tokens.refresh_token or record.refresh_token,
         expires_at=None if tokens.expires_in is None else now + tokens.expires_in,
         obtained_at=now,
+        refresh_ends_at=None if tokens.refresh_expires_in is None else now + tokens.refresh_expires_in,
         scopes=record.scopes if tokens.scopes is None else tokens.scopes,
         ended="",
     )

@@ -66,6 +66,9 @@ class SignInRecord(Struct, frozen=True, kw_only=True):
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     # Why the user has to sign in again; "" where not.
     ended: str = ""
+    # When the grant ends whatever happens, and when the refresh token does as the authorization server said.
+    grant_limit_at: float | None = None
+    refresh_ends_at: float | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -28,8 +28,10 @@ from mcp_workbench.signin.flow_io import (
 
 # Lives beyond these are nonsense: a token is then used for as long as the server takes it.
 LONGEST_LIFE: Final = 10 * 366 * 86400.0
-# Errors with which a grant is over, though RFC 6749 has `invalid_grant` alone for it: Atlassian, older better-auth,
-# and servers that renamed their resource.
+# Errors with which a grant is over, though RFC 6749, section 5.2, has `invalid_grant` alone for it: Atlassian
+# (`unauthorized_client`), older better-auth (`invalid_request`), and servers that renamed their resource. By the RFC
+# the others say that the request is wrong. A refresh is sent as it was before, so it will be refused again: only a new
+# sign-in helps.
 _GRANT_IS_OVER: Final = frozenset(
     (
         "invalid_grant",
@@ -41,6 +43,10 @@ _GRANT_IS_OVER: Final = frozenset(
         "refresh_token_not_found",
         "bad_refresh_token",
         "refresh_token_already_used",
+        # Slack's, with status 200.
+        "invalid_refresh_token",
+        "token_expired",
+        "token_revoked",
     )
 )
 
@@ -52,6 +58,8 @@ class Tokens(Struct, frozen=True, kw_only=True):
     refresh_token: str | None = None
     # Seconds from now; None where it is not said, or nonsense.
     expires_in: float | None = None
+    # The same of the refresh token: no standard has it, and several say it.
+    refresh_expires_in: float | None = None
     # None: as asked for.
     scopes: tuple[str, ...] | None = None
     id_token: str | None = None
@@ -110,7 +118,7 @@ def read(answer: OAuthResponse, where: str) -> Tokens:
     if answer.is_good and (tokens := _tokens(fields)) is not None:
         return tokens
     said = _said(answer, fields)
-    if error in ("invalid_client", "unrecognized_client"):
+    if error in ("invalid_client", "unrecognized_client", "invalid_client_id"):
         raise ClientUnknown(f"{where} does not know our client ({said})", hint="sign in again to register again")
     if error in _GRANT_IS_OVER:
         raise GrantOver(f"{where} refused ({said})", hint="sign in again")
@@ -125,11 +133,16 @@ def _tokens(fields: dict[str, Any]) -> Tokens | None:
     access = found.get("access_token")
     if fields.get("ok") is False or not isinstance(access, str) or not access.strip():
         return None
+    user = fields.get("authed_user")
+    if not found.get("scope") and isinstance(user, dict) and user.get("access_token") == access:
+        found = {**found, "scope": user.get("scope")}
     refresh, scope, id_token = found.get("refresh_token"), found.get("scope"), found.get("id_token")
     return Tokens(
         access_token=access.strip(),
         refresh_token=refresh if isinstance(refresh, str) and refresh else None,
         expires_in=_life(found.get("expires_in")),
+        # Keycloak says 0 of one that never ends.
+        refresh_expires_in=_life(found.get("refresh_token_expires_in", found.get("refresh_expires_in"))) or None,
         scopes=tuple(scope.replace(",", " ").split()) if isinstance(scope, str) and scope.strip() else None,
         id_token=id_token if isinstance(id_token, str) else None,
     )

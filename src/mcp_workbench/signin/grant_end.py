@@ -1,0 +1,50 @@
+"""When a sign-in ends for good, however often its token is refreshed, and when to say so. Pure.
+
+Some authorization servers say it with each token; of some it is known (`grantDays` in `profiles.json`), though nothing
+in their answers tells. A token that cannot be refreshed ends by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from mcp_workbench.signin.store import SignInRecord
+
+DAY: Final = 86400.0
+# The user is told this long before the end: over a weekend, and no earlier than a tenth of the whole before it.
+WARN_AHEAD_SECONDS: Final = 3 * DAY
+WARN_SHARE: Final = 0.1
+
+
+def ends_at(record: SignInRecord) -> float | None:
+    """When the user has to sign in again, in seconds since 1970; None where nothing is known of an end."""
+    if record.grant == "client_credentials" or record.ended or not record.access_token:
+        return None
+    if record.refresh_token is None:
+        return record.expires_at
+    known = [each for each in (record.grant_limit_at, record.refresh_ends_at) if each is not None]
+    return min(known, default=None)
+
+
+def is_near(record: SignInRecord, now: float) -> bool:
+    """Whether it is time to sign in again."""
+    end = ends_at(record)
+    if end is None:
+        return False
+    began = record.obtained_at if end == record.refresh_ends_at else record.signed_in_at
+    return now >= end - min(WARN_AHEAD_SECONDS, WARN_SHARE * max(end - began, 0.0))
+
+
+def note(record: SignInRecord, command: str, now: float) -> str:
+    """What to tell whoever can do something about it; "" while there is time."""
+    end = ends_at(record)
+    if end is None or not is_near(record, now):
+        return ""
+    verb = "ended" if now >= end else "ends"
+    return f"the sign-in {verb} on {shown(end)}; run `{command} --again` to sign in for another term"
+
+
+def shown(moment: float) -> str:
+    """A date and a time for people."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
