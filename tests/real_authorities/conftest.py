@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -34,8 +35,11 @@ class Site:
 @pytest.fixture(scope="session")
 def packages() -> None:
     try:
-        node_packages(NODE_PACKAGES)
-        python_packages(PYTHON_PACKAGES)
+        # The first time both are mostly waiting for downloads.
+        with ThreadPoolExecutor() as pool:
+            installing = [pool.submit(node_packages, NODE_PACKAGES), pool.submit(python_packages, PYTHON_PACKAGES)]
+        for each in installing:
+            each.result()
     except Unavailable as reason:
         pytest.skip(str(reason))
 
