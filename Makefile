@@ -22,7 +22,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test quick lint format format-check types check faults soak soak-signin bench bench-context build constraints conformance clean
+.PHONY: help demo install dev test quick lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -36,6 +36,7 @@ help:
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
 	@echo 'make faults       the fault suite alone (it is part of make test); LOAD=1 with a second workload beside it'
 	@echo 'make soak         1,000 clients, 100 servers and random kills, an hour by default; writes docs/soak.md'
+	@echo 'make soak-sharing 20 clients on one shared workbench with published servers and kills (needs npm)'
 	@echo 'make soak-signin  one sign-in and tokens of ten seconds, an hour by default (needs npm)'
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
 	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues,'
@@ -64,6 +65,9 @@ faults: $(DEV)
 
 soak: $(DEV)
 	@$(BIN)/python -m soak $(SOAK_ARGS)
+
+soak-sharing: $(DEV)
+	@$(BIN)/python -m soak.sharing $(SOAK_ARGS)
 
 soak-signin: $(DEV)
 	@$(BIN)/python -m soak.sign_ins $(SOAK_ARGS)

@@ -150,14 +150,16 @@ async def test_capabilities_count_only_where_they_matter(shared: Shared) -> None
             "old": scripted_entry("--era", "legacy"),
             "mute": scripted_entry("--era", "legacy", ask=False),
             "new": scripted_entry("--era", "modern"),
+            "both": scripted_entry("--era", "dual", ask=False),
         }
         config = crowd.config({"box": servers})
         able = await crowd.join(config, capabilities={"elicitation": {}, "roots": {}})
         also = await crowd.join(config, capabilities={"elicitation": {"form": {}}, "roots": {"listChanged": False}})
         unable = await crowd.join(config)
         assert await process(able, "old") == await process(also, "old") != await process(unable, "old")
-        for server in ("mute", "new"):
-            assert len({await process(each, server) for each in (able, also, unable)}) == 1
+        modern = await crowd.join(config, era="modern", capabilities={"sampling": {}})
+        for server in ("mute", "new", "both"):
+            assert len({await process(each, server) for each in (able, also, unable, modern)}) == 1
         able.handlers["elicitation/create"] = partial(_accept, "anna")
         assert "error" in await used(able, "ask", "mute"), "nobody can be asked"
         assert "result" in await used(able, "ask", "old")

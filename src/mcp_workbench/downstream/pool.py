@@ -16,7 +16,15 @@ from mcp_workbench.catalog.catalog import Catalog, Servers
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.clients import ClientPeer
 from mcp_workbench.downstream.lifecycle import State
-from mcp_workbench.downstream.sharing import SHARED, Caller, ConnectionKey, connection_key, expected_revision, told
+from mcp_workbench.downstream.sharing import (
+    SHARED,
+    Caller,
+    ConnectionKey,
+    connection_key,
+    era_for,
+    expected_revision,
+    told,
+)
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.protocol.logging_levels import LEVELS
 from mcp_workbench.protocol.meta import usable
@@ -129,7 +137,7 @@ class Pool:
         # Imported with the first connection: all that runs on one is a tenth of what there is, and starting needs none.
         from mcp_workbench.downstream.connection import Connection
 
-        first = Caller(caller.principal, caller.era, told(entry, caller.capabilities), client)
+        first = Caller(caller.principal, era_for(entry, caller.era), told(entry, caller.capabilities), client)
         connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task)
         connection.on_handshake = lambda: self._on_handshake(entry)
         connection.subscriptions.log_level = self._wanted_level(connection)

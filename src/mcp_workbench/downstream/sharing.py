@@ -9,8 +9,9 @@ spoken to:
   server can tell (`protocol.meta.usable`). Unless the server asks: on one line nothing says whose question it is, so
   each client that can be asked has a connection of its own to such a server.
 
-A server is spoken to in its client's era where it speaks that. Before the handshake, that is a guess; the pool corrects
-the key of a connection after it.
+A server that may ask nobody (`ask`: false) is told of no capabilities, so clients of every kind share it. All others
+are spoken to in their client's era where they speak that. Before the handshake, that is a guess; the pool corrects the
+key of a connection after it.
 """
 
 from __future__ import annotations
@@ -72,11 +73,17 @@ def connection_key(entry: ServerEntry, caller: Caller, agreed: Revision | None =
 
     `agreed` is the revision of a handshake that is done; without one, it is guessed from what is known so far.
     """
-    revision = agreed or expected_revision(entry, caller.era)
+    revision = agreed or expected_revision(entry, era_for(entry, caller.era))
     capabilities = told(entry, caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
     is_asked = entry.asks and not revision.asks_in_results and any(word in capabilities for word in ASKABLE)
     client = caller.client if is_asked or entry.per_client else SHARED
     return ConnectionKey(entry, caller.principal, revision.era, capabilities, client)
+
+
+def era_for(entry: ServerEntry, client: Era) -> Era:
+    """The era in which clients of this one are served by this server, where it speaks that. Eras differ in how a server
+    asks: one that may ask nobody is spoken to in one era for all."""
+    return client if entry.config.ask else "modern"
 
 
 def withheld(config: ServerConfig) -> frozenset[str]:
