@@ -42,6 +42,9 @@ REFRESH_LOCK_SECONDS: Final = REQUEST_SECONDS + 15.0
 # A token that is refused this soon after it was given will be refused again: a further refresh would only be a loop.
 # Later than that, the server has taken it in between, and another refresh is worth it.
 LAST_CHANCE_SECONDS: Final = 60.0
+# Who signs out, or in as somebody else, means all workbenches: each looks this often whether the store has changed,
+# where calls are made, which costs no more than a stat.
+LOOK_SECONDS: Final = 10.0
 
 
 class SignInTarget:
@@ -79,7 +82,11 @@ class SignedInHeaders:
         self._headers: Mapping[str, str] = base
         # The token that these headers carry; None while the store has not been looked at.
         self._token: str | None = None
+        # Until when they are used without a look at anything, and when the token is to be refreshed.
+        self._good_until = -math.inf
         self._refresh_at = -math.inf
+        # The store as it was when these headers were made from it.
+        self._stamp: tuple[int, int, int] | None = None
         # The sign-in that these headers come from, and whether its near end was logged.
         self._record: SignInRecord | None = None
         self._is_warned = False
@@ -97,10 +104,14 @@ class SignedInHeaders:
         return "" if self._record is None else note(self._record, self.target.command, time.time())
 
     def headers(self) -> Mapping[str, str] | None:
-        return self._headers if time.time() < self._refresh_at else None
+        return self._headers if time.time() < self._good_until else None
 
     async def fetch(self) -> Mapping[str, str]:
-        await self._once(self._renew(None))
+        now = time.time()
+        if self._stamp is not None and now < self._refresh_at and self._stamp == self._store.stamp():
+            self._good_until = min(self._refresh_at, now + LOOK_SECONDS)
+        else:
+            await self._once(self._renew(None))
         return self._headers
 
     async def refused(self, refusal: CredentialRefusal) -> bool:
@@ -133,7 +144,7 @@ class SignedInHeaders:
 
     def forget(self) -> None:
         """Look at the store again before the next request."""
-        self._refresh_at = -math.inf
+        self._good_until, self._stamp = -math.inf, None
 
     async def _once(self, work: Awaitable[None]) -> None:
         """One refresh for everybody who waits, in a task of its own: a caller that is cancelled does not end it."""
@@ -148,6 +159,8 @@ class SignedInHeaders:
         """Have a token that is not the refused one: the store's, or a new one."""
         store, target = self._store, self.target
         await store.unlock()
+        # Before it is read: what is written in between is seen at the next look.
+        self._stamp = store.stamp()
         record = store.read().find(target.principal, target.server)
         if _serves(record, refused) or (record is None and not self._is_machine()):
             self._adopt(record)
@@ -166,7 +179,7 @@ class SignedInHeaders:
                     raise
                 log.warning("%s; the old token is used on", error.message)
                 self._adopt(record)
-                self._refresh_at = min(time.time() + RETRY_SECONDS, record.expires_at or math.inf)
+                self._good_until = min(time.time() + RETRY_SECONDS, record.expires_at or math.inf)
 
     async def _new_token(self, record: SignInRecord | None) -> SignInRecord:
         target, now = self.target, time.time()
@@ -221,7 +234,7 @@ class SignedInHeaders:
             self._conceal(record)
         if record is None or not record.access_token or record.ended:
             # Not signed in: the server says whether somebody has to.
-            self._token, self._headers, self._refresh_at = None, self._base, math.inf
+            self._token, self._headers, self._good_until = None, self._base, math.inf
             self._record = None
             return
         self._record = record
@@ -232,6 +245,7 @@ class SignedInHeaders:
             self._token = record.access_token
             self._headers = {**self._base, "authorization": _bearer(record)}
         self._refresh_at = due_at(record)
+        self._good_until = min(self._refresh_at, time.time() + LOOK_SECONDS)
 
     def _is_machine(self) -> bool:
         return profile_for(self.target.url, self.target.settings).grant == "client_credentials"
