@@ -24,12 +24,14 @@ from bench.http_calls import http_in_flight, http_sequential
 from bench.http_sessions import http_idle, http_sessions
 from bench.machine import describe_machine, doubt
 from bench.report import json_report, markdown_report, text_report, write_section
+from bench.shared import shared_in_flight, shared_memory, shared_sequential, shared_start_up
 from bench.startup import start_up
 from bench.subjects import Subject, Workshop
 
 STDIO_NAMES = ("sequential", "in-flight", "start-up", "memory", "per-tool", "large-result", "flat-list", "flat-call")
+SHARED_NAMES = ("shared", "shared-in-flight", "shared-start-up", "shared-memory")
 HTTP_NAMES = ("http-stdio", "http-http", "http-in-flight", "http-sessions", "http-idle")
-NAMES = (*STDIO_NAMES, *HTTP_NAMES)
+NAMES = (*STDIO_NAMES, *SHARED_NAMES, *HTTP_NAMES)
 YARDSTICK_PACKAGES = ("uvloop", "orjson")
 
 
@@ -74,6 +76,10 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
         "large-result": lambda: large_result(subjects(), effort),
         "flat-list": lambda: flat_list(workshop, effort),
         "flat-call": lambda: flat_call(workshop, effort),
+        "shared": lambda: shared_sequential(workshop, effort),
+        "shared-in-flight": lambda: shared_in_flight(workshop, effort),
+        "shared-start-up": lambda: shared_start_up(workshop, effort),
+        "shared-memory": lambda: shared_memory(workshop, effort),
         "http-stdio": lambda: http_sequential(folder, effort, "stdio"),
         "http-http": lambda: http_sequential(folder, effort, "http"),
         "http-in-flight": lambda: http_in_flight(folder, effort),

@@ -57,7 +57,7 @@ def sequential(subjects: Sequence[Subject], effort: Effort) -> Finding:
         return median(each.caller.latencies(each.echo(TEXT), effort.sequential))
 
     with connected(subjects) as running:
-        _warm_up(running, effort.sequential // 2)
+        warm_up(running, effort.sequential // 2)
         samples = in_rounds(running, effort.rounds, p50)
     verdict = Verdict(
         "added per call, against what the forwarder adds", added_against_forwarder(samples), 2, False, "×"
@@ -70,7 +70,7 @@ def in_flight(subjects: Sequence[Subject], effort: Effort) -> Finding:
         return each.caller.calls_per_second(each.echo(TEXT), effort.in_flight, IN_FLIGHT)
 
     with connected(subjects) as running:
-        _warm_up(running, effort.sequential // 2)
+        warm_up(running, effort.sequential // 2)
         samples = in_rounds(running, effort.rounds, rate)
     share = share_of(samples, WORKBENCH, FORWARDER) * 100
     verdict = Verdict("calls per second, against the forwarder's", share, 40, True, "%")
@@ -82,12 +82,12 @@ def large_result(subjects: Sequence[Subject], effort: Effort) -> Finding:
         return median(each.caller.latencies(each.sized(LARGE), effort.large))
 
     with connected(subjects) as running:
-        _warm_up(running, effort.sequential // 2)
+        warm_up(running, effort.sequential // 2)
         samples = in_rounds(running, effort.rounds, p50)
     verdict = Verdict("added to a direct call", added_to_direct(samples), 0.003, False, "s")
     return Finding("large-result", "a result of 1 MiB, p50", values_of(samples, "s"), verdict)
 
 
-def _warm_up(running: Sequence[Connected], count: int) -> None:
+def warm_up(running: Sequence[Connected], count: int) -> None:
     for each in running:
         each.caller.latencies(each.echo(TEXT), count)

@@ -15,6 +15,8 @@ Samples = Mapping[str, Sequence[float]]
 DIRECT = "direct"
 FORWARDER = "forwarder"
 WORKBENCH = "workbench"
+SHARED = "shared"
+FORWARDED = "forwarder before a workbench"
 
 
 class Value(NamedTuple):

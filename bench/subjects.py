@@ -10,13 +10,14 @@ import json
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.client import BenchError, Call, StdioCaller
-from bench.findings import DIRECT, FORWARDER, WORKBENCH
+from bench.findings import DIRECT, FORWARDED, FORWARDER, SHARED, WORKBENCH
 
 HERE = Path(__file__).resolve().parent
 SERVERS = 10
@@ -92,6 +93,20 @@ class Workshop:
         """Ten servers in one toolbox, all connected; calls go to the first."""
         names = [f"echo{number}" for number in range(SERVERS)]
         return self._workbench({"bench": names}, echo_command())
+
+    def shared(self) -> Subject:
+        """The same through a shared workbench, which somebody else has to start in this environment."""
+        alone = self.workbench()
+        # Sockets have short paths.
+        sockets = tempfile.mkdtemp(prefix="wb-", dir=self._folder)
+        state = {"XDG_RUNTIME_DIR": sockets, "XDG_STATE_HOME": str(self._folder / "state")}
+        return alone._replace(name=SHARED, environment={**alone.environment, **state})
+
+    def forwarded(self) -> Subject:
+        """The same with the bare forwarder where a front end would be."""
+        alone = self.workbench()
+        command = (sys.executable, str(HERE / "forwarder.py"), "--", *alone.command)
+        return alone._replace(name=FORWARDED, command=command)
 
     def workbench_with_tools(self, count: int) -> Subject:
         """Ten toolboxes of one server each, `count` tools in all: how it grows, not how many processes it has."""

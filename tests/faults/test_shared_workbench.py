@@ -74,6 +74,7 @@ async def test_the_socket_of_another_user_is_not_used(shared: Shared) -> None:
         other.stdin.close()
 
 
+@pytest.mark.requirement("sharing.alone")
 async def test_a_folder_that_others_can_enter_is_not_used(shared: Shared) -> None:
     want_it()
     os.chmod(runtime_folder(), 0o777)
@@ -108,6 +109,7 @@ async def test_what_is_no_hello_is_sent_away(shared: Shared, first: bytes) -> No
 # The process
 
 
+@pytest.mark.requirement("sharing.exactly-one")
 async def test_of_many_that_start_it_at_once_exactly_one_wins(shared: Shared) -> None:
     want_it()
     async with AsyncExitStack() as stack:
@@ -117,6 +119,7 @@ async def test_of_many_that_start_it_at_once_exactly_one_wins(shared: Shared) ->
     assert len(shared.pids) == 1
 
 
+@pytest.mark.requirement("sharing.alone")
 async def test_a_workbench_that_hangs_is_not_waited_for(shared: Shared) -> None:
     shared.up()
     wait_until(lambda: len(shared.pids) == 1)
@@ -155,6 +158,7 @@ async def test_a_long_call_is_no_reason_to_give_a_workbench_up(shared: Shared) -
         assert client.stderr == ""
 
 
+@pytest.mark.requirement("sharing.alone")
 async def test_one_that_cannot_start_leaves_everybody_alone(shared: Shared, tmp_path: Path) -> None:
     want_it()
     broken = tmp_path / "broken"

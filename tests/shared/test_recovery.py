@@ -39,6 +39,7 @@ async def hanging_call(client: RawClient, folder: Path) -> Call:
     return call
 
 
+@pytest.mark.requirement("sharing.recovery")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_killed_workbench_fails_what_is_under_way_and_the_client_goes_on(
     shared: Shared, tmp_path: Path, era: str
@@ -61,6 +62,7 @@ async def test_a_killed_workbench_fails_what_is_under_way_and_the_client_goes_on
     assert len(shared.pids) == 2
 
 
+@pytest.mark.requirement("sharing.recovery")
 async def test_what_a_legacy_client_set_up_is_there_again(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path), "--face", "dynamic") as client:
@@ -79,6 +81,7 @@ async def test_what_a_legacy_client_set_up_is_there_again(shared: Shared, tmp_pa
         assert client.unmatched == [], "the answers to what was repeated are not for the client"
 
 
+@pytest.mark.requirement("sharing.recovery")
 async def test_a_stream_of_a_modern_client_goes_on(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path), era="modern") as client:
@@ -127,6 +130,7 @@ async def test_a_restart_is_not_noticed(shared: Shared, tmp_path: Path) -> None:
     assert len(shared.pids) == 2
 
 
+@pytest.mark.requirement("sharing.alone")
 async def test_after_down_a_client_goes_on_alone(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path), "--face", "dynamic") as client:
@@ -144,6 +148,7 @@ async def test_after_down_a_client_goes_on_alone(shared: Shared, tmp_path: Path)
     assert not shared.is_running
 
 
+@pytest.mark.requirement("sharing.alone")
 async def test_a_workbench_that_keeps_dying_is_given_up(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path)) as client:

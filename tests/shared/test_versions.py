@@ -6,6 +6,8 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
+
 from mcp_workbench import __version__
 from mcp_workbench.front.joining import PROTOCOL, socket_path, written_hello
 from tests.shared.harness import Shared
@@ -26,6 +28,7 @@ def answer_to(config: Path, *, version: str = "0.0.1", protocol: int = PROTOCOL)
         return connection.makefile("rb").readline()[1:-1].decode()
 
 
+@pytest.mark.requirement("sharing.versions")
 def test_an_idle_one_makes_room_for_the_other_version(shared: Shared) -> None:
     shared.up()
     config = write_config(shared.folder, BOX)
@@ -35,6 +38,7 @@ def test_an_idle_one_makes_room_for_the_other_version(shared: Shared) -> None:
     assert len(shared.pids) == 2
 
 
+@pytest.mark.requirement("sharing.versions")
 async def test_a_busy_one_is_joined_when_it_speaks_the_same_protocol(shared: Shared) -> None:
     shared.up()
     async with shared.client(BOX):
@@ -44,6 +48,7 @@ async def test_a_busy_one_is_joined_when_it_speaks_the_same_protocol(shared: Sha
     assert len(shared.pids) == 1
 
 
+@pytest.mark.requirement("sharing.versions")
 async def test_a_busy_one_that_speaks_another_protocol_is_left_alone(shared: Shared) -> None:
     shared.up()
     async with shared.client(BOX) as client:

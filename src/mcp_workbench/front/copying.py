@@ -33,6 +33,9 @@ STOPPED: Final = "the shared workbench was stopped"
 RESTARTS: Final = "the shared workbench restarts"
 GOODBYES: Final = {b"down": STOPPED, b"again": RESTARTS}
 
+# What has passed is looked at when so many pieces have come together, or when there is nothing else to do.
+MOST_PASSED: Final = 64
+
 _IN: Final = select.POLLIN
 _OUT: Final = select.POLLOUT
 _FAILED: Final = (
@@ -115,21 +118,27 @@ class Copying:
             os.set_blocking(up.target, self._was_blocking)
 
     def _loop(self) -> str:
-        down, up, requests, lasting = self._down, self._up, self.tracking.requests, self.tracking.lasting
+        """As little as can be between two waits: whoever was just woken by what we wrote may have to wait for us."""
+        down, up, tracking = self._down, self._up, self.tracking
         client, workbench = down.source, up.source
-        wait = self._poll.poll
+        passed, polled = tracking.passed, self._polled
+        wait, patience = self._poll.poll, SILENCE_SECONDS * 1000
         self._watch_what_matters()
         while True:
-            if self.is_client_done:
-                seconds: float | None = LAST_ANSWERS_SECONDS
+            if not (passed or tracking.is_waited_for or self.is_client_done):
+                events = wait()
             else:
-                seconds = SILENCE_SECONDS if len(requests) > len(lasting) else None
-            events = wait(None if seconds is None else seconds * 1000)
+                events = wait(LAST_ANSWERS_SECONDS * 1000 if self.is_client_done else patience)
             if not events and not self._is_there():
                 return CLIENT_GONE if self.is_client_done else HANGS
             end = None
             for descriptor, event in events:
-                if descriptor == client and not event & _OUT:
+                if event == _IN:
+                    if descriptor == client:
+                        self._on_client_readable()
+                    else:
+                        end = self._on_workbench_readable() or end
+                elif descriptor == client and not event & _OUT:
                     self._on_client_readable()
                 elif descriptor == workbench:
                     if event & _OUT:
@@ -140,7 +149,9 @@ class Copying:
                     end = self._on_client_writable() or end
             if end is not None:
                 return end
-            if down.waiting or up.waiting or len(self._polled) != 2 or self.is_client_done:
+            if len(passed) > MOST_PASSED:
+                tracking.catch_up()
+            if down.waiting or up.waiting or len(polled) != 2 or self.is_client_done:
                 self._watch_what_matters()
 
     # ── from the client to the workbench ──
@@ -159,11 +170,11 @@ class Copying:
                 self._send(down.held)
                 down.held = b""
             self.begin_to_end()
-        elif data:
-            if self._skips_line:
-                data = self._skip(data)
-            if data:
-                self._send(data)
+            return
+        if self._skips_line:
+            data = self._skip(data)
+        if data:
+            self._send(data)
 
     def _send(self, data: bytes) -> None:
         try:
@@ -280,6 +291,9 @@ class Copying:
         down = self._down
         if self.is_client_done or self._is_asked:
             return False
+        self.tracking.catch_up()
+        if not self.tracking.is_waited_for:
+            return True
         if not self._up.waiting and not down.is_mid_line:
             self._is_asked = True
             if not down.waiting:

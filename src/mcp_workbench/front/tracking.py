@@ -22,6 +22,8 @@ _CANCELLED: Final = b'"notifications/cancelled"'
 # An unfinished line is kept whole up to this length; of longer ones the id is looked for at both ends.
 LONGEST_DECODED: Final = 1024 * 1024
 _KEPT_OF_LONGER: Final = 4096
+# A longer piece is looked at when it has passed, rather than kept for later.
+_LONGEST_PASSED: Final = 4096
 
 REQUEST: Final = "request"
 ANSWER: Final = "answer"
@@ -39,9 +41,37 @@ class Tracking:
         self.questions: set[bytes] = set()
         self._unfinished_down = b""
         self._unfinished_up = b""
+        # What has passed and has not been looked at, in order: whether the client wrote it, and what it was.
+        self.passed: list[tuple[bool, bytes]] = []
 
     def sent(self, data: bytes) -> None:
         """The workbench was sent this, which the client wrote."""
+        self.passed.append((True, data))
+        if len(data) > _LONGEST_PASSED:
+            self.catch_up()
+
+    def received(self, data: bytes) -> None:
+        """The client was sent this, which the workbench wrote."""
+        self.passed.append((False, data))
+        if len(data) > _LONGEST_PASSED:
+            self.catch_up()
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the client waits for an answer, as far as what has passed has been looked at."""
+        return len(self.requests) > len(self.lasting)
+
+    def catch_up(self) -> None:
+        """Look at all that has passed."""
+        passed = self.passed.copy()
+        self.passed.clear()
+        for is_sent, data in passed:
+            if is_sent:
+                self._read_sent(data)
+            else:
+                self._read_received(data)
+
+    def _read_sent(self, data: bytes) -> None:
         if self._unfinished_down:
             data, self._unfinished_down = self._unfinished_down + data, b""
         *lines, unfinished = data.split(b"\n")
@@ -50,8 +80,7 @@ class Tracking:
         for line in lines:
             self._from_client(line)
 
-    def received(self, data: bytes) -> None:
-        """The client was sent this, which the workbench wrote."""
+    def _read_received(self, data: bytes) -> None:
         if self._unfinished_up:
             # Of what we write the head tells everything.
             end = data.find(b"\n")
@@ -78,6 +107,7 @@ class Tracking:
     def clear(self) -> tuple[list[bytes], list[bytes]]:
         """The connection is gone: the requests that get no answer any more, and the questions that nobody waits for.
         Requests that last stay, and so does a line of the client's that is not whole."""
+        self.catch_up()
         failed = [id for id in self.requests if id not in self.lasting]
         asked = list(self.questions)
         self.requests = {id: count for id, count in self.requests.items() if id in self.lasting}

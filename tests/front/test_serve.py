@@ -1,0 +1,41 @@
+"""A front end is hardly more than an interpreter, and copies whatever comes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import run
+from tests.support.workbench import scripted_entry, write_config
+
+# Of our own, and of the standard library beside what an interpreter has loaded before it runs anything.
+OWN = {"mcp_workbench", "mcp_workbench.entry_point", "mcp_workbench.runtime_folder"}
+
+
+@pytest.mark.requirement("sharing.front-end")
+def test_a_front_end_imports_neither_asyncio_nor_the_rest_of_the_package(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"box": {"server": scripted_entry()}})
+    assert run("up").status == 0
+    try:
+        shake = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": shake}) + "\n"
+        script = (
+            "import sys; before = set(sys.modules); from mcp_workbench.entry_point import main; "
+            f"status = main(['serve', '--config', {str(config)!r}]); "
+            "print(*sorted(set(sys.modules) - before), status, file=sys.stderr)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], input=line, capture_output=True, text=True, timeout=60)
+    finally:
+        assert run("down").status == 0
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "mcp-workbench"
+    *loaded, status = done.stderr.split()
+    assert status == "0"
+    own = {name for name in loaded if name.partition(".")[0] == "mcp_workbench"}
+    assert {name for name in own - OWN if not name.startswith("mcp_workbench.front")} == set()
+    heavy = {"asyncio", "socket", "signal", "json", "re", "enum", "typing", "subprocess", "collections", "msgspec"}
+    assert heavy & set(loaded) == set()
+    assert len(loaded) <= 16, loaded
