@@ -28,6 +28,7 @@ ROOMS = ("downstream", "front", "session", "serving", "shared", "signin", "trans
 BOUND = re.compile(r"^((?:MOST|LARGEST)_[A-Z_]+|[A-Z_]+_(?:SECONDS|TIMEOUT|GRACE))(?:: Final)? = ", re.MULTILINE)
 # Bounds of how something is done: nobody can notice them.
 INNER = {
+    "front.copying.MOST_PASSED": "when what has passed is looked at",
     "transport.pipes.MOST_BUFFERS": "what one system call takes",
     "transport.http.client.decompression.MOST_INFLATED": "what one read may become; all of them together are a message",
     "transport.http.client.failures.MOST_QUOTED": "the length of a quotation",
