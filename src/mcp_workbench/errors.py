@@ -16,7 +16,16 @@ NO_MEMORY: Final = "there is not enough memory"
 SHORTAGE_HINTS: Final = {NO_FILES: "raise the limit on open files (ulimit -n)", NO_MEMORY: "raise the limit on memory"}
 _SHORTAGES: Final = {errno.EMFILE: NO_FILES, errno.ENFILE: NO_FILES, errno.ENOMEM: NO_MEMORY}
 # How the dynamic loader says the same in an `ImportError`.
-_LOADER_WORDS: Final = {"Too many open files": NO_FILES, "Cannot allocate memory": NO_MEMORY, "Error 24": NO_FILES}
+_LOADER_WORDS: Final = {
+    "Too many open files": NO_FILES,
+    "Cannot allocate memory": NO_MEMORY,
+    "failed to map segment": NO_MEMORY,
+    "Error 24": NO_FILES,
+}
+# What CPython raises where there was no memory for the error itself.
+_LOST_ERROR: Final = "error return without exception set"
+# A thread needs memory for its stack, and counts as a process; Python does not say which of the two is missing.
+_NO_THREAD: Final = "can't start new thread"
 
 
 class WorkbenchError(Exception):
@@ -59,6 +68,8 @@ def shortage(error: BaseException) -> str | None:
     """
     if isinstance(error, MemoryError):
         return NO_MEMORY
+    if isinstance(error, SystemError | RuntimeError):
+        return NO_MEMORY if str(error) in (_LOST_ERROR, _NO_THREAD) else None
     if isinstance(error, OSError):
         return _SHORTAGES.get(error.errno or 0)
     if isinstance(error, ImportError):
