@@ -51,9 +51,13 @@ class LiveConfig:
         self._watch.add(self._watched)
 
     def _look(self) -> tuple[Sequence[str], Fingerprint | None]:
-        files = self._source.files()
+        files = self._files()
         known = fingerprint(files)
         return files, None if has_changed(self._gateway.config) else known
+
+    def _files(self) -> list[str]:
+        servers = (server for box in self._gateway.config.toolboxes.values() for server in box.servers.values())
+        return [*self._source.files(), *dict.fromkeys(file for server in servers for file in server.env_files)]
 
     def close(self) -> None:
         """Changes are of no interest any more."""
@@ -89,8 +93,17 @@ class LiveConfig:
                 self._reject(chosen.warning, chosen.warning.partition("\n")[0])
                 return
             difference = await self._gateway.apply(chosen.config)
+            await self._follow()
             if difference:
                 log.info("the configuration `%s` is in force: %s", chosen.config.path, summary(difference))
+
+    async def _follow(self) -> None:
+        """Another configuration may name other files."""
+        before = self._watched
+        files = await asyncio.to_thread(self._files)
+        if before is not None and tuple(files) != before.files:
+            self.close()
+            await self.start()
 
     def _read(self) -> tuple[ChosenConfig, Fingerprint]:
         chosen = self._source.choose()

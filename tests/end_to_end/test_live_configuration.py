@@ -176,3 +176,26 @@ async def test_the_end_of_the_terminal_ends_us(tmp_path: Path) -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_a_changed_file_of_variables_starts_its_servers_again(workbench: Workbench) -> None:
+    variables = workbench.path("variables.env")
+    variables.write_text("COLOUR=red\n")
+    variables.chmod(0o600)
+    painted = scripted_entry("--starts", workbench.path("painted"), envFile=str(variables))
+    plain = scripted_entry("--starts", workbench.path("plain"))
+
+    async def colour(client: RawClient) -> str:
+        value: str = (await client.use_tool("box", "painted", "env", {"name": "COLOUR"}))["structuredContent"]["value"]
+        return value
+
+    async with workbench.serving({"box": {"painted": painted, "plain": plain}}) as client:
+        await client.use_tool("box", "plain", "echo", {})
+        assert await colour(client) == "red"
+        # Followed from a second after the start on; what is changed before that counts as well.
+        variables.write_text("COLOUR=green\n")
+        async with asyncio.timeout(30):
+            while await colour(client) != "green":
+                await asyncio.sleep(0.05)
+        await client.use_tool("box", "plain", "echo", {})
+        assert (len(workbench.starts("painted")), len(workbench.starts("plain"))) == (2, 1)

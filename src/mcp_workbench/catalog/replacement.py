@@ -124,5 +124,8 @@ def _compared(before: Mapping[Name, Value], after: Mapping[Name, Value]) -> Chan
 def _is_same_server(before: ServerConfig | ToolboxConfig, after: ServerConfig | ToolboxConfig) -> bool:
     if not isinstance(before, ServerConfig) or not isinstance(after, ServerConfig):
         return False
+    if before.env_file_times != after.env_file_times:
+        # What it runs with is read when it starts.
+        return False
     # One that lacked a variable never was started, and what it is depends on that variable.
     return not before.unresolved and not after.unresolved and identity_of(before) == identity_of(after)

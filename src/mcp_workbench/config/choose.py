@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mcp_workbench.config.load import load, modified_at, parse, read
-from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.load import load, parse, read
+from mcp_workbench.config.model import WorkbenchConfig, modified_at
 from mcp_workbench.errors import ConfigError
 
 VARIABLE = "WORKBENCH_CONFIG"

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.model import WorkbenchConfig, modified_at
 from mcp_workbench.config.problems import ConfigProblems, Problem, quote
 from mcp_workbench.config.validate import foreign_part, validate
 
@@ -49,16 +49,11 @@ def unresolved(config: WorkbenchConfig) -> ConfigProblems | None:
 
 
 def has_changed(config: WorkbenchConfig) -> bool:
-    """Whether the file has been written to since this was read from it."""
-    return config.modified_at != 0 and modified_at(config.path) not in (0, config.modified_at)
-
-
-def modified_at(path: str) -> int:
-    """When the file was last written, in nanoseconds; 0 where there is none."""
-    try:
-        return os.stat(path).st_mtime_ns
-    except (OSError, ValueError):
-        return 0
+    """Whether the file, or one with variables for a server, has been written to since this was read from it."""
+    servers = (server for box in config.toolboxes.values() for server in box.servers.values())
+    return (config.modified_at != 0 and modified_at(config.path) not in (0, config.modified_at)) or any(
+        tuple(map(modified_at, server.env_files)) != server.env_file_times for server in servers
+    )
 
 
 def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchConfig:

@@ -146,6 +146,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     result_budget: int = 0
     # Files of variables, read when it starts.
     env_files: tuple[str, ...] = ()
+    # When each of them was last written as this was read: a program that runs with other variables is another one.
+    env_file_times: tuple[int, ...] = ()
     # What is fetched when it starts. The fields hold it as it was written until then.
     references: tuple[ReferringValue, ...] = ()
     # What the environment lacks for this server alone. It cannot be started then, and fields may be missing.
@@ -216,3 +218,11 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     def face_in_force(self) -> FaceName:
         """What clients see, unless the command line says otherwise."""
         return self.face or (DEFAULT_FACE_OF_PLAIN_FILES if self.plain else DEFAULT_FACE)
+
+
+def modified_at(path: str) -> int:
+    """When the file was last written, in nanoseconds; 0 where there is none."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except (OSError, ValueError):
+        return 0

@@ -22,6 +22,7 @@ from mcp_workbench.config.model import (
     ServerConfig,
     Share,
     Transport,
+    modified_at,
 )
 from mcp_workbench.config.problems import Path, quote
 from mcp_workbench.config.reading import Reader
@@ -112,6 +113,7 @@ class WrittenServer:
             ask=self._read(keys.ASK) is not False,
             result_budget=self._read(keys.RESULT_BUDGET) or 0,
             env_files=env_files,
+            env_file_times=tuple(map(modified_at, env_files)),
         )
         if self._reader.references:
             config = replace(config, references=self._references())
