@@ -260,7 +260,8 @@ class Gateway:
         return {
             "pid": os.getpid(),
             "version": __version__,
-            "config": self.config.path,
+            # A path may be no Unicode, which JSON cannot write.
+            "config": self.config.path.encode(errors="backslashreplace").decode(),
             "face": self.face.name,
             "serving": self.serving,
             "uptimeSeconds": round(now - self.runtime.started_at, 3),

@@ -94,7 +94,15 @@ def manifest_key(server: ServerConfig, folder: str | None = None) -> str:
     """What a server is remembered under: a hash of its identity."""
     import hashlib
 
-    return hashlib.sha256(encode(identity_of(server, folder))).hexdigest()
+    return hashlib.sha256(written_identity(identity_of(server, folder))).hexdigest()
+
+
+def written_identity(identity: object) -> bytes:
+    """For a hash. Paths and variables may be no Unicode, which JSON cannot write."""
+    try:
+        return encode(identity)
+    except UnicodeEncodeError:
+        return repr(identity).encode(errors="surrogatepass")
 
 
 class ManifestStore:

@@ -7,6 +7,7 @@ long (`index`, `summarise`) may be called from another thread; it works on what 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from functools import cached_property
 from threading import Lock
@@ -18,7 +19,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.manifests import ManifestStore, identity_of
+from mcp_workbench.catalog.manifests import ManifestStore, identity_of, written_identity
 from mcp_workbench.catalog.names import path_of
 from mcp_workbench.economy.instructions import Box
 from mcp_workbench.jsonrpc.messages import encode
@@ -132,7 +133,7 @@ class ToolIndex:
     @cached_property
     def _index_name(self) -> str:
         # One for each configuration, which replaces the former; what it is of stands in its stamp.
-        return f"index-{crc32(self._catalog.path.encode()):08x}"
+        return f"index-{crc32(os.fsencode(self._catalog.path)):08x}"
 
     # ── introductions ──
 
@@ -187,7 +188,7 @@ class ToolIndex:
             [entry.toolbox, entry.name, entry.config.tool_filters, *identity_of(entry.config, entry.context.folder)]
             for entry in self._catalog.entries()
         ]
-        return f"summary-{crc32(encode(identity)):08x}"
+        return f"summary-{crc32(written_identity(identity)):08x}"
 
     def summarise(self) -> None:
         """Work out again what tells toolboxes apart. Takes a moment with thousands of tools: not for the event loop."""

@@ -8,14 +8,20 @@ from mcp_workbench.cli.flags import UsageError, parse
 from mcp_workbench.cli.serve import FLAGS, options_of
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.secrets.blocking_work import aside
 from mcp_workbench.shared.client import ClientContext
 from mcp_workbench.shared.hello import Hello
 from mcp_workbench.shared.workbench import Refused
 from mcp_workbench.transport.processes import WITHIN
 
 
-def context_of(hello: Hello) -> ClientContext:
-    """Raises `Refused`: what is wrong is said by the front end, which serves alone then."""
+async def context_of(hello: Hello) -> ClientContext:
+    """Looks at the disk, aside from the clients that are served. Raises `Refused`: what is wrong is said by the front
+    end, which serves alone then."""
+    return await aside(lambda: _context_of(hello))
+
+
+def _context_of(hello: Hello) -> ClientContext:
     try:
         parsed = parse(hello.arguments, FLAGS, positionals=1)
         options = options_of(parsed)

@@ -52,7 +52,7 @@ def choose(
         if own is None:
             raise
         return ChosenConfig(load(own, environ), f"{error.message}\nusing `{own}` instead")
-    judged = verdict(found.path, content)
+    judged = verdict(found.path, content, environ)
     if judged is Verdict.TRUSTED:
         return ChosenConfig(replace(parse(content, found.path, environ), modified_at=written_at))
     refused = f"the configuration `{os.path.abspath(found.path)}` {judged.value}"
@@ -78,11 +78,11 @@ class ConfigSource(Struct, frozen=True):
         """The files that decide what is chosen, whether they exist or not."""
         named = self.option or self.argument or self.environ.get(VARIABLE)
         if named:
-            return [os.path.abspath(_named(named, ""))]
+            return [os.path.abspath(_without_tilde(named, self.environ))]
         from mcp_workbench.config.trust import record_of
 
         here, own = os.path.abspath(os.path.join(self.folder, FILE_NAME)), _user_folder(self.environ)
-        files = (here, None if own is None else os.path.join(own, FILE_NAME), record_of(here))
+        files = (here, None if own is None else os.path.join(own, FILE_NAME), record_of(here, self.environ))
         return [path for path in files if path is not None]
 
 
@@ -105,7 +105,7 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str],
         )
     for path, source in ((option, "`--config`"), (argument, "the argument"), (environ.get(VARIABLE), f"`{VARIABLE}`")):
         if path:
-            return Located(_named(path, source))
+            return Located(_named(path, source, environ))
     own = own_file(environ)
     here = os.path.join(folder, FILE_NAME)
     # A link that leads nowhere is a file too; `load` says what is wrong with it.
@@ -128,10 +128,8 @@ def own_file(environ: Mapping[str, str] = os.environ) -> str | None:
     return path if path and os.path.lexists(path) else None
 
 
-def _named(path: str, source: str) -> str:
-    # Clients start us without a shell, so nobody else has replaced the `~` in their settings.
-    if path.startswith("~") and not os.path.lexists(path):
-        path = os.path.expanduser(path)
+def _named(path: str, source: str, environ: Mapping[str, str]) -> str:
+    path = _without_tilde(path, environ)
     try:
         missing = not os.path.lexists(path)
     except ValueError:
@@ -141,21 +139,37 @@ def _named(path: str, source: str) -> str:
     return path
 
 
+def _without_tilde(path: str, environ: Mapping[str, str]) -> str:
+    """Clients start us without a shell, so nobody else has replaced the `~` in their settings."""
+    try:
+        if not path.startswith("~") or os.path.lexists(path):
+            return path
+        home = environ.get("HOME", "")
+        if path.startswith("~/") and os.path.isabs(home):
+            return os.path.join(home, path[2:])
+        return os.path.expanduser(path)
+    except ValueError:
+        # A NUL character. No such file exists, which is said elsewhere.
+        return path
+
+
 def _folder_is_readable(path: str) -> bool:
     """Whether "does not exist" can be believed: without access to its folder every file seems to be missing."""
     folder = os.path.dirname(path) or "."
-    return os.access(folder, os.X_OK) or not os.path.lexists(folder)
+    try:
+        return os.access(folder, os.X_OK) or not os.path.lexists(folder)
+    except ValueError:
+        return True
 
 
 def _user_folder(environ: Mapping[str, str] = os.environ) -> str | None:
     """The user's folder for settings, or None where there is none: no `HOME` and no entry for the user."""
     from platformdirs import user_config_dir
 
-    chosen = environ.get("XDG_CONFIG_HOME", "")
-    if environ is not os.environ and os.path.isabs(chosen):
-        # Of a client that has another one than we have.
-        return os.path.join(chosen, _APPLICATION)
+    from mcp_workbench.config.environment import folder_of_client
 
+    if environ is not os.environ and (folder := folder_of_client(environ, "XDG_CONFIG_HOME", ".config")) is not None:
+        return os.path.join(folder, _APPLICATION)
     try:
         folder = user_config_dir(_APPLICATION, appauthor=False)
     except (OSError, RuntimeError, KeyError):

@@ -100,6 +100,15 @@ def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not ours.match(name)}
 
 
+def folder_of_client(environ: Mapping[str, str], variable: str, below_home: str) -> str | None:
+    """Where a client that has another environment than we have keeps files of a kind; None where it does not say."""
+    chosen, home = environ.get(variable, ""), environ.get("HOME", "")
+    if chosen.startswith("/"):
+        return chosen
+    below_home = "Library/Application Support" if sys.platform == "darwin" else below_home
+    return f"{home}/{below_home}" if home.startswith("/") else None
+
+
 def is_ours(pattern: str) -> bool:
     """Whether a name or glob can only mean variables of the workbench itself."""
     return _Patterns(OURS, IS_WINDOWS).match(pattern)

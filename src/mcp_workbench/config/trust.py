@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from mcp_workbench.config.environment import folder_of_client
 from mcp_workbench.errors import ConfigError
 
 # A record holds a path and a hash; anything larger is no record.
@@ -38,9 +40,9 @@ class TrustRecord(Struct, frozen=True):
     sha256: str
 
 
-def verdict(path: str, content: bytes) -> Verdict:
-    """Whether the user trusts this very content at this path."""
-    record = _read(record_of(path))
+def verdict(path: str, content: bytes, environ: Mapping[str, str] = os.environ) -> Verdict:
+    """Whether the user whose environment this is trusts this very content at this path."""
+    record = _read(record_of(path, environ))
     if record is None or record.path != real_path(path):
         return Verdict.UNKNOWN
     return Verdict.TRUSTED if record.sha256 == _hash(content) else Verdict.CHANGED
@@ -99,10 +101,12 @@ def real_path(path: str) -> str:
     return os.path.join(os.path.realpath(where), name)
 
 
-def folder() -> str | None:
+def folder(environ: Mapping[str, str] = os.environ) -> str | None:
     """Where the records lie; None where the user has no home."""
     from platformdirs import user_state_dir
 
+    if environ is not os.environ and (kept := folder_of_client(environ, "XDG_STATE_HOME", ".local/state")) is not None:
+        return os.path.join(kept, "mcp-workbench", "trusted")
     try:
         state = user_state_dir("mcp-workbench", appauthor=False)
     except (OSError, RuntimeError, KeyError):
@@ -110,9 +114,9 @@ def folder() -> str | None:
     return os.path.join(state, "trusted") if os.path.isabs(state) else None
 
 
-def record_of(path: str) -> str | None:
+def record_of(path: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """Where it is written down that a file is trusted; None where the user has no home."""
-    where = folder()
+    where = folder(environ)
     return None if where is None else os.path.join(where, f"{_hash(os.fsencode(real_path(path)))}.json")
 
 

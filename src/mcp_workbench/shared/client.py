@@ -70,7 +70,12 @@ class SharedClient:
         resume = bytes(self.hello.resume)
         is_resumed = resume != b"null"
         session_link = ResumedLink(link) if is_resumed else link
-        session = self.session = gateway.make_session(session_link, LOCAL_PRINCIPAL, self._on_closed, lasts=True)
+        try:
+            session = gateway.make_session(session_link, LOCAL_PRINCIPAL, self._on_closed, lasts=True)
+        except BaseException:
+            link.close()
+            raise
+        self.session = session
         self._mark = mark_of(session)
         link.news = self._news
         self._link = link

@@ -54,8 +54,8 @@ def _client(client: SharedClient, now: float) -> dict[str, object]:
     return {
         "pid": client.hello.pid,
         "name": client_name(b"{}" if session is None else session.client_info),
-        "folder": client.context.folder,
-        "config": client.context.config.path,
+        "folder": _shown(client.context.folder),
+        "config": _shown(client.context.config.path),
         "face": client.gateway.face.name,
         "callsInFlight": 0 if session is None else len(session.calls),
         "unreadBytes": client.unsent_bytes,
@@ -75,11 +75,17 @@ def client_name(info: bytes) -> str | None:
 
 def _sharing(entry: ServerEntry, users: list[int]) -> dict[str, object]:
     config = entry.config
+    folder = None if config.share == "user" and config.cwd is None else config.cwd or entry.context.folder
     return {
         "share": config.share or ("session" if entry.per_client else "project"),
-        "folder": None if config.share == "user" and config.cwd is None else config.cwd or entry.context.folder,
+        "folder": None if folder is None else _shown(folder),
         "users": users,
     }
+
+
+def _shown(path: str) -> str:
+    """A path may be no Unicode, which JSON cannot write."""
+    return path.encode(errors="backslashreplace").decode()
 
 
 def _users(connection: Connection, processes: Mapping[Session, int]) -> list[int]:

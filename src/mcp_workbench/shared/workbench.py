@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from mcp_workbench import __version__
@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 HELLO_SECONDS: Final = 5.0
 # Connections that have not said hello. Twenty clients that start at once are usual, hundreds are somebody's mistake.
 MOST_GREETINGS: Final = 256
+# A configuration is read within milliseconds; on a disk that hangs, never. Front ends wait a little longer.
+CONFIG_SECONDS: Final = 10.0
+# Without descriptors a connection stays in the queue, and the system goes on to say that it is there.
+ACCEPT_PAUSE_SECONDS: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -54,7 +58,7 @@ class SharedWorkbench:
     def __init__(
         self,
         listener: socket.socket,
-        context_of: Callable[[Hello], ClientContext],
+        context_of: Callable[[Hello], Awaitable[ClientContext]],
         redactor: Redactor,
         *,
         stays: bool = False,
@@ -79,6 +83,7 @@ class SharedWorkbench:
         self._reason = ""
         self._signals = 0
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._accept_timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -92,11 +97,11 @@ class SharedWorkbench:
         log.info("shared workbench %s ready, process %d", __version__, os.getpid())
         async with self.catalogs.runtime.running(), asyncio.TaskGroup() as self._tasks:
             self.catalogs.runtime.pool.serve_many()
-            loop.add_reader(self._listener.fileno(), self._accept)
+            self._listen()
             try:
                 await self._ending.wait()
             finally:
-                loop.remove_reader(self._listener.fileno())
+                self._stop_listening()
                 # Whoever connects from now on finds nobody, and starts another one when we have let go of the lock.
                 with contextlib.suppress(OSError):
                     os.unlink(self._path)
@@ -115,6 +120,15 @@ class SharedWorkbench:
 
     # ── who comes ──
 
+    def _listen(self) -> None:
+        self._accept_timer = None
+        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+
+    def _stop_listening(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        if self._accept_timer is not None:
+            self._accept_timer.cancel()
+
     def _accept(self) -> None:
         assert self._tasks is not None
         try:
@@ -123,6 +137,8 @@ class SharedWorkbench:
             return
         except OSError as error:
             log.warning("a connection could not be accepted: %s", error.strerror)
+            self._stop_listening()
+            self._accept_timer = asyncio.get_running_loop().call_later(ACCEPT_PAUSE_SECONDS, self._listen)
             return
         connection.setblocking(False)
         if self._greeting >= MOST_GREETINGS:
@@ -135,7 +151,7 @@ class SharedWorkbench:
         try:
             try:
                 hello, rest = await self._read_hello(connection)
-                context = self._admit(hello)
+                context = await self._admit(hello)
             except BadHello as error:
                 log.warning("a connection was refused: %s", error)
                 return
@@ -171,7 +187,7 @@ class SharedWorkbench:
                 data += piece
         return read_hello(bytes(data[:end])), bytes(data[end + 1 :])
 
-    def _admit(self, hello: Hello) -> ClientContext | None:
+    async def _admit(self, hello: Hello) -> ClientContext | None:
         """What a client is served with; None for a command. Raises `Refused`."""
         if self._ending.is_set():
             raise Refused("again", self._reason)
@@ -187,10 +203,26 @@ class SharedWorkbench:
                     f"the shared workbench is version {__version__}, this is {hello.version}, and they do not "
                     "understand each other; run `mcp-workbench restart`",
                 )
-        context = self._context_of(hello)
+        context = await self._context(hello)
+        if self._ending.is_set():
+            raise Refused("again", self._reason)
         if not context.config.shared and not os.path.lexists(os.path.join(os.path.dirname(self._path), WANTED)):
             raise Refused("alone", f"`{context.config.path}` is not shared, and nobody ran `mcp-workbench up`")
         return context
+
+    async def _context(self, hello: Hello) -> ClientContext:
+        """Raises `Refused`, whatever happens: a front end that is told nothing would ask again and again."""
+        try:
+            async with asyncio.timeout(CONFIG_SECONDS):
+                return await self._context_of(hello)
+        except TimeoutError:
+            reason = f"its configuration could not be read within {CONFIG_SECONDS:.0f} s"
+        except Refused:
+            raise
+        except Exception:
+            log.exception("the client of process %d cannot be served; please report this", hello.pid)
+            reason = "the shared workbench cannot serve this client; `mcp-workbench logs` says why"
+        raise Refused("unable", reason)
 
     async def _answer(self, connection: socket.socket, line: str) -> None:
         async with asyncio.timeout(HELLO_SECONDS):

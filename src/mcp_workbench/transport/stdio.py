@@ -83,6 +83,12 @@ class DescriptorLink:
         self._closed = True
         if self._stall_timer is not None:
             self._stall_timer.cancel()
+        if self._receiver is None:
+            # Whoever was to be served could not be.
+            self._give_back()
+            os.close(self._read_fd)
+            os.close(self._write_fd)
+            return
         self._reader.close()
         # The last answers may have been written in this very pass of the loop.
         self._writer.flush()

@@ -1,0 +1,191 @@
+"""How a client is taken in: nobody who is served already waits for it, and whoever is not is told so."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench import __version__
+from mcp_workbench.cli.client_context import context_of
+from mcp_workbench.config.choose import ChosenConfig, ConfigSource
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.front.joining import written_hello
+from mcp_workbench.shared import workbench
+from mcp_workbench.shared.client import SERVE_ALONE, ClientContext
+from mcp_workbench.shared.hello import Hello
+from mcp_workbench.shared.workbench import Refused, SharedWorkbench
+from tests.cli.shell import run
+from tests.shared.harness import Shared
+from tests.support.client import RawClient
+from tests.support.processes import eventually
+from tests.support.workbench import scripted_entry, workbench_command, write_config
+
+BOX = {"box": {"server": scripted_entry()}}
+ContextOf = Callable[[Hello], Awaitable[ClientContext]]
+
+
+@asynccontextmanager
+async def listening(folder: Path, context_of: ContextOf) -> AsyncIterator[tuple[SharedWorkbench, socket.socket]]:
+    """A shared workbench in this process, and the socket at which it listens."""
+    folder.mkdir(parents=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / "s"))
+    listener.listen()
+    served = SharedWorkbench(listener, context_of, Redactor(()))
+    running = asyncio.create_task(served.run())
+    try:
+        yield served, listener
+    finally:
+        served.end("the test is over", SERVE_ALONE)
+        await running
+        with suppress(OSError):
+            folder.rmdir()
+
+
+async def answer(path: Path, hello: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(hello)
+    try:
+        return await reader.readline()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_configuration_that_cannot_be_read_holds_nobody_up(
+    sockets_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def hangs(hello: Hello) -> ClientContext:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with listening(sockets_folder, hangs):
+        monkeypatch.setattr(workbench, "CONFIG_SECONDS", 1.0)
+        refused = asyncio.create_task(answer(sockets_folder / "s", written_hello(())))
+        await begun.wait()
+        assert await answer(sockets_folder / "s", written_hello((), command="ping")) == b"\x01ping %d\n" % os.getpid()
+        assert not refused.done()
+        assert await refused == b"\x01unable its configuration could not be read within 1 s\n"
+
+
+async def test_the_disk_is_looked_at_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[threading.Thread] = []
+    choose = ConfigSource.choose
+
+    def look(source: ConfigSource) -> ChosenConfig:
+        seen.append(threading.current_thread())
+        return choose(source)
+
+    monkeypatch.setattr(ConfigSource, "choose", look)
+    config = str(write_config(tmp_path, BOX))
+    await context_of(Hello(1, arguments=("--config", config), folder=str(tmp_path)))
+    assert len(seen) == 1 and seen[0] is not threading.main_thread()
+
+
+async def test_whoever_cannot_be_served_is_told_to_serve_alone(sockets_folder: Path) -> None:
+    async def fails(hello: Hello) -> ClientContext:
+        raise ValueError("unforeseen")
+
+    async with listening(sockets_folder, fails):
+        told = await answer(sockets_folder / "s", written_hello(()))
+    assert told.startswith(b"\x01unable the shared workbench cannot serve this client")
+
+
+@pytest.mark.parametrize("path", ["~\0/x", "a\0b"])
+async def test_a_path_that_cannot_be_is_said_to_be_missing(path: str) -> None:
+    with pytest.raises(Refused, match="does not exist") as refused:
+        await context_of(Hello(1, version=__version__, arguments=("--config", path), folder="/"))
+    assert refused.value.verb == "alone"
+
+
+async def test_without_descriptors_it_pauses_instead_of_asking_again_and_again(
+    sockets_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    class Short(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            tries.append(len(tries))
+            if len(tries) == 1:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().accept()
+
+    async def never(hello: Hello) -> ClientContext:
+        raise AssertionError
+
+    monkeypatch.setattr(workbench, "ACCEPT_PAUSE_SECONDS", 3600.0)
+    async with listening(sockets_folder, never) as (served, _):
+        served._listener = Short(fileno=served._listener.detach())
+        waiting = asyncio.create_task(answer(sockets_folder / "s", written_hello((), command="ping")))
+        await eventually(lambda: bool(tries))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert tries == [0] and served._accept_timer is not None
+        served._stop_listening()
+        served._listen()
+        assert (await waiting).startswith(b"\x01ping ")
+
+
+@pytest.mark.parametrize("flags", [(), ("--private",)], ids=["shared", "alone"])
+async def test_a_folder_whose_name_is_no_unicode_is_as_good_as_any(shared: Shared, flags: tuple[str, ...]) -> None:
+    shared.up()
+    odd = os.fsencode(shared.folder) + b"/\xff"
+    try:
+        os.mkdir(odd)
+    except OSError:
+        pytest.skip("the file system takes Unicode alone")
+    command = workbench_command(write_config(shared.folder, BOX, budget=None), *flags)
+    async with RawClient.spawn(command, cwd=os.fsdecode(odd)) as client:
+        await client.initialize()
+        echoed = await client.use_tool("box", "server", "echo", {"text": "odd"})
+        assert echoed["structuredContent"] == {"text": "odd"}
+        shown = run("status")
+        assert "box/server" in shown.stdout, shown
+
+
+async def test_the_home_of_a_client_is_its_own(shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name)
+    homes = {name: tmp_path / name for name in ("first", "second")}
+    kept = "Library/Application Support" if sys.platform == "darwin" else ".config"
+    for name, home in homes.items():
+        (home / kept / "mcp-workbench").mkdir(parents=True)
+        own = write_config(home / kept / "mcp-workbench", {f"own-{name}": BOX["box"]})
+        named = json.loads(own.read_text())
+        named["toolboxes"] = {f"named-{name}": named["toolboxes"][f"own-{name}"]}
+        (home / "named.json").write_text(json.dumps(named))
+    project = tmp_path / "project"
+    project.mkdir()
+    write_config(project, {"project": BOX["box"]})
+    monkeypatch.setenv("HOME", str(homes["first"]))
+    shared.up()
+    # What one of them trusts is nothing to the other.
+    assert run("trust", cwd=project).status == 0
+
+    async def toolboxes(name: str, *flags: str, cwd: Path = tmp_path) -> str:
+        command = [sys.executable, "-m", "mcp_workbench", "serve", *flags]
+        env = {**os.environ, "HOME": str(homes[name])}
+        async with RawClient.spawn(command, env=env, cwd=cwd) as client:
+            await client.initialize()
+            index = await client.call_tool("open_toolbox", {})
+            return str(index["content"][0]["text"])
+
+    for name in homes:
+        assert f"own-{name}" in await toolboxes(name)
+        assert f"named-{name}" in await toolboxes(name, "--config", "~/named.json")
+    assert "project" in await toolboxes("first", cwd=project)
+    assert "own-second" in await toolboxes("second", cwd=project)
+    shared.clean_up()
