@@ -95,6 +95,10 @@ def test_an_example_in_json_is_a_configuration_that_loads_or_a_call_that_works(e
     if re.search(r'^  "(toolboxes|mcpServers|servers)":', example.text, re.MULTILINE):
         assert parse_config(example.text.encode(), "example.json", {}).toolboxes
         return
+    if re.search(r'^  "(context_servers|mcp|amp\.mcpServers)":', example.text, re.MULTILINE):
+        # Of another client, whose files are not ours to read as a configuration.
+        assert "workbench" in next(iter(json.loads(example.text).values()))
+        return
     call = read_use_tool(Raw(example.text.encode()))
     assert isinstance(call.tool, ToolIdentifier)
     named = shlex.join([call.tool.toolbox, call.tool.server, call.tool.tool])
@@ -110,7 +114,7 @@ def test_what_clients_are_told_to_start_is_a_command_line_of_ours() -> None:
             assert entry["url"] == f"http://{DEFAULT_HOST}:{DEFAULT_PORT}{MCP_PATH}"
         elif entry is not None:
             words = [entry["command"], *entry["args"]]
-            started.append(words[words.index("mcp-workbench") + 1 :])
+            started.append(words[[os.path.basename(word) for word in words].index("mcp-workbench") + 1 :])
     assert started
     for words in started:
         assert words[0] == "serve"
@@ -177,6 +181,10 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench restart": starts_the_shared_workbench,
     # What runs on this machine is not ours to have reloaded.
     "mcp-workbench reload": is_a_command_line,
+    # Nor are the clients of this machine ours to change.
+    "mcp-workbench install": is_a_command_line,
+    "mcp-workbench uninstall": is_a_command_line,
+    "mcp-workbench undo": is_a_command_line,
     "mcp-workbench secret": runs_with_a_keychain,
     "mcp-workbench auth --encrypt": runs_with_a_keychain,
     "mcp-workbench": runs,

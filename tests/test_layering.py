@@ -38,6 +38,11 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         {"errors", "nearest", "faces", "protocol"},
         "what the user wrote, and nothing that runs; a revision that can be written is one that `protocol` knows",
     ),
+    "clients": (
+        {"errors", "nearest", "config"},
+        "other programs' files as values; reading and writing them is for others",
+    ),
+    "file_replacement": ({"errors"}, "replaces files, whatever they hold"),
     "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
     "observe": (
         {"printable", "runtime_folder", "config", "jsonrpc"},
@@ -150,6 +155,8 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "run",
             "economy",
             "config",
+            "clients",
+            "file_replacement",
             "jsonrpc",
             "observe",
             "transport",
@@ -226,6 +233,7 @@ KNOTS: dict[frozenset[str], str] = {
 # Packages that decide, or that hold what was said, and leave doing to others.
 WITHOUT_IO = (
     "config",
+    "clients",
     "catalog",
     "economy",
     "face",

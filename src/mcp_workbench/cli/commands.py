@@ -17,6 +17,9 @@ from mcp_workbench.nearest import nearest
 
 SUMMARIES = {
     "serve": "run the MCP server, over stdio or HTTP (the default command)",
+    "install": "put the workbench into MCP clients",
+    "uninstall": "take the workbench out of MCP clients",
+    "undo": "bring back what was there before install or uninstall",
     "check": "validate the configuration; with --connect, test every server",
     "list": "show toolboxes and servers; with --face, the names that clients see",
     "open": "show the tools of a toolbox as an agent gets them",

@@ -18,6 +18,9 @@ FEWEST_FREE_FILES = 16
 
 COMMANDS = (
     "serve",
+    "install",
+    "uninstall",
+    "undo",
     "check",
     "list",
     "open",

@@ -1,0 +1,86 @@
+"""A client's own command for adding, removing and listing servers: filled in from the table, and run.
+
+Owns the time limit and the words when it fails. Refuses to know when it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from mcp_workbench.clients.table import Client, Scope
+from mcp_workbench.errors import ConfigError
+
+# Programs on Node take seconds on a busy machine; some look for updates first.
+COMMAND_SECONDS: Final = 60.0
+_LAST_WORDS: Final = 500
+
+
+def can_add(client: Client, scope: Scope) -> bool:
+    """Whether the client has a command for this, and it is there."""
+    own = client.own
+    return own is not None and bool(own.add) and scope in own.scopes and shutil.which(own.program) is not None
+
+
+def add_command(client: Client, scope: Scope, name: str, entry: Mapping[str, Any]) -> list[str]:
+    """The words that add a server, written as in the client's file."""
+    assert client.own is not None
+    return _filled_in(client, client.own.add, scope, name, entry)
+
+
+def remove_command(client: Client, scope: Scope, name: str) -> list[str] | None:
+    """The words that remove it; None where the client has none for that."""
+    if client.own is None or not client.own.remove or scope not in client.own.scopes:
+        return None
+    return _filled_in(client, client.own.remove, scope, name, {})
+
+
+def run(client: Client, command: Sequence[str]) -> str:
+    """Run it; what it printed. Raises `ConfigError`."""
+    program = shutil.which(command[0])
+    if program is None:
+        hint = f"install {client.title}, or see mcp-workbench install {client.name} --print"
+        raise ConfigError(f"the program `{command[0]}` of {client.title} is not on the PATH", hint=hint)
+    try:
+        done = subprocess.run(
+            [program, *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"`{command[0]}` did not end within {COMMAND_SECONDS:g} s", hint="try again") from None
+    except OSError as error:
+        raise ConfigError(f"`{command[0]}` cannot be started: {error.strerror}") from None
+    said = (done.stdout + done.stderr).decode(errors="replace").strip()
+    if done.returncode:
+        raise ConfigError(
+            f"`{' '.join(command[:3])}` failed with status {done.returncode}: {said[-_LAST_WORDS:]}",
+            hint=f"mcp-workbench install {client.name} --print shows what to enter by hand",
+        )
+    return said
+
+
+def _filled_in(client: Client, words: Sequence[str], scope: Scope, name: str, entry: Mapping[str, Any]) -> list[str]:
+    assert client.own is not None
+    env: Mapping[str, str] = entry.get("env", {})
+    filled = [client.own.program]
+    for word in words:
+        match word:
+            case "{args}":
+                filled += entry.get("args", [])
+            case "{scope}":
+                filled.append(client.own.scopes[scope])
+            case "{name}":
+                filled.append(name)
+            case "{command}":
+                filled.append(entry["command"])
+            case "{json}":
+                filled.append(json.dumps(entry, ensure_ascii=False))
+            case "{json-with-name}":
+                filled.append(json.dumps({"name": name, **entry}, ensure_ascii=False))
+            case _ if word.startswith("{env:"):
+                filled += [part for key, value in env.items() for part in (word[5:-1], f"{key}={value}")]
+            case _:
+                filled.append(word)
+    return filled

@@ -1,0 +1,181 @@
+"""The files of MCP clients on this machine: which exist, which one is written, and what was changed by us.
+
+Owns looking, and the records that `undo` goes by: one file for each client in our state folder, beside the backups.
+Looks by `stat` alone until somebody asks for the content: on macOS, reading the files of other apps asks for consent.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import shutil
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from mcp_workbench.clients.client_paths import System, patterns, this_system
+from mcp_workbench.clients.documents import Servers, servers_in
+from mcp_workbench.clients.table import Client, ClientFile, Scope, clients
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.file_replacement import (
+    back_up,
+    locked,
+    read_file,
+    refuse_what_is_not_ours,
+    replace_file,
+    write_whole,
+)
+
+# Older changes than these cannot be undone; their backups stay.
+MOST_CHANGES: Final = 20
+
+
+class FoundFile(Struct, frozen=True):
+    """A file of a client, with its place on this machine."""
+
+    client: Client
+    file: ClientFile
+    path: str
+
+    def content(self) -> bytes | None:
+        """Raises `ConfigError`."""
+        return read_file(self.path)
+
+    def servers(self) -> Servers:
+        """As they are written. Raises `ConfigError`."""
+        return servers_in(self.content() or b"", self.file, self.path)
+
+
+class Change(Struct, frozen=True, omit_defaults=True):
+    """What was done to a client: a file with its content before and after, or commands that take it back."""
+
+    name: str
+    path: str = ""
+    backup: str | None = None
+    sha256: str | None = None
+    reverse: list[list[str]] = []
+
+
+def existing(client: Client, scope: Scope | None, system: System | None = None) -> list[FoundFile]:
+    """Those of its files that are there; of each kind the preferred one."""
+    system = system or this_system()
+    found = []
+    for file in client.file:
+        if scope in (None, file.scope):
+            paths = [path for pattern in patterns(file, system) for path in _matching(pattern)]
+            found += [FoundFile(client, file, path) for path in paths[:1]]
+    return found
+
+
+def to_write(client: Client, scope: Scope) -> list[FoundFile]:
+    """The files that a server has to stand in: all generations that are there, else the newest, which is made."""
+    writable = [each for each in existing(client, scope) if not each.file.read_only]
+    if writable:
+        return writable
+    system = this_system()
+    for file in client.file:
+        if file.scope == scope and not file.read_only:
+            for pattern in patterns(file, system):
+                if "*" not in pattern:
+                    return [FoundFile(client, file, pattern)]
+                folder = os.path.dirname(pattern)
+                if folders := glob.glob(folder):
+                    return [FoundFile(client, file, os.path.join(folders[0], os.path.basename(pattern)))]
+    raise ConfigError(f"{client.title} has no file for a {scope}", hint=f"mcp-workbench install {client.name}")
+
+
+def is_present(client: Client) -> bool:
+    """Whether the client seems to be in use here: its program, its file, or the folder that its file belongs in."""
+    if client.own is not None and shutil.which(client.own.program):
+        return True
+    system = this_system()
+    rules = [path for file in client.file if file.scope == "user" for path in patterns(file, system)]
+    folders = {os.path.dirname(path) for path in rules} - {system.home, os.path.join(system.home, ".config")}
+    return bool(existing(client, "user")) or any(map(glob.glob, folders))
+
+
+def present() -> list[Client]:
+    """Clients that the workbench can be installed into, as far as they are here."""
+    return [client for client in clients().values() if not client.import_only and is_present(client)]
+
+
+def state_folder(client: Client) -> str:
+    """Where backups and records of a client lie. Raises `ConfigError`."""
+    from platformdirs import user_state_dir
+
+    folder = user_state_dir("mcp-workbench", appauthor=False)
+    if not os.path.isabs(folder):
+        raise ConfigError("there is no folder to keep backups in", hint="set `HOME`")
+    return os.path.join(folder, "clients", client.name)
+
+
+def changes(client: Client) -> list[Change]:
+    """What was done to it, the oldest first."""
+    content = read_file(_record_path(client))
+    try:
+        return msgspec.json.decode(content, type=list[Change]) if content else []
+    except msgspec.MsgspecError:
+        raise ConfigError(f"`{_record_path(client)}` is damaged", hint="the backups lie beside it") from None
+
+
+def record(client: Client, change: Change) -> None:
+    """Add a change, which is about to be made or was just made."""
+    with locked(_record_path(client), state_folder(client)):
+        _rewrite(client, [*changes(client), change])
+
+
+def forget(client: Client, change: Change) -> None:
+    """It was taken back."""
+    with locked(_record_path(client), state_folder(client)):
+        _rewrite(client, [each for each in changes(client) if each != change])
+
+
+def write(found: FoundFile, before: bytes | None, after: bytes, name: str) -> str | None:
+    """Replace the content, once it is written down how to take that back. The path of the backup.
+
+    Raises `ConfigError`; the file is then as it was.
+    """
+    folder = state_folder(found.client)
+    refuse_what_is_not_ours(found.path)
+    change = Change(name, found.path, keep(found, before), digest(after))
+    record(found.client, change)
+    try:
+        replace_file(found.path, before, after, folder)
+    except ConfigError:
+        forget(found.client, change)
+        raise
+    return change.backup
+
+
+def keep(found: FoundFile, content: bytes | None) -> str | None:
+    """A backup of the content, where there is any. Raises `ConfigError`."""
+    if content is None:
+        return None
+    try:
+        return back_up(found.path, content, state_folder(found.client))
+    except OSError as error:
+        raise ConfigError(f"`{found.path}` cannot be backed up: {error.strerror}; it is as it was") from None
+
+
+def _rewrite(client: Client, kept: list[Change]) -> None:
+    content = msgspec.json.format(msgspec.json.encode(kept[-MOST_CHANGES:]))
+    try:
+        write_whole(_record_path(client), content)
+    except OSError as error:
+        raise ConfigError(f"`{_record_path(client)}` cannot be written: {error.strerror}") from None
+
+
+def digest(content: bytes | None) -> str | None:
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _record_path(client: Client) -> str:
+    return os.path.join(state_folder(client), "changes.json")
+
+
+def _matching(pattern: str) -> list[str]:
+    if "*" in pattern:
+        return sorted(glob.glob(pattern))
+    return [pattern] if os.path.lexists(pattern) else []

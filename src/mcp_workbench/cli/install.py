@@ -1,0 +1,319 @@
+"""`mcp-workbench install`: put the workbench into clients, by their own command or by editing their file.
+
+Owns the plan, which is made and shown before anything is done: what is written where, and which servers go. How a file
+is replaced and taken back is `client_files`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+import shutil
+import sys
+from typing import Any, Final
+
+from msgspec import Struct
+
+from mcp_workbench.cli import client_commands
+from mcp_workbench.cli.client_files import Change, FoundFile, digest, keep, present, record, to_write, write
+from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.screen import stderr, stdout
+from mcp_workbench.cli.settings import CONFIG, JSON
+from mcp_workbench.clients.client_paths import this_system
+from mcp_workbench.clients.dialects import is_own, own_entry, translated
+from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server, without_servers
+from mcp_workbench.clients.identity import identity
+from mcp_workbench.clients.table import Client, Scope, find
+from mcp_workbench.config import trust
+from mcp_workbench.config.choose import FILE_NAME, own_file
+from mcp_workbench.config.load import load, read
+from mcp_workbench.config.redact import Redactor, secrets_in
+from mcp_workbench.errors import ConfigError
+
+ALL = Flag("all", None, "all clients that are found on this machine")
+PROJECT = Flag("project", None, "into the files of this project, with its workbench-config.json")
+NAME = Flag("name", "NAME", "what the workbench is called there (default: workbench)")
+REPLACE = Flag("replace", None, "also take out the servers that the workbench now serves")
+PRINT = Flag("print", None, "only print what to enter by hand")
+DRY_RUN = Flag("dry-run", None, "show what would be done, and do nothing")
+DEFAULT_NAME: Final = "workbench"
+
+ABOUT = """
+Puts the workbench into MCP clients, with absolute paths. Where a client has a command for that (claude, codex, gemini,
+copilot, code), it is used; else the client's file is edited in place: everything else in it stays as it is, comments
+included. What changes is shown, what was there is kept, and mcp-workbench undo CLIENT brings it back. With --replace,
+servers that your configuration has too are taken out, so that nothing is there twice.
+
+Quit a client with a window first, and start it again afterwards. docs/clients.md has a section for each client.
+
+Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
+"""
+
+
+class InstallPlan(Struct):
+    """What is to be done to one file of one client."""
+
+    found: FoundFile
+    name: str
+    entry: dict[str, Any]
+    before: bytes | None
+    after: bytes
+    # Run in this order, instead of writing the file; and what takes them back.
+    commands: list[list[str]] = []
+    reverse: list[list[str]] = []
+    removed: list[str] = []
+    is_done: bool = False
+
+
+def run(parsed: Parsed) -> int:
+    """Install; the exit status."""
+    names, chosen = parsed.positionals, []
+    if parsed.has("all") == bool(names):
+        raise UsageError("which client?", hint="mcp-workbench install claude-code, or --all for those that are here")
+    chosen = present() if parsed.has("all") else [find(name) for name in names]
+    if not chosen:
+        raise ConfigError("no client was found on this machine", hint="name one: mcp-workbench install CLIENT")
+    chosen = _without_doubles(chosen) if parsed.has("all") else chosen
+    scope: Scope = "project" if parsed.has("project") else "user"
+    config = configuration_to_name(parsed)
+    results: list[dict[str, Any]] = []
+    failed = 0
+    for client in chosen:
+        try:
+            results += _install(client, scope, config, parsed)
+        except ConfigError as error:
+            if len(chosen) == 1:
+                raise
+            failed += 1
+            complain(f"{client.title}: {error.message}", error.hint)
+            results.append({"client": client.name, "error": error.message, "hint": error.hint})
+    if parsed.has("json"):
+        stdout().json(results)
+    return FAILED if failed else 0
+
+
+COMMAND = Command(
+    "install [OPTIONS] CLIENT… | --all", ABOUT, (ALL, PROJECT, NAME, CONFIG, REPLACE, PRINT, DRY_RUN, JSON), run
+)
+
+
+def configuration_to_name(parsed: Parsed) -> str:
+    """The absolute path of the configuration that clients are to start the workbench with. Raises `ConfigError`."""
+    named = parsed.value("config")
+    if named is not None:
+        load(named, os.environ)
+        return os.path.abspath(named)
+    if parsed.has("project"):
+        # To name a file is to trust it, and this one may have come with the project.
+        content = read(FILE_NAME)
+        if trust.verdict(FILE_NAME, content) is not trust.Verdict.TRUSTED:
+            raise ConfigError(
+                f"the configuration `{os.path.abspath(FILE_NAME)}` is not trusted",
+                hint="look at what it starts, and run mcp-workbench trust",
+            )
+        return os.path.abspath(FILE_NAME)
+    own = own_file()
+    if own is None:
+        raise ConfigError("there is no configuration yet that a client could be given", hint="name one with --config")
+    return own
+
+
+def own_command(config: str) -> list[str]:
+    """How a client starts us: absolute paths, because it may know no `PATH` and starts us in any folder."""
+    invoked = sys.argv[0]
+    if os.path.basename(invoked) in ("mcp-workbench", "mcp-workbench.exe") and os.path.isfile(invoked):
+        program = [os.path.abspath(invoked)]
+    elif beside := shutil.which("mcp-workbench", path=os.path.dirname(sys.executable)):
+        program = [beside]
+    else:
+        program = [sys.executable, "-m", "mcp_workbench"]
+    return [*program, "serve", "--config", config]
+
+
+def served_by(config: str) -> set[str]:
+    """What the configuration starts, to recognise the same elsewhere."""
+    loaded = load(config, os.environ)
+    return {
+        identity({"command": server.command, "args": list(server.args)} if server.command else {"url": server.url})
+        for toolbox in loaded.toolboxes.values()
+        for server in toolbox.servers.values()
+    }
+
+
+def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces: bool) -> InstallPlan:
+    """What is to be done. Raises `ConfigError`."""
+    client, file = found.client, found.file
+    before = found.content()
+    servers = servers_in(before or b"", file, found.path)
+    env = {}
+    if client.graphical and this_system().name != "windows" and os.environ.get("PATH"):
+        # A desktop gives its programs a short one, on which npx and uvx are not found.
+        env["PATH"] = os.environ["PATH"]
+    entry = own_entry(file.dialect, name, own_command(config), env)
+    _check_name(client, name, servers, file.dialect)
+    served = served_by(config) if replaces else set()
+    removed = [
+        other
+        for other, written in servers.items()
+        if other != name and _is_served(translated(written, file.dialect).entry, served)
+    ]
+    after = with_server(without_servers(before or b"", file, removed, found.path), file, name, entry, found.path)
+    current = {key: value for key, value in servers.get(name, {}).items() if key != "name" or "name" in entry}
+    plan = InstallPlan(found, name, entry, before, after, removed=removed, is_done=current == entry and not removed)
+    if client_commands.can_add(client, scope):
+        _use_own_command(plan, scope, servers)
+        # Its own command may write more than is needed, such as an empty `env`.
+        plan.is_done = not removed and current.items() >= entry.items()
+    elif client.command_only and scope == "user" and not plan.is_done:
+        assert client.own is not None
+        hint = f"install {client.title}, or enter what mcp-workbench install {client.name} --print shows"
+        raise ConfigError(f"the program `{client.own.program}` of {client.title} is not on the PATH", hint=hint)
+    return plan
+
+
+def _use_own_command(plan: InstallPlan, scope: Scope, servers: Servers) -> None:
+    client = plan.found.client
+    for gone in (*plan.removed, *([plan.name] if plan.name in servers else [])):
+        command = client_commands.remove_command(client, scope, gone)
+        if command is None and gone != plan.name:
+            # It can add and not remove: the file is edited.
+            return
+        if command is not None:
+            plan.commands.append(command)
+            plan.reverse.insert(0, client_commands.add_command(client, scope, gone, servers[gone]))
+    plan.commands.append(client_commands.add_command(client, scope, plan.name, plan.entry))
+    if back := client_commands.remove_command(client, scope, plan.name):
+        plan.reverse.insert(0, back)
+
+
+def _check_name(client: Client, name: str, servers: Servers, dialect: str) -> None:
+    if name in client.reserved:
+        raise ConfigError(f"{client.title} keeps the name `{name}` for itself", hint="choose another with --name")
+    for other, written in servers.items():
+        if other.casefold() == name.casefold() and not is_own(translated(written, dialect).entry or {}):
+            raise ConfigError(
+                f"{client.title} already has a server `{other}`, which is not the workbench",
+                hint="choose another name with --name",
+            )
+
+
+def _is_served(entry: dict[str, Any] | None, served: set[str]) -> bool:
+    return entry is not None and not is_own(entry) and identity(entry) in served
+
+
+def _without_doubles(chosen: list[Client]) -> list[Client]:
+    """Without clients that read the file of another one that is there too."""
+    here = {client.name for client in chosen}
+    for client in chosen:
+        if both := here.intersection(client.reads_too):
+            remark("note", f"{client.title} reads the file of {sorted(both)[0]} as well, so it is left out")
+    return [client for client in chosen if not here.intersection(client.reads_too)]
+
+
+def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[dict[str, Any]]:
+    if client.import_only:
+        raise ConfigError(
+            f"nothing is installed into {client.title}: it was {client.import_only}",
+            hint="choose another client",
+        )
+    name = parsed.value("name") or DEFAULT_NAME
+    if parsed.has("print"):
+        _print(client, scope, name, config)
+        return []
+    results = []
+    for found in to_write(client, scope):
+        plan = plan_for(found, scope, name, config, replaces=parsed.has("replace"))
+        result: dict[str, Any] = {
+            "client": client.name,
+            "path": found.path,
+            "name": name,
+            "commands": plan.commands,
+            "removed": plan.removed,
+            "changed": not plan.is_done,
+        }
+        results.append(result)
+        if plan.is_done:
+            remark("note", f"{client.title} already has the workbench, in `{found.path}`")
+            continue
+        _show(plan, to_stdout=parsed.has("dry-run") and not parsed.has("json"))
+        if parsed.has("dry-run"):
+            continue
+        result["backup"] = apply(plan)
+        if not parsed.has("json"):
+            stdout().line((client.title, "strong"), ": ", ("installed", "good"), f" as {name} in {found.path}")
+        if client.graphical:
+            remark("note", f"quit {client.title} and start it again")
+    if any(each["changed"] for each in results) and not parsed.has("dry-run"):
+        remark("hint", f"mcp-workbench undo {client.name} brings back what was there")
+    return results
+
+
+def apply(plan: InstallPlan) -> str | None:
+    """Carry it out and see that it is there; the path of the backup. Raises `ConfigError`."""
+    found, client = plan.found, plan.found.client
+    if not plan.commands:
+        return write(found, plan.before, plan.after, plan.name)
+    backup = None if client.command_only else keep(found, plan.before)
+    try:
+        for command in plan.commands:
+            client_commands.run(client, command)
+    finally:
+        now = found.content()
+        if now != plan.before:
+            # A file that its client rewrites all the time is not brought back by its bytes.
+            reverse = plan.reverse if client.command_only else []
+            path = "" if client.command_only else found.path
+            record(client, Change(plan.name, path, backup, digest(now), reverse))
+    if plan.name not in found.servers():
+        raise ConfigError(
+            f"`{plan.commands[-1][0]}` said that it added the workbench, but `{found.path}` does not have it",
+            hint=f"mcp-workbench install {client.name} --print shows what to enter by hand",
+        )
+    return backup
+
+
+def _show(plan: InstallPlan, *, to_stdout: bool) -> None:
+    """What will change; of secrets that stand near it only that they are there."""
+    found = plan.found
+    screen = stdout() if to_stdout else stderr()
+    redactor = Redactor(_secrets_near(plan))
+    if plan.commands:
+        for command in plan.commands:
+            screen.line(redactor.text(shlex.join(command)), wrap=False)
+        return
+    if found.file.format == "json" and plan.before and has_comments(plan.before):
+        remark("warning", f"`{found.path}` holds comments or trailing commas, which {found.client.title} may refuse")
+    lines = difflib.unified_diff(
+        (plan.before or b"").decode(errors="replace").splitlines(),
+        plan.after.decode(errors="replace").splitlines(),
+        found.path,
+        found.path,
+        lineterm="",
+        n=1,
+    )
+    screen.line(redactor.text("\n".join(lines)), wrap=False)
+    screen.flush()
+
+
+def _secrets_near(plan: InstallPlan) -> list[str]:
+    found: list[str] = []
+    for name, written in servers_in(plan.before or b"", plan.found.file, plan.found.path).items():
+        entry = translated(written, plan.found.file.dialect).entry or {}
+        if name != plan.name:
+            for pairs in (entry.get("env", {}), entry.get("headers", {})):
+                found += [secret for key, value in pairs.items() for secret in secrets_in(key, value)]
+    return found
+
+
+def _print(client: Client, scope: Scope, name: str, config: str) -> None:
+    found = next((each for each in to_write(client, scope)), None)
+    assert found is not None
+    command = own_command(config)
+    entry = own_entry(found.file.dialect, name, command, {})
+    if client.own is not None and client.own.add and scope in client.own.scopes:
+        stdout().text(shlex.join(client_commands.add_command(client, scope, name, entry)))
+        return
+    remark("note", f"into `{found.path}`:")
+    stdout().text(with_server(b"", found.file, name, entry, found.path).decode())

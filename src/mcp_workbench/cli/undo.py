@@ -1,0 +1,59 @@
+"""`mcp-workbench undo`: bring back what was there before `install` or `uninstall`, to the byte."""
+
+from __future__ import annotations
+
+import os
+
+from mcp_workbench.cli import client_commands
+from mcp_workbench.cli.client_files import Change, changes, digest, forget, state_folder
+from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.screen import stdout
+from mcp_workbench.clients.table import Client, find
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.file_replacement import read_file, replace_file
+
+ABOUT = """
+Takes back the last install or uninstall of a client: its file gets exactly the bytes that were there before, and one
+that was made is deleted. If the file has been changed since, nothing is done. In Claude Code, whose file is its own,
+the reverse commands are run instead. Called again, it takes back the change before.
+
+Exit code: 0, or 2 if there is nothing to undo or the file has changed.
+"""
+
+
+def run(parsed: Parsed) -> int:
+    """Undo the last change of a client."""
+    client = find(parsed.positionals[0])
+    past = changes(client)
+    if not past:
+        raise ConfigError(f"nothing was changed in {client.title}", hint="mcp-workbench install says what it changes")
+    change = past[-1]
+    if change.path:
+        _restore(client, change)
+        where = change.path
+    else:
+        for command in change.reverse:
+            client_commands.run(client, command)
+        where = client.title
+    forget(client, change)
+    stdout().line((where, "strong"), ": ", ("as it was before", "good"))
+    return 0
+
+
+COMMAND = Command("undo CLIENT", ABOUT, (), run, names=("CLIENT",), takes=1)
+
+
+def _restore(client: Client, change: Change) -> None:
+    now = read_file(change.path)
+    before = None if change.backup is None else read_file(change.backup)
+    if change.backup is not None and before is None:
+        raise ConfigError(f"the backup `{change.backup}` is gone", hint=f"edit `{change.path}` by hand")
+    if now == before:
+        return
+    if digest(now) != change.sha256:
+        raise ConfigError(
+            f"`{change.path}` has been changed since; nothing was done",
+            hint=f"mcp-workbench uninstall {client.name} takes out the workbench alone"
+            + (f"; what was there is in `{change.backup}`" if change.backup else ""),
+        )
+    replace_file(os.path.realpath(change.path), now, before, state_folder(client))

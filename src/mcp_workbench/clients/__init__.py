@@ -1,0 +1,7 @@
+"""MCP clients as data: where their configuration lies, how it is written, and the reading and editing of it.
+
+`clients.toml` has a row for each client, `table` makes values of it, `client_paths` knows where files lie on each
+system, `documents` reads and edits the content of a file as bytes, `dialects` translates one server between a client's
+way of writing and ours, `identity` says when two entries mean the same server, `client_docs` makes docs/clients.md.
+Everything is a function of values: who reads and writes files is `cli`.
+"""

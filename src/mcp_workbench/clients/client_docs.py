@@ -1,0 +1,70 @@
+"""docs/clients.md, made from the table: what people read of a client is what `install` and `init` go by. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcp_workbench.clients.dialects import own_entry
+from mcp_workbench.clients.documents import with_server
+from mcp_workbench.clients.table import Client, ClientFile, clients
+
+START: Final = "<!-- made from src/mcp_workbench/clients/clients.toml by scripts/write_client_docs.py -->\n"
+_COMMAND: Final = ["/home/me/.local/bin/mcp-workbench", "serve", "--config", "/home/me/workbench-config.json"]
+_CHECKED: Final = {
+    "measured": "the client itself was run",
+    "code": "read in code",
+    "documentation": "from its documentation",
+    "guess": "not verified",
+}
+_SYSTEMS: Final = (("linux", "Linux"), ("macos", "macOS"), ("windows", "Windows"))
+
+
+def sections() -> str:
+    """One section for each client, in the order of the table."""
+    return START + "\n" + "\n".join(_section(client) for client in clients().values())
+
+
+def _section(client: Client) -> str:
+    lines = [f"## {client.title}", ""]
+    if client.import_only:
+        lines += [f"Only read: it was {client.import_only}.", ""]
+    else:
+        lines += ["```sh", f"mcp-workbench install {client.name}", "```", ""]
+        if client.own is not None and client.own.add:
+            lines += [f"Uses `{client.own.program}`, {_without_it(client)}", ""]
+    lines += ["| file | where | servers under |", "|---|---|---|"]
+    for file in client.file:
+        lines.append(f"| {_kind(file)} | {_where(file)} | {_key(file)} |")
+    lines += [""] + [f"- {note}" for note in client.notes] + ([""] if client.notes else [])
+    if not client.import_only:
+        entry = own_entry(client.file[0].dialect, "workbench", _COMMAND, {})
+        file = client.file[0]
+        language = "jsonc" if file.format == "jsonc" else file.format
+        lines += ["By hand:", "", f"```{language}"]
+        lines += [with_server(b"", file, "workbench", entry, "").decode().rstrip(), "```", ""]
+    lines += [f"As of {client.date}, {_CHECKED[client.checked]}: {client.source}", ""]
+    return "\n".join(lines)
+
+
+def _without_it(client: Client) -> str:
+    if client.command_only:
+        return "which has to be on your `PATH`."
+    return "or edits the file where that is not on your `PATH`."
+
+
+def _kind(file: ClientFile) -> str:
+    kind = "yours" if file.scope == "user" else "of a project"
+    detail = file.generation + (", only read" if file.read_only and file.generation else "")
+    return f"{kind} ({detail})" if detail else kind
+
+
+def _where(file: ClientFile) -> str:
+    if file.all:
+        return ", ".join(f"`{path}`" for path in file.all)
+    places = [(title, getattr(file, name)) for name, title in _SYSTEMS]
+    return "; ".join(f"{title}: " + ", ".join(f"`{path}`" for path in paths) for title, paths in places if paths)
+
+
+def _key(file: ClientFile) -> str:
+    newer = f", or `{'.'.join(file.newer_key)}`" if file.newer_key else ""
+    return f"`{'.'.join(file.key)}`{newer}, {file.format.upper()}"

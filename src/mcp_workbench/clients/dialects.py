@@ -1,0 +1,267 @@
+"""One server, between a client's way of writing it and ours.
+
+Owns the differences: names of members, arrays as commands, units of time, variables, and what has no counterpart here,
+which is said and never dropped in silence. The same rules serve all clients; a row of `DIALECTS` is where one deviates.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+Entry = dict[str, Any]
+
+
+class Dialect(Struct, frozen=True):
+    """How one client deviates."""
+
+    # How variables are written: a pattern and what it becomes; None where nothing is a variable.
+    variables: tuple[tuple[str, str], ...] | None = ((r"\$\{env:([A-Za-z_]\w*)\}", r"${\1}"),)
+    milliseconds: bool = False
+    # What `url` without a `type` means.
+    default_transport: str = ""
+    # Members that our own entry has in this client's file.
+    extra: Mapping[str, Any] = {}
+    command_is_list: bool = False
+    command: str = "command"
+    env: str = "env"
+
+
+_SHELL: Final = (r"\$(?!\{)([A-Za-z_]\w*)", r"${\1}")
+_USUAL: Final = ((r"\$\{env:([A-Za-z_]\w*)\}", r"${\1}"),)
+DIALECTS: Final[dict[str, Dialect]] = {
+    "standard": Dialect(),
+    "windsurf": Dialect(),
+    "vscode": Dialect(extra={"type": "stdio"}),
+    "zed": Dialect(variables=None),
+    "cline": Dialect(variables=None, default_transport="sse", extra={"type": "stdio"}),
+    "continue": Dialect(variables=((r"\$\{\{\s*secrets\.([A-Za-z_]\w*)\s*\}\}", r"${\1}"),)),
+    "gemini": Dialect(variables=(*_USUAL, _SHELL, (r"%([A-Za-z_]\w*)%", r"${\1}")), milliseconds=True),
+    "codex": Dialect(variables=None),
+    "goose": Dialect(
+        variables=(_SHELL,), extra={"type": "stdio", "enabled": True, "timeout": 300}, command="cmd", env="envs"
+    ),
+    "opencode": Dialect(
+        variables=((r"\{env:([A-Za-z_]\w*)\}", r"${\1}"), (r"\{file:([^}]+)\}", r"${file:\1}")),
+        milliseconds=True,
+        extra={"type": "local"},
+        command_is_list=True,
+        env="environment",
+    ),
+    "warp": Dialect(variables=(*_USUAL, (r"\{\{\s*([A-Za-z_]\w*)\s*\}\}", r"${\1}"))),
+    "copilot": Dialect(extra={"type": "local", "tools": ["*"]}),
+}
+
+# What other clients call the same, in the order in which it counts.
+_COMMAND: Final = ("command", "cmd")
+_ENV: Final = ("env", "environment", "envs")
+_CWD: Final = ("cwd", "working_directory")
+_ADDRESS: Final = ("url", "httpUrl", "serverUrl", "uri")
+_HEADERS: Final = ("headers", "http_headers")
+_TYPE: Final = ("type", "transport", "transportType")
+_INCLUDED: Final = ("includeTools", "enabled_tools", "available_tools", "tools")
+_EXCLUDED: Final = ("excludeTools", "disabledTools", "disabled_tools")
+_TRANSPORTS: Final = {"sse": "sse", "http": "http", "streamable-http": "http", "streamableHttp": "http"}
+_TRANSPORTS_HERE: Final = {**_TRANSPORTS, "streamable_http": "http"}
+# Kinds of entries that are part of the client itself.
+_BUILT_IN: Final = ("builtin", "platform", "frontend", "inline_python")
+# Has no counterpart here: what to do instead.
+_WITHOUT_COUNTERPART: Final = {
+    "headersHelper": "use `${cmd:…}` in `headers`",
+    "http_headers_helper": "use `${cmd:…}` in `headers`",
+    "authProviderType": "sign in with `mcp-workbench login`",
+    "tcp": "WebSocket servers cannot be reached",
+    "socket": "servers on a Unix socket cannot be reached",
+}
+_MOST_SECONDS: Final = 3_600
+_INPUT: Final = re.compile(r"\$\{(input|command|config):([^}]+)\}")
+_EDITOR: Final = {"${userHome}": "${HOME}", "${workspaceFolder}": ".", "${workspaceRoot}": ".", "${pathSeparator}": "/"}
+_NOT_A_WORD: Final = re.compile(r"\W+")
+
+
+class Translated(Struct):
+    """A server in our words; None where it is none. `remarks` say what was not carried over, and what to do."""
+
+    entry: Entry | None
+    remarks: list[str]
+
+
+def translated(written: Mapping[str, Any], dialect_name: str) -> Translated:
+    """What a client wrote, in our words."""
+    return _Translation(dict(written), DIALECTS[dialect_name]).result()
+
+
+def own_entry(dialect_name: str, name: str, command: Sequence[str], env: Mapping[str, str]) -> Entry:
+    """The workbench itself, as this client writes a server."""
+    dialect = DIALECTS[dialect_name]
+    program, *arguments = command
+    entry: Entry = {key: value for key, value in dialect.extra.items() if key == "type"}
+    if dialect_name == "goose":
+        entry["name"] = name
+    if dialect.command_is_list:
+        entry["command"] = list(command)
+    else:
+        entry |= {dialect.command: program, "args": arguments}
+    if env or dialect_name == "goose":
+        entry[dialect.env] = dict(env)
+    return entry | {key: value for key, value in dialect.extra.items() if key != "type"}
+
+
+def is_own(entry: Mapping[str, Any]) -> bool:
+    """Whether a server, in our words, is the workbench itself rather than one of its demo servers."""
+    words = [str(entry.get("command", "")), *map(str, entry.get("args", ()))]
+    for index, word in enumerate(words):
+        name = word.replace("\\", "/").rpartition("/")[2].removesuffix(".exe").partition("@")[0].partition("==")[0]
+        if name == "mcp-workbench" or (word == "mcp_workbench" and words[index - 1] == "-m"):
+            return words[index + 1 : index + 2] != ["demo"]
+    return False
+
+
+class _Translation:
+    def __init__(self, written: Entry, dialect: Dialect) -> None:
+        nested = written.get("transport")
+        if isinstance(nested, dict):
+            # Cline's command writes what belongs to the transport one level deeper.
+            written = {**{key: value for key, value in written.items() if key != "transport"}, **nested}
+        self._written = written
+        self._dialect = dialect
+        self._remarks: list[str] = []
+
+    def result(self) -> Translated:
+        kind = self._first(_TYPE)
+        if kind in _BUILT_IN:
+            return Translated(None, [f"is part of the client (`{kind}`)"])
+        entry: Entry = {}
+        command, address = self._first(_COMMAND), self._first(_ADDRESS)
+        if command:
+            self._program(entry, command)
+        elif isinstance(address, str) and address:
+            self._address(entry, address, kind)
+        else:
+            why = (
+                "comes from an extension of the client" if "settings" in self._written else "has no command or address"
+            )
+            return Translated(None, [f"{why}, so it cannot be started here"])
+        self._both(entry)
+        for key, instead in _WITHOUT_COUNTERPART.items():
+            if self._written.get(key):
+                self._remarks.append(f"`{key}` is not carried over: {instead}")
+        return Translated(entry, self._remarks)
+
+    def _program(self, entry: Entry, command: object) -> None:
+        words = [str(word) for word in command] if isinstance(command, list) else [str(command)]
+        arguments = self._written.get("args")
+        words += [str(word) for word in arguments] if isinstance(arguments, list) else []
+        entry["command"] = self._text(words[0])
+        if len(words) > 1:
+            entry["args"] = [self._text(word) for word in words[1:]]
+        env = self._mapping(_ENV)
+        for name in self._names("env_keys"):
+            env[name] = f"${{{name}}}"
+            self._remarks.append(f"`{name}` lies in the client's own keyring: set the variable, or store it with "
+                                 f"`mcp-workbench secret set {name}` and write `${{keyring:{name}}}`")  # fmt: skip
+        if env:
+            entry["env"] = env
+        if inherited := self._names("env_vars"):
+            entry["inheritEnv"] = inherited
+        folder = self._first(_CWD)
+        if isinstance(folder, str) and folder:
+            entry["cwd"] = self._text(folder)
+
+    def _address(self, entry: Entry, address: str, kind: object) -> None:
+        if not address.startswith(("http://", "https://", "$", "{")):
+            self._remarks.append(f"`{address.partition(':')[0]}:` addresses cannot be reached")
+        entry["url"] = self._text(address)
+        if isinstance(kind, str) and kind in _TRANSPORTS_HERE:
+            entry["type"] = _TRANSPORTS_HERE[kind]
+        elif "httpUrl" in self._written:
+            entry["type"] = "http"
+        elif kind is None and self._dialect.default_transport:
+            entry["type"] = self._dialect.default_transport
+        elif kind == "ws":
+            self._remarks.append("WebSocket servers cannot be reached")
+        headers = self._mapping(_HEADERS)
+        options = self._written.get("requestOptions")
+        if isinstance(options, dict) and isinstance(options.get("headers"), dict):
+            headers |= {str(name): self._text(str(value)) for name, value in options["headers"].items()}
+        named = self._written.get("env_http_headers")
+        if isinstance(named, dict):
+            headers |= {str(header): f"${{{variable}}}" for header, variable in named.items()}
+        if isinstance(variable := self._written.get("bearer_token_env_var"), str):
+            headers["Authorization"] = f"Bearer ${{{variable}}}"
+        if isinstance(key := self._written.get("apiKey"), str):
+            headers["Authorization"] = f"Bearer {self._text(key)}"
+        if headers:
+            entry["headers"] = headers
+        oauth = self._written.get("oauth")
+        if isinstance(oauth, dict):
+            self._oauth(entry, oauth)
+
+    def _oauth(self, entry: Entry, oauth: Mapping[str, Any]) -> None:
+        kept: Entry = {}
+        for ours, theirs in (("clientId", ("clientId", "client_id")), ("callbackPort", ("callbackPort",))):
+            value = next((oauth[key] for key in theirs if oauth.get(key)), None)
+            if value is not None:
+                kept[ours] = value
+        scopes = oauth.get("scopes")
+        if scopes:
+            kept["scopes"] = scopes.split() if isinstance(scopes, str) else list(scopes)
+        if kept:
+            entry["oauth"] = kept
+
+    def _both(self, entry: Entry) -> None:
+        if isinstance(files := self._written.get("envFile"), str):
+            entry["envFile"] = self._text(files)
+        timeout = self._written.get("timeout", self._written.get("tool_timeout_sec"))
+        if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0:
+            is_thousandth = self._dialect.milliseconds or timeout > _MOST_SECONDS
+            entry["timeout"] = timeout / 1000 if is_thousandth else timeout
+        if self._written.get("disabled") is True or self._written.get("enabled") is False:
+            entry["disabled"] = True
+        included = next((names for key in _INCLUDED if (names := self._names(key))), [])
+        excluded = [f"!{name}" for key in _EXCLUDED for name in self._names(key)]
+        if filters := ([] if included == ["*"] else included) + excluded:
+            entry["toolFilters"] = filters if included not in ([], ["*"]) else ["*", *excluded]
+
+    def _first(self, keys: Sequence[str]) -> Any:
+        return next((self._written[key] for key in keys if self._written.get(key) is not None), None)
+
+    def _names(self, key: str) -> list[str]:
+        values = self._written.get(key)
+        if not isinstance(values, list):
+            return []
+        return [str(value["name"] if isinstance(value, dict) and "name" in value else value) for value in values]
+
+    def _mapping(self, keys: Sequence[str]) -> Entry:
+        values = self._first(keys)
+        if not isinstance(values, dict):
+            return {}
+        return {str(name): self._value(value) for name, value in values.items() if value is not None}
+
+    def _value(self, value: object) -> str:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return self._text(str(value))
+
+    def _text(self, text: str) -> str:
+        if self._dialect.variables is None:
+            # There it is just text, here it would be a variable.
+            return text.replace("${", "${DOLLAR:-$}{")
+        for pattern, ours in self._dialect.variables:
+            text = re.sub(pattern, ours, text)
+        for theirs, ours in _EDITOR.items():
+            if theirs in text:
+                text = text.replace(theirs, ours)
+                if ours == ".":
+                    self._remarks.append(f"`{theirs}` is an editor's: `.`, the client's folder, stands there now")
+        return _INPUT.sub(self._asked_for, text)
+
+    def _asked_for(self, found: re.Match[str]) -> str:
+        variable = _NOT_A_WORD.sub("_", found[2]).strip("_").upper() or "VALUE"
+        variable = f"_{variable}" if variable[0].isdigit() else variable
+        self._remarks.append(f"`{found[0]}` is asked for by the editor: set the variable `{variable}`")
+        return f"${{{variable}}}"

@@ -1,0 +1,212 @@
+"""The content of a client's file, as bytes: what servers stand in it, and the same bytes with one more or fewer.
+
+Owns the formats. In JSON every byte outside the edit stays, in TOML and YAML all comments and the order do (`tomlkit`,
+`ruamel.yaml`, imported where they are needed). What cannot be understood is never edited. Refuses to know what the
+members of a server mean (`dialects`).
+"""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+from mcp_workbench.clients.table import ClientFile
+from mcp_workbench.config.jsonc_edit import parsed, remove_member, set_member
+from mcp_workbench.config.problems import ConfigProblems, Problem
+
+Servers = dict[str, dict[str, Any]]
+
+
+def servers_in(content: bytes, file: ClientFile, path: str) -> Servers:
+    """The servers as they are written, by name. Raises `ConfigProblems`, named after `path`."""
+    root = root_of(content, file, path)
+    found: Servers = {}
+    for key in (file.key, file.newer_key) if file.newer_key else (file.key,):
+        where = _at(root, key)
+        if where is None and file.bare and all(isinstance(entry, dict) for entry in root.values()):
+            where = root
+        if isinstance(where, list):
+            found |= {str(entry["name"]): entry for entry in where if isinstance(entry, dict) and "name" in entry}
+        elif isinstance(where, dict):
+            found |= {str(name): entry for name, entry in where.items() if isinstance(entry, dict)}
+    if file.newer_key:
+        # What the newer key holds is no server of that name.
+        found = {name: entry for name, entry in found.items() if _is_server(entry)}
+    return found
+
+
+def root_of(content: bytes, file: ClientFile, path: str) -> dict[str, Any]:
+    """All of the document. Raises `ConfigProblems`."""
+    text = _text(content, path)
+    if file.format in ("json", "jsonc"):
+        root = parsed(text, path)
+    elif file.format == "toml":
+        root = _toml(text, path).unwrap()
+    else:
+        root = _yaml(text, path) or {}
+    if not isinstance(root, dict):
+        raise _problem(path, "does not hold an object at its top")
+    where = _at(root, file.key)
+    allowed = (dict, list, type(None)) if file.list else (dict, type(None))
+    if not isinstance(where, allowed):
+        raise _problem(path, f"holds something else than servers under `{'.'.join(file.key)}`")
+    return root
+
+
+def has_comments(content: bytes) -> bool:
+    """Whether a JSON text holds what strict JSON does not allow."""
+    import msgspec
+
+    content = content.removeprefix(b"\xef\xbb\xbf")
+    if not content.strip():
+        return False
+    try:
+        msgspec.json.decode(content)
+    except msgspec.MsgspecError:
+        return True
+    return False
+
+
+def with_server(content: bytes, file: ClientFile, name: str, entry: dict[str, Any], path: str) -> bytes:
+    """The content in which the server `name` is `entry`. Raises `ConfigProblems`."""
+    root = root_of(content, file, path)
+    text = _text(content, path)
+    if file.format in ("json", "jsonc"):
+        return set_member(text, (*_key(root, file), name), entry).encode()
+    if file.format == "toml":
+        return _toml_with(text, file, name, entry, path).encode()
+    return _yaml_with(text, file, name, entry, path).encode()
+
+
+def without_servers(content: bytes, file: ClientFile, names: list[str], path: str) -> bytes:
+    """The content without these servers. Raises `ConfigProblems`."""
+    root = root_of(content, file, path)
+    text = _text(content, path)
+    for name in names:
+        if file.format in ("json", "jsonc"):
+            for key in {file.key, file.newer_key or file.key, _key(root, file)}:
+                text = remove_member(text, (*key, name))
+        elif file.format == "toml":
+            text = _toml_with(text, file, name, None, path)
+        else:
+            text = _yaml_with(text, file, name, None, path)
+    return text.encode()
+
+
+def _key(root: dict[str, Any], file: ClientFile) -> tuple[str, ...]:
+    """Where servers of this very file go."""
+    if file.newer_key and _at(root, file.newer_key) is not None and not _is_server(_at(root, file.newer_key)):
+        return file.newer_key
+    if file.bare and _at(root, file.key) is None and root and all(_is_server(entry) for entry in root.values()):
+        return ()
+    return file.key
+
+
+def _is_server(entry: object) -> bool:
+    return isinstance(entry, dict) and bool({"type", "command", "url", "enabled", "disabled"} & entry.keys())
+
+
+def _at(root: dict[str, Any], key: tuple[str, ...]) -> Any:
+    where: Any = root
+    for step in key:
+        where = where.get(step) if isinstance(where, dict) else None
+    return where
+
+
+def _text(content: bytes, path: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise _problem(path, "is not UTF-8 text") from None
+
+
+def _problem(path: str, found: str) -> ConfigProblems:
+    return ConfigProblems(path, [Problem(steps=None, found=found, hint="repair it, or move it away, and try again")])
+
+
+def _toml(text: str, path: str) -> Any:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        return tomlkit.parse(text.removeprefix("\ufeff"))
+    except TOMLKitError as error:
+        raise _problem(path, f"is not TOML: {error}") from None
+
+
+def _toml_with(text: str, file: ClientFile, name: str, entry: dict[str, Any] | None, path: str) -> str:
+    import tomlkit
+
+    document = _toml(text, path)
+    (key,) = file.key
+    servers = document.get(key)
+    if entry is None:
+        if servers is not None and name in servers:
+            del servers[name]
+            if not servers:
+                del document[key]
+    else:
+        if servers is None:
+            document[key] = servers = tomlkit.table(is_super_table=True)
+        # A table that is replaced keeps the blank line that was behind it.
+        servers[name] = entry
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    return mark + tomlkit.dumps(document)
+
+
+def _yaml(text: str, path: str) -> Any:
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return _round_trip(text).load(text)
+    except YAMLError as error:
+        raise _problem(path, f"is not YAML: {str(error).splitlines()[0]}") from None
+
+
+def _round_trip(text: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.util import load_yaml_guess_indent
+
+    yaml: Any = YAML()
+    yaml.preserve_quotes = True
+    # Long lines are somebody's, not ours to break.
+    yaml.width = 1 << 20
+    yaml.line_break = "\r\n" if "\r\n" in text else "\n"
+    try:
+        _, mapping, offset = load_yaml_guess_indent(text)
+    except Exception:
+        # What is no YAML is told by whoever loads it.
+        mapping, offset = None, None
+    if mapping and offset is not None and mapping >= offset + 2:
+        yaml.indent(mapping=2, sequence=mapping, offset=offset)
+    return yaml
+
+
+def _yaml_with(text: str, file: ClientFile, name: str, entry: dict[str, Any] | None, path: str) -> str:
+    document = _yaml(text, path)
+    if document is None:
+        document = {}
+    (key,) = file.key
+    servers = document.get(key)
+    if file.list:
+        listed = servers if isinstance(servers, list) else []
+        index = next((i for i, each in enumerate(listed) if isinstance(each, dict) and each.get("name") == name), None)
+        if entry is None:
+            if index is not None:
+                del listed[index]
+        elif index is None:
+            listed.append({"name": name, **entry})
+        else:
+            listed[index] = {"name": name, **entry}
+        if entry is not None or servers is not None:
+            document[key] = listed
+    elif entry is None:
+        if isinstance(servers, dict):
+            servers.pop(name, None)
+    elif isinstance(servers, dict):
+        servers[name] = entry
+    else:
+        document[key] = {name: entry}
+    out = StringIO(newline="")
+    _round_trip(text).dump(document, out)
+    return out.getvalue()

@@ -1,0 +1,95 @@
+"""The table of clients, `clients.toml`, as values. Owns the names under which clients are found."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Final, Literal
+
+from msgspec import Struct, convert
+
+from mcp_workbench.errors import ConfigError
+
+Format = Literal["json", "jsonc", "toml", "yaml"]
+Scope = Literal["user", "project"]
+TABLE: Final = os.path.join(os.path.dirname(__file__), "clients.toml")
+
+
+class OwnCommand(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the client itself adds, removes and lists servers. `{name}`, `{command}`, `{args}` … are filled in."""
+
+    program: str
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    list: tuple[str, ...] = ()
+    # Our scopes, in the client's words; those that it cannot write are missing.
+    scopes: dict[Scope, str] = {}
+
+
+class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file in which a client keeps its servers, and how they stand there."""
+
+    scope: Scope
+    format: Format
+    dialect: str
+    key: tuple[str, ...]
+    all: tuple[str, ...] = ()
+    linux: tuple[str, ...] = ()
+    macos: tuple[str, ...] = ()
+    windows: tuple[str, ...] = ()
+    # Which version of the client or of its format this is, where there are several.
+    generation: str = ""
+    # Where a newer generation keeps them in the same file; used where it is there.
+    newer_key: tuple[str, ...] = ()
+    # Servers are a list with names in it, rather than an object.
+    list: bool = False
+    # The servers may also stand at the top, without the key.
+    bare: bool = False
+    read_only: bool = False
+
+
+class Client(Struct, frozen=True, forbid_unknown_fields=True):
+    """One client."""
+
+    name: str
+    title: str
+    checked: Literal["code", "documentation", "measured", "guess"]
+    date: str
+    source: str
+    file: tuple[ClientFile, ...]
+    aliases: tuple[str, ...] = ()
+    own: OwnCommand | None = None
+    # Its file is never written by us, not even where its program is missing.
+    command_only: bool = False
+    # Started from a desktop, where `PATH` is short.
+    graphical: bool = False
+    environment: Literal["inherited", "cleared", "without-secrets"] = "inherited"
+    reserved: tuple[str, ...] = ()
+    # Why nothing is installed into it any more.
+    import_only: str = ""
+    # Clients whose files it reads as well.
+    reads_too: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@cache
+def clients() -> dict[str, Client]:
+    """All clients by name, in the order of the table."""
+    import tomllib
+
+    with open(TABLE, "rb") as file:
+        rows = convert(tomllib.load(file)["client"], list[Client])
+    return {client.name: client for client in rows}
+
+
+def find(name: str) -> Client:
+    """The client with this name, alias or title. Raises `ConfigError`."""
+    from mcp_workbench.nearest import nearest
+
+    wanted = name.casefold()
+    for client in clients().values():
+        if wanted in (client.name, client.title.casefold(), *client.aliases):
+            return client
+    near = nearest(wanted, [*clients(), *(alias for client in clients().values() for alias in client.aliases)], limit=1)
+    known = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(clients())}"
+    raise ConfigError(f"unknown client `{name}`; {known}", hint="docs/clients.md has a section for each client")

@@ -1,0 +1,165 @@
+"""`install`, `uninstall` and `undo`: files of clients in a home of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Done, run
+
+SERVER = {"command": "uvx", "args": ["mcp-server-time"]}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    config = tmp_path / ".config" / "mcp-workbench" / "workbench-config.json"
+    config.parent.mkdir(parents=True)
+    config.write_text(json.dumps({"toolboxes": {"desk": {"description": "The clock", "mcpServers": {"time": SERVER}}}}))
+    return tmp_path
+
+
+def shell(home: Path, *words: object) -> Done:
+    # No program of any client is on the path.
+    empty = home / "bin"
+    empty.mkdir(exist_ok=True)
+    names = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "CODEX_HOME")
+    folders = dict.fromkeys(names, "") | {"WORKBENCH_CONFIG": ""}
+    return run(*words, env={"HOME": str(home), "PATH": str(empty), **folders}, cwd=home)
+
+
+def write(home: Path, name: str, text: str) -> Path:
+    path = home / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_install_undo_and_uninstall_keep_every_byte(home: Path) -> None:
+    before = '{\r\n\t// mine\r\n\t"mcpServers": {\r\n\t\t"other": {"command": "x"}\r\n\t}\r\n}'
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_bytes(before.encode())
+    done = shell(home, "install", "cursor")
+    assert done.status == 0 and "installed" in done.stdout and '+\t\t"workbench": {' in done.stderr
+    assert "holds comments" in done.stderr
+    entry = json.loads(path.read_text().replace("// mine", ""))["mcpServers"]["workbench"]
+    assert os.path.isabs(entry["command"]) and os.path.isabs(entry["args"][-1]) and entry["env"]["PATH"]
+    again = shell(home, "install", "cursor")
+    assert again.status == 0 and "already has the workbench" in again.stderr and again.stdout == ""
+    assert shell(home, "undo", "cursor") == Done(0, f"{path}: as it was before\n", "")
+    assert path.read_bytes() == before.encode()
+    assert shell(home, "undo", "cursor").status == 2
+    assert shell(home, "install", "cursor").status == 0
+    assert shell(home, "uninstall", "cursor").status == 0
+    assert path.read_bytes() == before.encode()
+
+
+def test_undo_refuses_when_the_file_has_changed_since(home: Path) -> None:
+    path = write(home, ".cursor/mcp.json", "{}")
+    assert shell(home, "install", "cursor").status == 0
+    changed = path.read_text() + "\n"
+    path.write_text(changed)
+    done = shell(home, "undo", "cursor")
+    assert done.status == 2 and "has been changed since; nothing was done" in done.stderr
+    assert path.read_text() == changed
+
+
+def test_a_file_that_install_made_is_gone_after_undo(home: Path) -> None:
+    assert shell(home, "install", "kiro").status == 0
+    path = home / ".kiro" / "settings" / "mcp.json"
+    assert "workbench" in path.read_text()
+    assert shell(home, "undo", "kiro").status == 0 and not path.exists()
+
+
+def test_replace_takes_out_what_the_workbench_serves(home: Path) -> None:
+    servers = {"clock": SERVER, "other": {"command": "x", "env": {"API_TOKEN": "hunter2hunter2"}}}
+    path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": servers}, indent=2))
+    done = shell(home, "install", "kiro", "--replace")
+    assert done.status == 0 and "hunter2" not in done.stderr
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["other", "workbench"]
+
+
+def test_dry_run_and_print_write_nothing(home: Path) -> None:
+    path = write(home, ".cursor/mcp.json", "{}")
+    done = shell(home, "install", "cursor", "--dry-run")
+    assert done.status == 0 and '+    "workbench": {' in done.stdout and path.read_text() == "{}"
+    printed = shell(home, "install", "codex", "--print")
+    assert printed.status == 0 and printed.stdout.startswith("codex mcp add workbench -- /")
+    assert json.loads(shell(home, "install", "zed", "--print").stdout)["context_servers"]["workbench"]
+    claude = shell(home, "install", "claude-code", "--print")
+    assert claude.stdout.startswith("claude mcp add-json -s user workbench '{")
+    assert not (home / ".local").exists() or not list((home / ".local").rglob("changes.json"))
+
+
+def test_codex_without_its_program_and_goose_are_edited(home: Path) -> None:
+    toml = write(home, ".codex/config.toml", '# mine\nmodel = "x"\n')
+    yaml = write(home, ".config/goose/config.yaml", "# mine\nGOOSE_MODE: auto\n")
+    done = shell(home, "install", "codex", "goose", "--json")
+    assert done.status == 0
+    assert [(each["client"], each["changed"]) for each in json.loads(done.stdout)] == [("codex", True), ("goose", True)]
+    assert toml.read_text().startswith('# mine\nmodel = "x"\n') and "[mcp_servers.workbench]" in toml.read_text()
+    assert yaml.read_text().startswith("# mine\nGOOSE_MODE: auto\n") and "workbench:" in yaml.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("install",), "which client?"),
+        (("install", "cursor", "--all"), "which client?"),
+        (("install", "cursr"), "unknown client `cursr`; did you mean `cursor`?"),
+        (("install", "roo"), "nothing is installed into Roo Code"),
+        (("install", "claude-code"), "the program `claude` of Claude Code is not on the PATH"),
+        (("install", "cursor", "--project"), "does not exist"),
+        (("uninstall", "cursor"), "Cursor does not have the workbench"),
+        (("undo", "cursor"), "nothing was changed in Cursor"),
+        (("undo",), "CLIENT missing"),
+    ],
+)
+def test_what_cannot_be_done_is_said(home: Path, words: tuple[str, ...], said: str) -> None:
+    done = shell(home, *words)
+    assert done.status == 2 and said in done.stderr and "hint: " in done.stderr and done.stdout == ""
+
+
+def test_a_broken_file_is_left_alone(home: Path) -> None:
+    path = write(home, ".cursor/mcp.json", '{"mcpServers": {"a": ')
+    done = shell(home, "install", "cursor")
+    assert done.status == 2 and "mcp.json:1:" in done.stderr and path.read_text() == '{"mcpServers": {"a": '
+
+
+def test_another_server_of_that_name_is_not_replaced(home: Path) -> None:
+    write(home, ".cursor/mcp.json", '{"mcpServers": {"Workbench": {"command": "x"}}}')
+    done = shell(home, "install", "cursor")
+    assert done.status == 2 and "already has a server `Workbench`" in done.stderr
+    assert shell(home, "install", "cursor", "--name", "desk").status == 0
+
+
+def test_without_a_configuration_nothing_is_installed(home: Path) -> None:
+    (home / ".config" / "mcp-workbench" / "workbench-config.json").unlink()
+    done = shell(home, "install", "cursor")
+    assert done.status == 2 and "there is no configuration yet" in done.stderr
+
+
+def test_all_clients_that_are_here(home: Path) -> None:
+    write(home, ".cursor/mcp.json", "{}")
+    write(home, ".kiro/settings/mcp.json", "broken")
+    done = shell(home, "install", "--all", "--json")
+    assert done.status == 1 and "Kiro: " in done.stderr
+    assert {each["client"]: "error" in each for each in json.loads(done.stdout)} == {"cursor": False, "kiro": True}
+
+
+def test_a_command_of_the_client_is_used_where_it_is_there(home: Path) -> None:
+    path = write(home, ".codex/config.toml", "")
+    program = write(
+        home, "bin/codex", f'#!/bin/sh\nprintf "[mcp_servers.workbench]\\ncommand = \\"$5\\"\\n" > {path}\n'
+    )
+    program.chmod(0o755)
+    done = shell(home, "install", "codex")
+    assert done.status == 0 and "codex mcp add workbench -- /" in done.stderr
+    assert "mcp-workbench" in path.read_text() or "python" in path.read_text()
+    assert shell(home, "undo", "codex").status == 0 and path.read_text() == ""
+    program.write_text("#!/bin/sh\necho no such command >&2; exit 3\n")
+    failed = shell(home, "install", "codex")
+    assert failed.status == 2 and "failed with status 3: no such command" in failed.stderr

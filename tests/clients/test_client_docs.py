@@ -1,0 +1,14 @@
+"""docs/clients.md is made from the table."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.clients.table import clients
+from scripts.write_client_docs import DOCUMENT, document
+
+
+@pytest.mark.requirement("project.documentation")
+def test_the_document_is_what_the_table_says() -> None:
+    assert DOCUMENT.read_text("utf-8") == document(), "run python scripts/write_client_docs.py"
+    assert all(f"\n## {client.title}\n" in document() for client in clients().values())

@@ -1,0 +1,54 @@
+"""One server, from a client's words to ours. The golden files have the usual ones, this has the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_workbench.clients.dialects import is_own, translated
+
+
+@pytest.mark.parametrize(
+    ("dialect", "written", "entry"),
+    [
+        ("standard", {"command": "a", "args": []}, {"command": "a"}),
+        ("standard", {"command": "a", "env": {"N": 1, "B": True}}, {"command": "a", "env": {"N": "1", "B": "true"}}),
+        ("gemini", {"command": "a", "args": ["%X%", "$Y", "${Z}"]}, {"command": "a", "args": ["${X}", "${Y}", "${Z}"]}),
+        ("standard", {"command": "a", "args": ["$Y"]}, {"command": "a", "args": ["$Y"]}),
+        ("gemini", {"url": "https://x", "type": "sse"}, {"url": "https://x", "type": "sse"}),
+        ("opencode", {"command": ["a", "b"]}, {"command": "a", "args": ["b"]}),
+        ("codex", {"command": "a", "enabled": False}, {"command": "a", "disabled": True}),
+    ],
+)
+def test_what_is_carried_over(dialect: str, written: dict[str, Any], entry: dict[str, Any]) -> None:
+    assert translated(written, dialect).entry == entry
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ({"url": "unix:///tmp/x.sock"}, "`unix:` addresses cannot be reached"),
+        ({"url": "https://x", "type": "ws"}, "WebSocket servers cannot be reached"),
+        ({"url": "https://x", "headersHelper": "h"}, "`headersHelper` is not carried over"),
+        ({"command": "${command:pick}"}, "set the variable `PICK`"),
+        ({}, "has no command or address"),
+    ],
+)
+def test_what_is_not_carried_over_is_said(written: dict[str, Any], said: str) -> None:
+    assert said in " ".join(translated(written, "vscode").remarks)
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "expected"),
+    [
+        ("/opt/bin/mcp-workbench", ["serve"], True),
+        ("C:\\bin\\mcp-workbench.exe", [], True),
+        ("uvx", ["mcp-workbench@latest", "serve"], True),
+        ("python3", ["-m", "mcp_workbench", "serve"], True),
+        ("mcp-workbench", ["demo", "clock"], False),
+        ("npx", ["-y", "other"], False),
+    ],
+)
+def test_our_own_entry_is_recognised(command: str, args: list[str], expected: bool) -> None:
+    assert is_own({"command": command, "args": args}) is expected

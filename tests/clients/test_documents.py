@@ -1,0 +1,94 @@
+"""Files of clients: the golden files, and content that is broken, empty or unusual."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mcp_workbench.clients.documents import has_comments, servers_in, with_server, without_servers
+from mcp_workbench.clients.table import clients
+from mcp_workbench.config.problems import ConfigProblems
+from tests.clients.golden_files import Golden, golden_files, installed, read
+
+CURSOR = clients()["cursor"].file[0]
+CODEX = clients()["codex"].file[0]
+GOOSE = clients()["goose"].file[0]
+ENTRY = {"command": "/opt/mcp-workbench", "args": ["serve"]}
+
+
+@pytest.mark.parametrize("golden", golden_files(), ids=lambda golden: golden.name)
+def test_golden_files_are_read_written_and_taken_back(golden: Golden) -> None:
+    assert read(golden) == json.loads(golden.read.read_text("utf-8"))
+    after = installed(golden)
+    assert after == golden.after.read_bytes()
+    servers = servers_in(after, golden.file, "x")
+    assert list(servers)[-1] == "workbench"
+    taken_out = without_servers(after, golden.file, ["workbench"], "x")
+    assert servers_in(taken_out, golden.file, "x") == servers_in(golden.before.read_bytes(), golden.file, "x")
+    if golden.file.format in ("json", "jsonc") and b'"workbench"' in after and servers_in(taken_out, golden.file, "x"):
+        assert taken_out == golden.before.read_bytes(), "every byte outside of the edit stays"
+
+
+def test_there_is_a_golden_file_for_every_client() -> None:
+    names = " ".join(golden.name for golden in golden_files())
+    assert [name for name in clients() if name not in names] == []
+
+
+@pytest.mark.parametrize(
+    "before", [b"", b"  \r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf{}", b"{}", b'{"other": 1}', b'{\r\n\t"a": [1]\r\n}\r\n']
+)
+def test_what_was_there_stays_byte_for_byte(before: bytes) -> None:
+    after = with_server(before, CURSOR, "workbench", ENTRY, "x")
+    assert servers_in(after, CURSOR, "x") == {"workbench": ENTRY}
+    assert after.startswith(b"\xef\xbb\xbf") == before.startswith(b"\xef\xbb\xbf")
+    if b"\r\n" in before:
+        assert after.count(b"\n") == after.count(b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"mcpServers": {"a": {"comm', "a string that does not end"),
+        (b"[]", "does not hold an object"),
+        (b'{"mcpServers": []}', "something else than servers"),
+        (b'{"mcpServers": "none"}', "something else than servers"),
+        (b"\xff\xfe{\x00}\x00", "is not UTF-8"),
+    ],
+)
+def test_what_cannot_be_understood_is_not_edited(content: bytes, said: str) -> None:
+    for act in (
+        lambda: servers_in(content, CURSOR, "x.json"),
+        lambda: with_server(content, CURSOR, "workbench", ENTRY, "x.json"),
+        lambda: without_servers(content, CURSOR, ["a"], "x.json"),
+    ):
+        with pytest.raises(ConfigProblems) as caught:
+            act()
+        assert said in caught.value.message and "x.json" in caught.value.message
+
+
+def test_broken_toml_and_yaml_are_not_edited() -> None:
+    with pytest.raises(ConfigProblems, match="is not TOML"):
+        with_server(b"a = [", CODEX, "workbench", ENTRY, "x.toml")
+    with pytest.raises(ConfigProblems, match="is not YAML"):
+        with_server(b"a: [", GOOSE, "workbench", ENTRY, "x.yaml")
+
+
+def test_comments_are_noticed_and_kept_where_a_client_does_not_allow_them() -> None:
+    before = b'{\n  // mine\n  "mcpServers": {}\n}\n'
+    assert has_comments(before) and not has_comments(b"{}") and not has_comments(b"")
+    assert b"// mine" in with_server(before, CURSOR, "workbench", ENTRY, "x")
+
+
+def test_an_entry_is_replaced_where_it_stands() -> None:
+    before = b'{"mcpServers": {"workbench": {"command": "old"}, "b": {"command": "c"}}}'
+    after = with_server(before, CURSOR, "workbench", ENTRY, "x")
+    assert list(servers_in(after, CURSOR, "x")) == ["workbench", "b"] and b"old" not in after
+    again = with_server(b"[mcp_servers.workbench]\ncommand = 'old'\n", CODEX, "workbench", ENTRY, "x")
+    assert servers_in(again, CODEX, "x") == {"workbench": ENTRY}
+
+
+def test_names_that_differ_in_case_are_two_servers() -> None:
+    before = b'{"mcpServers": {"GitHub": {"command": "a"}, "github": {"command": "b"}}}'
+    after = without_servers(before, CURSOR, ["github"], "x")
+    assert list(servers_in(after, CURSOR, "x")) == ["GitHub"]
