@@ -84,6 +84,11 @@ class LineSplitter:
             lines = self._drop_too_long(lines)
         return lines
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """How much has come of a line that is not complete."""
+        return self._size
+
     def finish(self) -> bytes | None:
         """The stream ended: return the unfinished last line, if there is one."""
         return self._take() if self._size else None

@@ -15,6 +15,7 @@ from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.serving import FLUSH_SECONDS, LOCAL_PRINCIPAL, STDIO_DRAIN_SECONDS, UNFINISHED, wait_until
 from mcp_workbench.session.resuming import ResumedLink, mark_of, restore, written_down
+from mcp_workbench.shared.budgets import ClientBudgets
 from mcp_workbench.shared.commands import BORROW, CommandReceiver
 from mcp_workbench.shared.hello import Hello
 from mcp_workbench.shared.link import FrontEndLink
@@ -46,7 +47,9 @@ class ClientContext(Struct, frozen=True, kw_only=True):
 class SharedClient:
     """A client that was accepted. Owns both copies of its descriptor."""
 
-    def __init__(self, hello: Hello, context: ClientContext, gateway: Gateway, descriptor: int) -> None:
+    def __init__(
+        self, hello: Hello, context: ClientContext, gateway: Gateway, descriptor: int, budgets: ClientBudgets
+    ) -> None:
         self.hello = hello
         self.context = context
         self.gateway = gateway
@@ -57,6 +60,7 @@ class SharedClient:
         self.joined_at = asyncio.get_running_loop().time()
         self._link: FrontEndLink | None = None
         self._descriptor = descriptor
+        self._budgets = budgets
         self._ended = asyncio.Event()
         self._reason = ""
         # What the front end is told at the end; empty where it is the client that goes.
@@ -66,7 +70,8 @@ class SharedClient:
         """Serve it until it goes or we do. `first` is what came after its hello."""
         gateway = self.gateway
         assert gateway.batch is not None
-        link = FrontEndLink(gateway.batch, gateway.config.max_message_bytes, self._descriptor, os.dup(self._descriptor))
+        limit, descriptor = gateway.config.max_message_bytes, self._descriptor
+        link = FrontEndLink(gateway.batch, limit, descriptor, os.dup(descriptor), self._budgets)
         resume = bytes(self.hello.resume)
         is_resumed = resume != b"null"
         session_link = ResumedLink(link) if is_resumed else link

@@ -23,6 +23,7 @@ from mcp_workbench.front.joining import PROTOCOL, peer_uid
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.runtime import Runtime
 from mcp_workbench.runtime_folder import WANTED
+from mcp_workbench.shared.budgets import ClientBudgets
 from mcp_workbench.shared.catalogs import Catalogs
 from mcp_workbench.shared.client import COME_AGAIN, SERVE_ALONE, ClientContext, SharedClient
 from mcp_workbench.shared.commands import BORROW
@@ -75,6 +76,7 @@ class SharedWorkbench:
         # Seconds without clients after which we end, as the file of the last one says; None: never.
         self._idle_exit = None if stays else DEFAULT_SHARED_IDLE_EXIT
         self.clients: set[SharedClient] = set()
+        self._budgets = ClientBudgets()
         self._greeting = 0
         self._told_by: list[socket.socket] = []
         self._ending = asyncio.Event()
@@ -108,6 +110,7 @@ class SharedWorkbench:
                 self._listener.close()
             log.info("shutting down: %s", self._reason)
             self.catalogs.close()
+            self._budgets.close()
             for client in list(self.clients):
                 client.end(self._reason, self._goodbye)
         log.info("bye")
@@ -235,7 +238,7 @@ class SharedWorkbench:
             await self._answer(connection, f"accepted {__version__} {os.getpid()}")
             for note in context.notes:
                 await self._answer(connection, f"note {_in_one_line(note)}")
-            client = SharedClient(hello, context, gateway, connection.detach())
+            client = SharedClient(hello, context, gateway, connection.detach(), self._budgets)
             self.clients.add(client)
             self._stop_idling()
             log.info("client of process %d joins from %s with %s", hello.pid, context.folder, context.config.path)

@@ -39,6 +39,11 @@ class LineFeed:
         self._deliver(lines)
         return None
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """How much has come of a line that is not complete."""
+        return self._splitter.unfinished_bytes
+
     def finish(self) -> None:
         """The stream ended: an unfinished last line counts as a message."""
         line = self._splitter.finish()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Raw
@@ -48,9 +49,17 @@ class DescriptorLink:
         self._receiver = receiver
         self._lines = LineFeed(self._limit, receiver)
         self._writer = PipeWriter(self._batch, self._write_fd, self._write_failed)
-        self._reader = PipeReader(self._batch, self._read_fd, self._lines.feed, self._ended)
+        self._reader = PipeReader(self._batch, self._read_fd, self._feeder(self._lines), self._ended)
         widen(self._write_fd)
         self._writer.on_drained = self._reader.resume
+
+    def _feeder(self, lines: LineFeed) -> Callable[[bytes], asyncio.Future[None] | None]:
+        """What takes in what was read."""
+        return lines.feed
+
+    def _most_unsent(self) -> int:
+        """How much may wait for the client. Asked only where it is a lot."""
+        return DROP_ABOVE
 
     def send_bytes(self, data: bytes) -> None:
         """Send what somebody else had to send on the connection before us."""
@@ -66,7 +75,7 @@ class DescriptorLink:
         writer.write(*parts, b"\n")
         if writer.unsent_bytes > PAUSE_ABOVE and not self._closed:
             self._reader.pause()
-            if writer.unsent_bytes > DROP_ABOVE:
+            if writer.unsent_bytes > self._most_unsent():
                 self._make_it_fit(parts)
 
     @property
@@ -105,7 +114,11 @@ class DescriptorLink:
         if id is not None:
             text = f"the client has {self._writer.unsent_bytes} bytes of responses left to read; this one does not fit"
             self._writer.write(error_response(id, INTERNAL_ERROR, text), b"\n")
-        if self._stall_timer is None:
+        self.watch_stalled()
+
+    def watch_stalled(self) -> None:
+        """A client that reads nothing for a while is taken for dead."""
+        if self._stall_timer is None and not self._closed:
             self._stall_timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._check_stalled)
 
     def _check_stalled(self) -> None:
