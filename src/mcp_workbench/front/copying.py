@@ -122,6 +122,8 @@ class Copying:
         down, up, tracking = self._down, self._up, self.tracking
         client, workbench = down.source, up.source
         passed, polled = tracking.passed, self._polled
+        # What is watched while nothing has to wait for anybody.
+        usual = {client: _IN, workbench: _IN}
         wait, patience = self._poll.poll, SILENCE_SECONDS * 1000
         self._watch_what_matters()
         while True:
@@ -151,7 +153,7 @@ class Copying:
                 return end
             if len(passed) > MOST_PASSED:
                 tracking.catch_up()
-            if down.waiting or up.waiting or len(polled) != 2 or self.is_client_done:
+            if down.waiting or up.waiting or polled != usual or self.is_client_done:
                 self._watch_what_matters()
 
     # ── from the client to the workbench ──
