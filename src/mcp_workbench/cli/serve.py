@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -198,9 +197,9 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
         run_loop(serve_stdio(gateway, config=_source(parsed)))
     else:
         from mcp_workbench.serving import ResumedClient
-        from mcp_workbench.session.questions import number_questions_from
+        from mcp_workbench.session.questions import number_questions_elsewhere
 
-        number_questions_from(int(time.time()) << 20)
+        number_questions_elsewhere()
         client = ResumedClient(handover.resume, handover.unread, handover.unsent)
         run_loop(serve_stdio(gateway, client, _source(parsed)))
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
 
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Flag, Parsed
@@ -81,11 +80,11 @@ def _be_it() -> int:
     from mcp_workbench.observe.log import set_up
     from mcp_workbench.observe.rotated_log import RotatedLog
     from mcp_workbench.run import run as run_loop
-    from mcp_workbench.session.questions import number_questions_from
+    from mcp_workbench.session.questions import number_questions_elsewhere
     from mcp_workbench.shared.workbench import SharedWorkbench
 
     # Clients of an earlier one are taken over.
-    number_questions_from(int(time.time()) << 20)
+    number_questions_elsewhere()
     stays = HANDED_OVER not in os.environ
     try:
         listener, lock = _descriptors()

@@ -38,11 +38,15 @@ TOO_LATE: Final = "the client did not answer in time"
 _new_id = count(1).__next__
 
 
-def number_questions_from(first: int) -> None:
+def number_questions_elsewhere() -> None:
     """For a process that takes clients over: they may still answer what somebody before us asked them, and that must
     not pass for an answer to a question of ours."""
+    from os import urandom
+
     global _new_id
-    _new_id = count(first).__next__
+    # By chance: a clock gives two processes that start within its step the same numbers. Up to 2^48, so that all that
+    # follow are exact in JavaScript.
+    _new_id = count(int.from_bytes(urandom(6))).__next__
 
 
 class BadQuestion(Exception):
