@@ -24,6 +24,8 @@ from tests.support.processes import alive, eventually
 
 pytestmark = pytest.mark.processes
 
+SAYS_TOKEN = "import os, sys; sys.exit('no entry for ' + os.environ['TOKEN'])"
+
 
 def private(path: Path, text: str | bytes) -> Path:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -190,6 +192,25 @@ async def test_a_file_of_variables_that_cannot_be_used(tmp_path: Path, content: 
 async def test_a_program_that_fails(tmp_path: Path, source: str, words: str) -> None:
     error = await refused(env={"T": f"${{cmd:{script(tmp_path, source)}}}"})
     assert f"in `env.T` cannot be resolved: the program `{sys.executable}` {words}" in str(error)
+
+
+async def test_a_program_that_says_secrets_is_quoted_without_them(tmp_path: Path) -> None:
+    token = private(tmp_path / "token", "hunter2-token")
+    source = "import sys; print('hunter2-printed'); sys.exit('cannot use hunter2-token, hunter2-printed')"
+    error = await refused(env={"A": f"${{file:{token}}}", "B": f"${{cmd:{script(tmp_path, source)}}}"})
+    assert error.message.endswith("failed with status 1: cannot use ***, ***")
+
+
+async def test_what_is_known_to_be_secret_is_not_quoted_either(tmp_path: Path) -> None:
+    environ = {**os.environ, "TOKEN": "hunter2-variable"}
+    server = server_of({"command": "x", "env": {"A": f"${{cmd:{script(tmp_path, SAYS_TOKEN)}}}"}}, environ)
+    table = ProcessTable()
+    servers = ResolvedServers(table, Redactor(["hunter2-variable"]))
+    try:
+        with pytest.raises(ReferenceUnresolved, match=r"failed with status 1: no entry for \*\*\*"):
+            await servers.resolve("key", "label", server, environ, lambda: False)
+    finally:
+        table.close()
 
 
 async def test_a_program_that_is_missing() -> None:

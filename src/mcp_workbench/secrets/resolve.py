@@ -18,7 +18,7 @@ from mcp_workbench.config.kinds import url_fault
 from mcp_workbench.config.model import Part, Reference, ReferringValue, ServerConfig
 from mcp_workbench.config.problems import quote
 from mcp_workbench.config.reading import has_control
-from mcp_workbench.config.redact import secrets_fetched, secrets_in, secrets_in_url
+from mcp_workbench.config.redact import Redactor, secrets_fetched, secrets_in, secrets_in_url
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.secrets import dotenv, secret_files
 from mcp_workbench.secrets.blocking_work import aside
@@ -55,7 +55,19 @@ async def resolve(
 
     Without `commands` none is run, and what they would print is left as it was written.
     """
-    return await _Resolving(environ, table, commands).resolve(server)
+    resolving = _Resolving(environ, table, commands)
+    try:
+        return await resolving.resolve(server)
+    except ReferenceUnresolved as error:
+        # A program that fails may say what it was given, or what it should have printed.
+        raise concealed(error, Redactor(resolving.secrets)) from None
+
+
+def concealed(error: ReferenceUnresolved, redactor: Redactor) -> ReferenceUnresolved:
+    """The same without secrets."""
+    return ReferenceUnresolved(
+        redactor.text(error.message), hint=None if error.hint is None else redactor.text(error.hint)
+    )
 
 
 class _Resolving:
@@ -67,7 +79,7 @@ class _Resolving:
         self._commands = commands
         self._fetched: dict[tuple[str, tuple[str, ...]], str] = {}
         self._variables: dict[str, str] = {}
-        self._secrets: set[str] = set()
+        self.secrets: set[str] = set()
         self._warnings: list[str] = []
 
     async def resolve(self, server: ServerConfig) -> Resolved:
@@ -80,7 +92,7 @@ class _Resolving:
             text = "".join([await self._text(part, value) for part in value.parts])
             self._set(changed, server, value, self._checked(value, text))
         config = replace(server, **changed, references=(), env_files=())
-        return Resolved(config, frozenset(self._secrets), tuple(self._warnings))
+        return Resolved(config, frozenset(self.secrets), tuple(self._warnings))
 
     # ── where values come from ──
 
@@ -101,7 +113,7 @@ class _Resolving:
             except _Missing as error:
                 raise _unresolved(part, value, error.why, error.hint) from None
             self._fetched[key] = found
-            self._secrets.update(secrets_fetched(found))
+            self.secrets.update(secrets_fetched(found))
         return self._fetched[key]
 
     async def _variable(self, reference: Reference, value: ReferringValue) -> str:
@@ -147,7 +159,7 @@ class _Resolving:
         for name, value in found.items():
             if "\0" in value:
                 raise ReferenceUnresolved(f"`envFile`: {quote(name)} in the file `{path}` holds a NUL character")
-            self._secrets.update(secrets_in(name, value))
+            self.secrets.update(secrets_in(name, value))
         return found
 
     async def _keyring(self, reference: Reference) -> str:
@@ -178,6 +190,7 @@ class _Resolving:
             end = await aside(lambda: started.finish(COMMAND_SECONDS, MOST_SECRET_BYTES))
         finally:
             started.release()
+        self.secrets.update(secrets_fetched(end.output.decode(errors="replace")))
         return _printed(name, end)
 
     def _find(self, name: str, folder: str) -> str:
@@ -207,9 +220,9 @@ class _Resolving:
             fault = url_fault(text)
             if fault is not None:
                 raise ReferenceUnresolved(f"{where}, once it is put together: {fault}", hint=_HOW)
-            self._secrets.update(secrets_in_url(text))
+            self.secrets.update(secrets_in_url(text))
         if self._is_whole(value):
-            self._secrets.update(secrets_in(str(value.field[-1]), text) if name in ("env", "headers") else ())
+            self.secrets.update(secrets_in(str(value.field[-1]), text) if name in ("env", "headers") else ())
         return text
 
     def _is_whole(self, value: ReferringValue) -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.secrets.resolve import resolve
+from mcp_workbench.secrets.resolve import ReferenceUnresolved, concealed, resolve
 
 if TYPE_CHECKING:
     from mcp_workbench.transport.processes import ProcessTable
@@ -50,7 +50,10 @@ class ResolvedServers:
         async with self._fetching.setdefault(key, asyncio.Lock()):
             kept = self._kept.get(key)
             if kept is None or kept.written != server or not kept.is_in_use():
-                found = await resolve(server, environ, self._table)
+                try:
+                    found = await resolve(server, environ, self._table)
+                except ReferenceUnresolved as error:
+                    raise concealed(error, self._redactor) from None
                 # Before anything can be said of it.
                 self._redactor.replace(key, found.secrets)
                 for warning in found.warnings:
