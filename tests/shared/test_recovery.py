@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from tests.cli.shell import run
 from tests.shared.harness import Shared
 from tests.support.client import Call, RawClient, RpcError
-from tests.support.processes import alive, wait_until
+from tests.support.processes import alive, eventually, wait_until
 from tests.support.workbench import logged, scripted_entry
 
 UPDATED = "notifications/resources/updated"
@@ -187,3 +188,50 @@ async def test_a_signal_lets_calls_finish(shared: Shared, tmp_path: Path) -> Non
         os.kill(client.pid, signal.SIGTERM)
         assert "error" not in await call.response()
         assert await client.wait_exit() == 0
+
+
+async def test_a_restart_costs_no_call_that_is_quick(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    done: list[str] = []
+    is_over = asyncio.Event()
+
+    async def call_on_and_on(client: RawClient, name: str) -> None:
+        while not is_over.is_set():
+            text = f"{name}-{len(done)}"
+            echoed = await client.use_tool("box", "server", "echo", {"text": text})
+            assert echoed["structuredContent"] == {"text": text}
+            done.append(text)
+
+    async with shared.client(boxes(tmp_path)) as one, shared.client(boxes(tmp_path), era="modern") as other:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(call_on_and_on(one, "one"))
+            group.create_task(call_on_and_on(other, "other"))
+            for verb in ("restart", "restart", "down"):
+                assert (await asyncio.to_thread(run, verb)).status == 0
+                before = len(done)
+                await eventually(lambda count=before: len(done) > count + 10)  # type: ignore[misc]
+            is_over.set()
+        for client in (one, other):
+            assert client.garbage == [] and client.unmatched == []
+    called = [each["params"]["arguments"]["text"] for each in logged(tmp_path / "log", "tools/call")]
+    assert sorted(called) == sorted(done), "each was carried out, and none twice"
+
+
+async def test_what_lasts_of_a_client_may_be_long(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path)) as client:
+        await client.call_tool("open_toolbox", {"toolbox_name": "box"})
+        # Together more than a front end holds back of a message.
+        uris = [f"test:///{number}-{'x' * 2000}" for number in range(200)]
+        for uri in uris:
+            await client.request("resources/subscribe", {"uri": uri})
+        assert client.garbage == []
+        await shared.kill_under(client)
+        assert await client.request("ping") == {}
+
+        def subscribed() -> list[str]:
+            return [each["params"]["uri"] for each in logged(tmp_path / "log", "resources/subscribe")]
+
+        await eventually(lambda: len(subscribed()) >= 2 * len(uris))
+        assert subscribed()[len(uris) :] == uris
+        assert client.garbage == [] and client.unmatched == []

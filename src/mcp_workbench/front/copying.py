@@ -35,6 +35,7 @@ GOODBYES: Final = {b"down": STOPPED, b"again": RESTARTS}
 
 # What has passed is looked at when so many pieces have come together, or when there is nothing else to do.
 MOST_PASSED: Final = 64
+_PING: Final = CONTROL + b"ping\n"
 
 _IN: Final = select.POLLIN
 _OUT: Final = select.POLLOUT
@@ -75,7 +76,7 @@ class Copying:
         self.resume = b""
         self.is_client_done = False
         self._down = Lane(client_in, -1)
-        self._up = Lane(-1, client_out)
+        self._up = Lane(-1, client_out, CONTROL)
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
         # The workbench takes nothing any more; what it wrote before is still to be read.
@@ -194,8 +195,14 @@ class Copying:
                 self.tracking.sent(data)
                 if self.is_client_done:
                     self._say_that_no_more_comes()
+                self._pause_before_the_end()
         except OSError:
             self._is_deaf = True
+
+    def _pause_before_the_end(self) -> None:
+        """The workbench is about to end: what the client sends from now on is for the next one."""
+        if self._goodbye is not None and not self._down.is_mid_line:
+            self._say_that_no_more_comes()
 
     def _say_that_no_more_comes(self) -> None:
         """Half of the connection ends: the workbench finishes what is under way, and closes the other half."""
@@ -247,6 +254,8 @@ class Copying:
                 self.tracking.lasting.add(rest)
             elif verb == b"bye":
                 self._goodbye = GOODBYES.get(rest, STOPPED)
+                # Whatever it is sent from now on might not be read.
+                self._pause_before_the_end()
             elif verb == b"note":
                 os.write(2, b"mcp-workbench: " + rest + b"\n")
         return b"".join(kept)
@@ -256,6 +265,9 @@ class Copying:
     def give_up_what_is_under_way(self, reason: str) -> None:
         """The workbench is gone: whatever it was asked fails now. What it was not given yet waits for the next one."""
         down, up = self._down, self._up
+        if down.waiting == _PING:
+            # It was for that one alone.
+            down.waiting, down.begun = b"", 0
         if down.waiting:
             # Of what was being written, whole lines may have been read.
             end = down.waiting.rfind(b"\n", 0, down.begun) + 1
@@ -298,13 +310,14 @@ class Copying:
             return True
         if not self._up.waiting and not down.is_mid_line:
             self._is_asked = True
-            if not down.waiting:
-                self._send(CONTROL + b"ping\n")
+            if not down.waiting and self._goodbye is None:
+                self._send(_PING)
         return True
 
     def _watch_what_matters(self) -> None:
         down, up = self._down, self._up
-        self._watch(down.source, 0 if self.is_client_done or down.waiting or self._is_deaf else _IN)
+        is_pausing = self._goodbye is not None and not down.is_mid_line
+        self._watch(down.source, 0 if self.is_client_done or down.waiting or self._is_deaf or is_pausing else _IN)
         wanted = 0 if up.waiting else _IN
         self._watch(up.source, wanted | _OUT if down.waiting and not self._is_deaf else wanted)
         if up.target != down.source:

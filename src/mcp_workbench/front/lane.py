@@ -23,11 +23,13 @@ LONGEST_HELD: Final = LARGE_READ
 class Lane:
     """Bytes from `source` to `target`. Both may change when a connection is replaced."""
 
-    __slots__ = ("_size", "begun", "held", "is_mid_line", "source", "target", "waiting")
+    __slots__ = ("_size", "_whole", "begun", "held", "is_mid_line", "source", "target", "waiting")
 
-    def __init__(self, source: int, target: int) -> None:
+    def __init__(self, source: int, target: int, whole: bytes | None = None) -> None:
+        """Lines that start with `whole` are held back until they are, however long: the source can be trusted."""
         self.source = source
         self.target = target
+        self._whole = whole
         # The beginning of a line whose end has not come yet; nothing of it was written.
         self.held = b""
         # What is being written and did not fit, from the beginning of the piece, and how much of it was written.
@@ -55,7 +57,7 @@ class Lane:
             self.is_mid_line = False
         else:
             ready, self.held = b"", self.held + data
-        if self.is_mid_line or len(self.held) > LONGEST_HELD:
+        if self.is_mid_line or (len(self.held) > LONGEST_HELD and self.held[:1] != self._whole):
             ready, self.held = ready + self.held, b""
             self.is_mid_line = True
         return ready

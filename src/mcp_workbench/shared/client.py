@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# For a front end to hear that we end and to stop sending, which takes milliseconds.
+LAST_REQUESTS_SECONDS: Final = 1.0
 _NOTHING: Final[list[bytes]] = []
 # What a front end is told to do when we are gone.
 COME_AGAIN: Final = b"bye again"
@@ -62,6 +64,8 @@ class SharedClient:
         self._descriptor = descriptor
         self._budgets = budgets
         self._ended = asyncio.Event()
+        # It sends nothing any more.
+        self._is_silent = False
         self._reason = ""
         # What the front end is told at the end; empty where it is the client that goes.
         self.goodbye = b""
@@ -90,6 +94,10 @@ class SharedClient:
                 self._restore(session, resume)
             link.feed(first)
             await self._ended.wait()
+            if self.goodbye:
+                link.say(self.goodbye)
+                # What it sent before it heard of that is served.
+                await wait_until(lambda: self._is_silent or is_urgent.is_set(), LAST_REQUESTS_SECONDS)
             log.info("client of process %d leaves: %s", self.hello.pid, self._reason)
             session.is_draining = True
             link.stop_reading()
@@ -101,8 +109,6 @@ class SharedClient:
                 # Servers stay, for others: they are told that nobody waits for this any more.
                 call.cancel({"reason": Raw(b'"the client is gone"')})
             session.end(DownstreamError(UNFINISHED))
-            if self.goodbye:
-                link.say(self.goodbye)
             await wait_until(lambda: not link.unsent_bytes or is_urgent.is_set(), FLUSH_SECONDS)
         finally:
             session.leave()
@@ -134,8 +140,10 @@ class SharedClient:
     def end(self, reason: str, goodbye: bytes) -> None:
         """We go; the front end is told what to do."""
         self.goodbye = goodbye
-        self._on_closed(reason)
+        self._reason = self._reason or reason
+        self._ended.set()
 
     def _on_closed(self, reason: str) -> None:
+        self._is_silent = True
         self._reason = self._reason or reason
         self._ended.set()
