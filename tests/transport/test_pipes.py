@@ -432,3 +432,26 @@ async def test_what_a_large_message_took_is_given_back_however_its_last_read_was
     assert asked
     assert sent - asked[-1] <= KEPT_BYTES + LARGE_READ
     await pipe.close()
+
+
+async def test_a_flood_of_small_messages_is_read_in_small_pieces_and_a_large_one_in_large_ones() -> None:
+    pieces: list[int] = []
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    pipes.widen(writing)
+    ended = asyncio.Event()
+    reader = PipeReader(WriteBatch(), reading, lambda data: pieces.append(len(data)), lambda error: ended.set())
+    flood, large = b'{"small":1}\n' * (4 * SMALL_READ // 12), b"x" * (8 * LARGE_READ) + b"\n"
+
+    def write() -> None:
+        for data in (flood, large, 4 * flood):
+            view = memoryview(data)
+            while view:
+                view = view[os.write(writing, view) :]
+        os.close(writing)
+
+    await asyncio.gather(asyncio.to_thread(write), ended.wait())
+    reader.close()
+    assert sum(pieces) == 5 * len(flood) + len(large)
+    assert max(pieces[:4]) <= SMALL_READ and max(pieces) > SMALL_READ
+    assert max(pieces[-2:]) <= SMALL_READ

@@ -3,7 +3,8 @@
 asyncio's own pipe transports cost a task switch and a write call for each message. Here everything that one read
 brings in is handled at once, and everything that it makes us write leaves in one write per descriptor.
 
-Owns buffers, batching and back-pressure. Refuses to know about lines and processes. POSIX only: on Windows the event
+Owns buffers, batching and back-pressure. Refuses to know about processes, and of lines all but whether a long one is on
+its way. POSIX only: on Windows the event
 loop cannot watch descriptors.
 """
 
@@ -29,7 +30,8 @@ log = logging.getLogger(__name__)
 OnData = asyncio.Future[None] | None
 
 # glibc serves up to 128 KiB from its heap and maps larger blocks again each time, page faults included. So reads start
-# below that and grow only while a peer keeps them full, which is when a large message is on its way.
+# below that and grow only while a peer keeps them full of one message, which is when a large one is on its way. A flood
+# of small ones is read in small pieces: all of a piece is handled in one pass of the loop, and others wait for it.
 SMALL_READ: Final = 64 * 1024
 LARGE_READ: Final = 256 * 1024
 # Up to this much is joined and written in one piece; beyond, copying costs more than `writev`.
@@ -148,7 +150,8 @@ class PipeReader:
             self._end(None)
             return
         if self._size == SMALL_READ:
-            if len(data) == SMALL_READ:
+            # Full of many small messages, it is enough for one pass of the loop: others are waiting.
+            if len(data) == SMALL_READ and b"\n" not in data:
                 self._size = LARGE_READ
                 keep_freed_memory()
         else:
@@ -157,7 +160,7 @@ class PipeReader:
                 # Now, and again with the next megabytes: which read is the last of a message cannot be told.
                 trim_soon(self._loop)
                 self._in_a_row = 0
-            if len(data) < SMALL_READ:
+            if len(data) < SMALL_READ or data.find(b"\n", 0, SMALL_READ) >= 0:
                 self._size = SMALL_READ
                 self._in_a_row = 0
         try:
