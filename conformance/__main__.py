@@ -76,13 +76,19 @@ def _run_direct(suite: Suite, revision: str, folder: Path) -> Score:
 
 def _run_client(suite: Suite, folder: Path) -> dict[str, list[Outcome]]:
     failed: dict[str, list[Outcome]] = {}
-    print("| client scenario | revision | |\n|---|---|---|")
+    print("| client scenario | revision | alone | through a front end |\n|---|---|---|---|")
     for revision, scenario in client_scenarios(suite):
         # One at a time: some of them measure how long a client waits.
-        outcome = run_client_scenario(suite, revision, scenario, folder / f"client-{revision}")
-        print(f"| `{scenario}` | `{revision}` | {'passed' if outcome.passed else 'FAILED'} |", flush=True)
-        if not outcome.passed:
-            failed.setdefault(f"client-{revision}", []).append(outcome)
+        places = {False: f"client-{revision}", True: f"front-end-{revision}"}
+        outcomes = {
+            place: run_client_scenario(suite, revision, scenario, folder / place, through_front_end=is_shared)
+            for is_shared, place in places.items()
+        }
+        words = " | ".join("passed" if outcome.passed else "FAILED" for outcome in outcomes.values())
+        print(f"| `{scenario}` | `{revision}` | {words} |", flush=True)
+        for place, outcome in outcomes.items():
+            if not outcome.passed:
+                failed.setdefault(place, []).append(outcome)
     print(flush=True)
     for revision in REVISIONS:
         score = run_auth_scenarios(suite, revision, folder / f"auth-{revision}")
@@ -91,10 +97,10 @@ def _run_client(suite: Suite, folder: Path) -> dict[str, list[Outcome]]:
     print("\n| extension, scored for nobody | " + " | ".join(f"`{revision}`" for revision in REVISIONS) + " |")
     print("|---|---|---|")
     for name, holds in AUTH_EXTENSIONS.items():
-        outcomes = [run_auth_extension(suite, revision, name, folder / "extensions") for revision in REVISIONS]
-        words = " | ".join("passed" if outcome.passed else "does not hold" for outcome in outcomes)
+        extended = [run_auth_extension(suite, revision, name, folder / "extensions") for revision in REVISIONS]
+        words = " | ".join("passed" if outcome.passed else "does not hold" for outcome in extended)
         print(f"| `{AUTH}{name}` | {words} |", flush=True)
-        failed[f"extension-{name}"] = [outcome for outcome in outcomes if holds and not outcome.passed]
+        failed[f"extension-{name}"] = [outcome for outcome in extended if holds and not outcome.passed]
     print()
     return failed
 

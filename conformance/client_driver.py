@@ -170,8 +170,8 @@ def oauth_of(context: Mapping[str, Any]) -> dict[str, Any]:
     return {"clientMetadataUrl": CLIENT_METADATA_URL, **settings}
 
 
-async def drive(era: str, url: str) -> None:
-    """The whole scenario."""
+async def drive(era: str, url: str, *, through_front_end: bool = False) -> None:
+    """The whole scenario; through a front end, with a shared workbench that ends right after it."""
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     is_auth = os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/")
     with tempfile.TemporaryDirectory() as folder:
@@ -180,7 +180,10 @@ async def drive(era: str, url: str) -> None:
         if is_auth:
             server["oauth"] = oauth_of(context)
         environ = {**os.environ, "XDG_DATA_HOME": folder, "BROWSER": f"{sys.executable} -m conformance.browser %s"}
-        config.write_text(json.dumps({"mcpServers": {"suite": server}}))
+        if through_front_end:
+            environ |= {"XDG_RUNTIME_DIR": folder, "XDG_STATE_HOME": folder}
+        sharing = {"shared": True, "sharedIdleExit": 0.1} if through_front_end else {}
+        config.write_text(json.dumps({"mcpServers": {"suite": server}, **sharing}))
         # A machine signs in by itself.
         is_person = is_auth and server["oauth"].get("grant") != "client_credentials"
         sign_in = (lambda: log_in(config, environ)) if is_person else None
@@ -211,4 +214,5 @@ async def drive(era: str, url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(drive(*sys.argv[1:]))
+    front_end = "--front-end" in sys.argv
+    asyncio.run(drive(*(each for each in sys.argv[1:] if each != "--front-end"), through_front_end=front_end))

@@ -128,11 +128,18 @@ def _required_of_clients(suite: Suite) -> list[tuple[str, str]]:
 
 
 def run_client_scenario(
-    suite: Suite, revision: str, scenario: str, folder: Path, *, is_extension: bool = False
+    suite: Suite,
+    revision: str,
+    scenario: str,
+    folder: Path,
+    *,
+    is_extension: bool = False,
+    through_front_end: bool = False,
 ) -> Outcome:
-    """The workbench's client half against a server that the suite plays."""
+    """The workbench's client half against a server that the suite plays; alone, or shared behind a front end."""
     era = "modern" if revision == MODERN else "legacy"
-    command = (sys.executable, "-m", "conformance.client_driver", era)
+    flags = ("--front-end",) if through_front_end else ()
+    command = (sys.executable, "-m", "conformance.client_driver", *flags, era)
     return suite.test_client(command, scenario, revision, folder, is_extension=is_extension)
 
 

@@ -82,6 +82,15 @@ def test_every_client_scenario_passes_with_the_workbench_as_the_client(
     assert outcome.passed, _told([outcome])
 
 
+@pytest.mark.parametrize(
+    ("revision", "scenario"),
+    [("2025-11-25", "elicitation-sep1034-client-defaults"), ("2026-07-28", "sep-2322-client-request-state")],
+)
+def test_client_scenarios_pass_through_a_front_end(revision: str, scenario: str, suite: Suite, tmp_path: Path) -> None:
+    outcome = run_client_scenario(suite, revision, scenario, tmp_path, through_front_end=True)
+    assert outcome.passed, _told([outcome])
+
+
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_every_auth_scenario_passes_with_the_workbench_as_the_client(
     revision: str, suite: Suite, tmp_path: Path

@@ -77,7 +77,15 @@ class Tracking:
         *lines, unfinished = data.split(b"\n")
         if unfinished:
             self.add_to_unfinished(unfinished)
+        requests = self.requests
         for line in lines:
+            # Nearly all of them, from most clients: a number as the id, and that first.
+            if line.startswith(_OUR_HEAD):
+                end = line.find(b",", _OUR_HEAD_LENGTH)
+                id = line[_OUR_HEAD_LENGTH:end]
+                if id.isdigit() and line.startswith(b',"method"', end):
+                    requests[id] = requests.get(id, 0) + 1
+                    continue
             self._from_client(line)
 
     def _read_received(self, data: bytes) -> None:
@@ -91,7 +99,16 @@ class Tracking:
             data = data[end + 1 :]
         *lines, unfinished = data.split(b"\n")
         self._unfinished_up = unfinished[:_KEPT_OF_LONGER]
+        requests = self.requests
         for line in lines:
+            if line.startswith(_OUR_HEAD):
+                end = line.find(b",", _OUR_HEAD_LENGTH)
+                id = line[_OUR_HEAD_LENGTH:end]
+                if requests.get(id) == 1 and line.startswith(b',"result"', end):
+                    del requests[id]
+                    if id in self.lasting:
+                        self.lasting.discard(id)
+                    continue
             self._from_workbench(line)
 
     def add_to_unfinished(self, data: bytes) -> None:
