@@ -34,12 +34,22 @@ GOODBYE_TIMEOUT = 5.0
 # Folders whose tests start programs or open sockets. Elsewhere such a test carries the mark itself, and one without it
 # is stopped: `make quick` runs all that is left.
 WITH_PROCESSES = (
-    *("bench", "cli", "conformance", "demo", "end_to_end", "faults", "http_clients", "real_authorities"),
+    *(
+        "bench",
+        "cli",
+        "conformance",
+        "demo",
+        "end_to_end",
+        "faults",
+        "http_clients",
+        "real_authorities",
+        "real_clients",
+    ),
     *("real_servers", "scripts", "soak", "support", "transport", "front", "shared"),
 )
 STARTS_SOMETHING = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.connect"})
 # Folders whose tests share what takes long to set up (installed packages, runs of a whole suite): one worker runs each.
-SHARED_SETUP = ("conformance", "http_clients", "real_authorities", "real_servers")
+SHARED_SETUP = ("conformance", "http_clients", "real_authorities", "real_clients", "real_servers")
 
 
 # First, because the scheduler writes the groups into the names of the tests when it runs.

@@ -182,6 +182,7 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     # What runs on this machine is not ours to have reloaded.
     "mcp-workbench reload": is_a_command_line,
     # Nor are the clients of this machine ours to change.
+    "mcp-workbench init": is_a_command_line,
     "mcp-workbench install": is_a_command_line,
     "mcp-workbench uninstall": is_a_command_line,
     "mcp-workbench undo": is_a_command_line,

@@ -47,6 +47,7 @@ BY_BEHAVIOUR = {
     "faces": "one contract for all faces, for clients and servers of either era",
     "faults": "faulty servers, clients and environments",
     "http_clients": "clients of others, in front of our endpoint",
+    "real_clients": "published clients of others, which list us",
     "real_authorities": "authorization servers of others",
     "real_servers": "published servers of others",
     "shared": "front ends and the shared workbench, as processes",

@@ -173,3 +173,21 @@ def _sync_folder(path: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def create_file(path: str, content: bytes) -> None:
+    """Make a file for the user alone, whole or not at all. Raises `ConfigError`, also where there is one already."""
+    draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        _write_all(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW_FILE_MODE), content)
+        try:
+            # Unlike a rename, a link never takes the place of anything.
+            os.link(draft, path)
+        finally:
+            os.unlink(draft)
+        _sync_folder(path)
+    except FileExistsError:
+        raise ConfigError(f"`{path}` exists already; it is left as it is", hint="move it away, and try again") from None
+    except OSError as error:
+        raise ConfigError(f"`{path}` cannot be written: {error.strerror}") from None

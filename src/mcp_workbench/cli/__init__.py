@@ -1,8 +1,8 @@
 """Commands for people: parse, print, exit status.
 
 - `main` finds the command; `serve` is the lean one that clients start. `commands` runs the others, each the module of
-  its name: `auth`, `call`, `check`, `demo`, `down`, `install`, `list`, `login`, `logout`, `logs`, `open`, `reload`,
-  `restart`, `schema`, `secret`, `status`, `tokens`, `trust`, `undo`, `uninstall`, `up`.
+  its name: `auth`, `call`, `check`, `demo`, `down`, `init`, `install`, `list`, `login`, `logout`, `logs`, `open`,
+  `reload`, `restart`, `schema`, `secret`, `status`, `tokens`, `trust`, `undo`, `uninstall`, `up`.
 - `client_files` finds and changes the files of MCP clients, `client_commands` runs their own commands.
 - `flags` parses command lines, `settings` has the options that commands share, `engine` reaches servers for them
   (`shared_engine` through the shared workbench),

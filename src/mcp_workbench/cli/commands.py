@@ -17,6 +17,7 @@ from mcp_workbench.nearest import nearest
 
 SUMMARIES = {
     "serve": "run the MCP server, over stdio or HTTP (the default command)",
+    "init": "make a configuration from the servers that your clients have",
     "install": "put the workbench into MCP clients",
     "uninstall": "take the workbench out of MCP clients",
     "undo": "bring back what was there before install or uninstall",

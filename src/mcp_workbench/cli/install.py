@@ -116,7 +116,10 @@ def configuration_to_name(parsed: Parsed) -> str:
         return os.path.abspath(FILE_NAME)
     own = own_file()
     if own is None:
-        raise ConfigError("there is no configuration yet that a client could be given", hint="name one with --config")
+        raise ConfigError(
+            "there is no configuration yet that a client could be given",
+            hint="mcp-workbench init makes one, or name a file with --config",
+        )
     return own
 
 
@@ -216,7 +219,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     if client.import_only:
         raise ConfigError(
             f"nothing is installed into {client.title}: it was {client.import_only}",
-            hint="choose another client",
+            hint=f"mcp-workbench init --from {client.name} takes its servers over",
         )
     name = parsed.value("name") or DEFAULT_NAME
     if parsed.has("print"):

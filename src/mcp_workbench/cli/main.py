@@ -18,6 +18,7 @@ FEWEST_FREE_FILES = 16
 
 COMMANDS = (
     "serve",
+    "init",
     "install",
     "uninstall",
     "undo",

@@ -27,7 +27,7 @@ def sections() -> str:
 def _section(client: Client) -> str:
     lines = [f"## {client.title}", ""]
     if client.import_only:
-        lines += [f"Only read: it was {client.import_only}.", ""]
+        lines += [f"Only read, by `mcp-workbench init --from {client.name}`: it was {client.import_only}.", ""]
     else:
         lines += ["```sh", f"mcp-workbench install {client.name}", "```", ""]
         if client.own is not None and client.own.add:

@@ -81,7 +81,7 @@ class ConfigSource(Struct, frozen=True):
             return [os.path.abspath(_without_tilde(named, self.environ))]
         from mcp_workbench.config.trust import record_of
 
-        here, own = os.path.abspath(os.path.join(self.folder, FILE_NAME)), _user_folder(self.environ)
+        here, own = os.path.abspath(os.path.join(self.folder, FILE_NAME)), user_folder(self.environ)
         files = (here, None if own is None else os.path.join(own, FILE_NAME), record_of(here, self.environ))
         return [path for path in files if path is not None]
 
@@ -113,17 +113,17 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str],
         return Located(here, is_project=True)
     if own is not None:
         return Located(own)
-    folders = [os.path.abspath(folder), *filter(None, [_user_folder(environ)])]
+    folders = [os.path.abspath(folder), *filter(None, [user_folder(environ)])]
     places = "\n".join(f"  {os.path.join(each, FILE_NAME)}" for each in folders)
     raise ConfigError(
         f"no configuration found; looked at `--config`, an argument, the variable `{VARIABLE}` and\n{places}",
-        hint="create one of these files, or name any client's `mcpServers` file with `--config`",
+        hint="`mcp-workbench init` makes one from the servers that your clients have; or name a file with `--config`",
     )
 
 
 def own_file(environ: Mapping[str, str] = os.environ) -> str | None:
     """The file in the user's folder for settings, where there is one."""
-    folder = _user_folder(environ)
+    folder = user_folder(environ)
     path = os.path.join(folder, FILE_NAME) if folder is not None else ""
     return path if path and os.path.lexists(path) else None
 
@@ -162,7 +162,7 @@ def _folder_is_readable(path: str) -> bool:
         return True
 
 
-def _user_folder(environ: Mapping[str, str] = os.environ) -> str | None:
+def user_folder(environ: Mapping[str, str] = os.environ) -> str | None:
     """The user's folder for settings, or None where there is none: no `HOME` and no entry for the user."""
     from platformdirs import user_config_dir
 

@@ -1,0 +1,266 @@
+"""`mcp-workbench init`: a configuration made of what the clients on this machine have.
+
+Owns the order: look which files there are, ask, read them, propose, store secrets, write, check. Nothing that exists is
+overwritten. Translating, merging and grouping are `clients`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Final
+
+from msgspec import Struct
+
+from mcp_workbench.cli.client_files import FoundFile, existing, present
+from mcp_workbench.cli.error_output import remark
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.screen import stderr, stdout
+from mcp_workbench.cli.settings import JSON
+from mcp_workbench.clients.dialects import is_own, translated
+from mcp_workbench.clients.literal_secrets import without_secrets
+from mcp_workbench.clients.remote_wrappers import unwrapped
+from mcp_workbench.clients.table import clients, find
+from mcp_workbench.clients.toolbox_proposals import ImportedServer, merged, proposed
+from mcp_workbench.config import trust
+from mcp_workbench.config.choose import FILE_NAME, user_folder
+from mcp_workbench.config.load import parse
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.file_replacement import create_file
+from mcp_workbench.secrets import keychain, keychain_names
+
+FROM = Flag("from", "CLIENT", "take over the servers of this client only; may be repeated", repeats=True)
+PROJECT = Flag("project", None, "write workbench-config.json into this folder, from the files of this project")
+YES = Flag("yes", None, "read what is found, without asking")
+DRY_RUN = Flag("dry-run", None, "print the configuration, and write nothing")
+NO_CHECK = Flag("no-check", None, "do not start the servers once at the end")
+SECRETS_FOLDER: Final = "secrets"
+
+ABOUT = """
+Makes your workbench-config.json from the MCP servers that the clients on this machine have: looks which of their files
+exist, asks whether to read them, merges servers that are in several, and groups them into toolboxes. Keys that stand in
+those files go to the keychain, or where there is none into files for you alone, and are referred to. What cannot
+be taken over is listed with what to do. The clients' files are not changed; mcp-workbench install CLIENT --replace does
+that. At the end every server is started once, as check --connect does.
+
+Names and descriptions of toolboxes are a proposal: edit the file, and it is in force when you save it.
+
+Exit code: 0; 1 if a server failed in the check; 2 if there is nothing to take over or the file exists already.
+"""
+
+
+class Imported(Struct):
+    """All that was read."""
+
+    servers: list[ImportedServer]
+    # Of servers that cannot be taken over, and of files that cannot be read: where, and why.
+    left_out: list[tuple[str, str]]
+
+
+def run(parsed: Parsed) -> int:
+    """Make the configuration; the exit status."""
+    target = _target(parsed)
+    if os.path.lexists(target) and not parsed.has("dry-run"):
+        raise ConfigError(
+            f"`{target}` exists already; it is left as it is",
+            hint="mcp-workbench init --dry-run shows what it would be",
+        )
+    files = _files(parsed)
+    if not files:
+        raise ConfigError(
+            "no client on this machine has a file with MCP servers",
+            hint=f"write `{target}` by hand: docs/configuration.md has examples",
+        )
+    imported = read_all(_agreed(files, parsed))
+    servers = merged(imported.servers)
+    if not servers:
+        _say_left_out(imported, [])
+        raise ConfigError("none of the files has an MCP server that can be taken over", hint="--from names a client")
+    store = SecretStore(os.path.dirname(target), dry=parsed.has("dry-run"))
+    for server in servers:
+        server.entry = store.taken_from(server.name, server.entry)
+    config = {"toolboxes": proposed(servers)}
+    content = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+    parse(content, target, os.environ)
+    if parsed.has("json"):
+        stdout().json(_as_json(target, servers, imported, config))
+    elif parsed.has("dry-run"):
+        stdout().text(content.decode())
+    _say_found(servers, store)
+    _say_left_out(imported, servers)
+    if parsed.has("dry-run"):
+        return 0
+    store.write()
+    create_file(target, content)
+    if parsed.has("project"):
+        # Its user has just made it.
+        trust.trust(target, content)
+    remark("note", f"written: {target}")
+    return _checked(parsed, target)
+
+
+COMMAND = Command("init [OPTIONS]", ABOUT, (FROM, PROJECT, YES, DRY_RUN, NO_CHECK, JSON), run, takes=0)
+
+
+class SecretStore:
+    """Where literal secrets go: the keychain, or where that cannot be used, one `.env` file for each server."""
+
+    def __init__(self, folder: str, *, dry: bool) -> None:
+        self._folder = folder
+        self._dry = dry
+        self._has_keychain: bool | None = None
+        self._files: dict[str, dict[str, str]] = {}
+        self.kept: list[str] = []
+
+    def taken_from(self, server: str, entry: dict[str, Any]) -> dict[str, Any]:
+        """The entry with references instead. Raises nothing: a keychain that fails is one that is not used."""
+        found = without_secrets(server, entry, lambda variable, value: self._keep(server, variable, value))
+        variables = self._files.get(server)
+        if variables:
+            own = f"{SECRETS_FOLDER}/{_file_name(server)}"
+            found["envFile"] = [found["envFile"], own] if "envFile" in found else own
+            # A program gets the variables of the file by themselves.
+            moved = {name for name in variables if entry.get("env", {}).get(name) == variables[name]}
+            found["env"] = {name: value for name, value in found.get("env", {}).items() if name not in moved}
+            if not found["env"]:
+                del found["env"]
+        return found
+
+    def write(self) -> None:
+        """Create the files, for the user alone. Raises `ConfigError`."""
+        if self._files and not os.path.lexists(ignored := os.path.join(self._folder, SECRETS_FOLDER, ".gitignore")):
+            create_file(ignored, b"*\n")
+        for server, variables in self._files.items():
+            text = "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items())
+            create_file(os.path.join(self._folder, SECRETS_FOLDER, _file_name(server)), text.encode())
+
+    def _keep(self, server: str, variable: str, value: str) -> str:
+        self.kept.append(f"{server}: {variable}")
+        name = f"{server}-{variable}".replace("/", "-").replace("}", "-").replace("{", "-")
+        if self._put(name, value):
+            return f"${{keyring:{name}}}"
+        taken = self._files.setdefault(server, {})
+        while taken.get(variable, value) != value:
+            variable += "_2"
+        taken[variable] = value
+        return f"${{{variable}}}"
+
+    def _put(self, name: str, value: str) -> bool:
+        if self._dry or self._has_keychain is False:
+            return False
+        try:
+            keychain.put(*keychain.entry_of(name), value, os.environ)
+        except keychain.KeychainUnusable as error:
+            self._has_keychain = False
+            remark("note", f"{error.message}; secrets go to files for you alone")
+            return False
+        self._has_keychain = True
+        keychain_names.remember(name)
+        return True
+
+
+def read_all(files: list[FoundFile]) -> Imported:
+    """The servers of these files in our words. A file that cannot be read is said and left out."""
+    found = Imported([], [])
+    for file in files:
+        try:
+            servers = file.servers()
+        except ConfigError as error:
+            found.left_out.append((file.client.title, error.message))
+            continue
+        for name, written in servers.items():
+            one = translated(written, file.file.dialect)
+            if one.entry is None:
+                found.left_out.append((f"{name} ({file.client.title})", "; ".join(one.remarks)))
+            elif not is_own(one.entry):
+                entry, remarks = unwrapped(one.entry)
+                found.servers.append(ImportedServer(name, entry, [file.client.name], one.remarks + remarks))
+    return found
+
+
+def _target(parsed: Parsed) -> str:
+    if parsed.has("project"):
+        return os.path.abspath(FILE_NAME)
+    folder = user_folder()
+    if folder is None:
+        raise ConfigError("there is no folder for your settings", hint="set `HOME`, or use --project")
+    return os.path.join(folder, FILE_NAME)
+
+
+def _files(parsed: Parsed) -> list[FoundFile]:
+    """What exists: of the project where that is asked for, else the user's. Nothing is read yet."""
+    named = parsed.values("from")
+    chosen = [find(name) for name in named] if named else list(clients().values())
+    scope: Any = "project" if parsed.has("project") and not named else None if parsed.has("project") else "user"
+    return [found for client in chosen for found in existing(client, scope)]
+
+
+def _agreed(files: list[FoundFile], parsed: Parsed) -> list[FoundFile]:
+    if parsed.has("yes") or parsed.has("from"):
+        return files
+    rows: list[list[Any]] = [[str(number), each.client.title, each.path] for number, each in enumerate(files, 1)]
+    screen = stderr()
+    screen.line("These files of MCP clients are here:")
+    screen.table(["", "", ""], rows, indent=2)
+    screen.flush()
+    if not sys.stdin.isatty():
+        raise UsageError("nobody can be asked whether to read them", hint="--yes reads all, --from CLIENT those of one")
+    print("Read them? [Y/n, or numbers such as 1 3] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip().lower()
+    if answer in ("", "y", "yes"):
+        return files
+    numbers = [int(word) for word in answer.replace(",", " ").split() if word.isdigit()]
+    chosen = [files[number - 1] for number in numbers if 0 < number <= len(files)]
+    if not chosen:
+        raise ConfigError("nothing was read, and nothing was written", hint="mcp-workbench init --from CLIENT")
+    return chosen
+
+
+def _say_found(servers: list[ImportedServer], store: SecretStore) -> None:
+    rows: list[list[Any]] = [[server.name, ", ".join(server.sources)] for server in servers]
+    screen = stderr()
+    screen.table(["server", "from"], rows)
+    screen.flush()
+    if store.kept:
+        remark("note", f"keys are referred to instead of written down: {', '.join(store.kept)}")
+
+
+def _say_left_out(imported: Imported, servers: list[ImportedServer]) -> None:
+    for where, why in imported.left_out:
+        remark("warning", f"{where}: {why}")
+    for server in servers:
+        for text in server.remarks:
+            remark("warning", f"{server.name}: {text}")
+
+
+def _as_json(target: str, servers: list[ImportedServer], imported: Imported, config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "path": target,
+        "servers": [{"name": one.name, "from": one.sources, "remarks": one.remarks} for one in servers],
+        "leftOut": [{"what": what, "why": why} for what, why in imported.left_out],
+        "config": config,
+    }
+
+
+def _checked(parsed: Parsed, target: str) -> int:
+    status = 0
+    if not parsed.has("no-check") and not parsed.has("json"):
+        from mcp_workbench.cli.check import COMMAND as CHECK
+
+        status = CHECK.run(CHECK.parse(["--connect", "--config", target]))
+    here = next((client.name for client in present()), "CLIENT")
+    project = " --project" if parsed.has("project") else ""
+    remark("hint", f"mcp-workbench install {here}{project} --replace puts the workbench in their place")
+    return status
+
+
+def _file_name(server: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in server).strip(".") + ".env"
+
+
+def _quoted(value: str) -> str:
+    if "'" not in value:
+        return f"'{value}'"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

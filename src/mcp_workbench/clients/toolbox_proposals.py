@@ -1,0 +1,88 @@
+"""Servers of several clients, made one set and grouped into toolboxes by what they are for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+# Name of the toolbox, what it is for, and words in names and commands of servers that belong there; the first counts.
+PURPOSES: Final = (
+    ("web", "Search, read and drive the web", "fetch browser playwright puppeteer chrome search brave tavily exa "
+     "firecrawl scrape crawl web http perplexity kagi duckduckgo"),
+    ("data", "Databases and data", "postgres postgresql mysql sqlite mongo mongodb redis sql database db supabase neon "
+     "bigquery snowflake clickhouse duckdb elasticsearch qdrant chroma pinecone"),
+    ("cloud", "Machines, clouds and monitoring", "aws gcp azure kubernetes k8s docker terraform cloudflare vercel "
+     "netlify sentry grafana datadog prometheus heroku railway"),
+    ("team", "Tickets, documents and messages of the team", "slack linear jira confluence atlassian notion asana "
+     "trello discord gmail google calendar drive email teams tickets zendesk hubspot monday figma"),
+    ("code", "Code, files and documentation of the project", "git github gitlab bitbucket filesystem files fs code "
+     "context7 docs lsp serena repo npm shell terminal everything"),
+    ("desk", "Time, notes, memory and other everyday things", "time clock memory notes thinking sequential weather "
+     "calculator obsidian todo maps"),
+)  # fmt: skip
+REST: Final = ("other", "Other servers")
+_WORDS: Final = re.compile(r"[a-z0-9]+")
+
+
+class ImportedServer(Struct):
+    """A server in our words, with the clients that it came from."""
+
+    name: str
+    entry: dict[str, Any]
+    sources: list[str]
+    remarks: list[str] = []
+
+
+def merged(servers: Sequence[ImportedServer]) -> list[ImportedServer]:
+    """Each server once; of different ones with one name, the later is named after its client too."""
+    found: list[ImportedServer] = []
+    for server in servers:
+        same = next((each for each in found if each.entry == server.entry), None)
+        if same is not None:
+            same.sources += [source for source in server.sources if source not in same.sources]
+            continue
+        name = _valid(server.name)
+        taken = {each.name.casefold() for each in found}
+        number = 1
+        candidate = name
+        while candidate.casefold() in taken:
+            candidate = f"{name}-{server.sources[0]}" + (f"-{number}" if number > 1 else "")
+            number += 1
+        found.append(ImportedServer(candidate, server.entry, list(server.sources), list(server.remarks)))
+    return found
+
+
+def proposed(servers: Sequence[ImportedServer]) -> dict[str, Any]:
+    """Toolboxes, as they stand in a configuration."""
+    boxes: dict[str, Any] = {}
+    for name, about, members in ((*purpose[:2], purpose[2].split()) for purpose in (*PURPOSES, (*REST, ""))):
+        inside = [server for server in servers if _purpose(server) == (name if members else None)]
+        if inside:
+            listed = ", ".join(server.name for server in inside)
+            boxes[name] = {
+                "description": f"{about}: {listed}",
+                "mcpServers": {server.name: server.entry for server in inside},
+            }
+    return boxes
+
+
+def _purpose(server: ImportedServer) -> str | None:
+    """By its own name first: what a command is called says more of who made it."""
+    command = " ".join([*map(str, server.entry.get("args", ())), str(server.entry.get("url", ""))])
+    for text in (server.name, command):
+        words = set(_WORDS.findall(text.lower()))
+        for name, _, members in PURPOSES:
+            if words & set(members.split()):
+                return name
+    return None
+
+
+def _valid(name: str) -> str:
+    """A name that a configuration allows."""
+    cleaned = "".join(letter if letter.isprintable() else " " for letter in name).strip()
+    while "__" in cleaned:
+        cleaned = cleaned.replace("__", "_")
+    return cleaned[:150] or "server"

@@ -1,0 +1,152 @@
+"""`init`: a configuration made of what the clients have. Their files are in a home of the test's own."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Done, on_terminal, run
+from tests.support import fake_keyring
+
+CLOCK = {"command": sys.executable, "args": ["-m", "mcp_workbench", "demo", "clock"]}
+TIME = {"command": "uvx", "args": ["mcp-server-time"]}
+
+
+def environment(home: Path) -> dict[str, str]:
+    names = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "CODEX_HOME", "WORKBENCH_CONFIG")
+    (home / "bin").mkdir(exist_ok=True)
+    return {**dict.fromkeys(names, ""), "HOME": str(home), "PATH": str(home / "bin")}
+
+
+def shell(home: Path, *words: object, env: dict[str, str] | None = None) -> Done:
+    # A keychain that fails unless a test brings another.
+    chain = {**fake_keyring.environment(home / "keys"), "FAKE_KEYRING_FAULT": "locked"} if env is None else env
+    return run("init", *words, env={**environment(home), **chain}, cwd=home)
+
+
+def write(home: Path, name: str, servers: object, key: str = "mcpServers") -> Path:
+    path = home / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({key: servers}))
+    return path
+
+
+def config_of(home: Path) -> Path:
+    return home / ".config" / "mcp-workbench" / "workbench-config.json"
+
+
+def test_servers_of_several_clients_become_toolboxes(tmp_path: Path) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "github": {"command": "gh", "disabled": True}})
+    write(tmp_path, ".kiro/settings/mcp.json", {"Clock": CLOCK, "github": {"command": "other", "disabled": True}})
+    done = shell(tmp_path, "--yes")
+    assert done.status == 0, done.stderr
+    boxes = json.loads(config_of(tmp_path).read_text())["toolboxes"]
+    assert {name: list(box["mcpServers"]) for name, box in boxes.items()} == {
+        "code": ["github", "github-kiro"],
+        "desk": ["clock"],
+    }
+    assert "cursor, kiro" in done.stderr and "all" not in boxes
+    assert "desk     clock   ready" in done.stdout, "it ends with a check"
+    assert done.stderr.endswith("mcp-workbench install cursor --replace puts the workbench in their place\n")
+    again = shell(tmp_path, "--yes")
+    assert again.status == 2 and "exists already; it is left as it is" in again.stderr
+
+
+def test_literal_secrets_go_to_a_file_for_the_user_alone_and_are_never_shown(tmp_path: Path) -> None:
+    servers = {
+        "search": {
+            "command": "s",
+            "args": ["--api-key", "sk-abcdefghijklmnop"],
+            "env": {"SEARCH_TOKEN": "hunter2hunter2"},
+        },
+        "remote": {
+            "url": "https://x.example.com/mcp?api_key=hunter3hunter3",
+            "headers": {"Authorization": "Bearer hunter4"},
+        },
+        "kept": {"command": "k", "env": {"K_TOKEN": "${K_TOKEN}", "LEVEL": "debug"}},
+    }
+    write(tmp_path, ".cursor/mcp.json", servers)
+    done = shell(tmp_path, "--yes", "--no-check")
+    assert done.status == 0, done.stderr
+    text = config_of(tmp_path).read_text()
+    assert "hunter" not in text + done.stdout + done.stderr and "sk-abc" not in text + done.stderr
+    found = {name: one for box in json.loads(text)["toolboxes"].values() for name, one in box["mcpServers"].items()}
+    assert found["search"] == {
+        "command": "s",
+        "args": ["--api-key", "${SEARCH_API_KEY}"],
+        "envFile": "secrets/search.env",
+    }
+    assert found["remote"]["headers"] == {"Authorization": "Bearer ${REMOTE_AUTHORIZATION}"}
+    assert found["remote"]["url"] == "https://x.example.com/mcp?api_key=${REMOTE_URL_KEY}"
+    assert found["kept"] == servers["kept"]
+    file = config_of(tmp_path).parent / "secrets" / "search.env"
+    assert file.read_text() == "SEARCH_TOKEN='hunter2hunter2'\nSEARCH_API_KEY='sk-abcdefghijklmnop'\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(config_of(tmp_path).stat().st_mode) == 0o600
+
+
+def test_with_a_keychain_secrets_go_there(tmp_path: Path) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"search": {"command": "s", "env": {"SEARCH_TOKEN": "hunter2hunter2"}}})
+    chain = fake_keyring.environment(tmp_path / "keys")
+    assert shell(tmp_path, "--yes", "--no-check", env=chain).status == 0
+    assert "${keyring:search-SEARCH_TOKEN}" in config_of(tmp_path).read_text()
+    assert json.loads(Path(chain["FAKE_KEYRING"]).read_text()) == {
+        "mcp-workbench/search-SEARCH_TOKEN": "hunter2hunter2"
+    }
+
+
+def test_dry_run_and_json_write_nothing_and_say_what_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, ".config/zed/settings.json", {"ext": {"settings": {}}, "time": TIME}, "context_servers")
+    write(tmp_path, ".cursor/mcp.json", {"workbench": {"command": "/opt/mcp-workbench", "args": ["serve"]}})
+    (tmp_path / ".kiro" / "settings").mkdir(parents=True)
+    (tmp_path / ".kiro" / "settings" / "mcp.json").write_text("{")
+    done = shell(tmp_path, "--yes", "--dry-run", "--json")
+    assert done.status == 0
+    told = json.loads(done.stdout)
+    assert [one["name"] for one in told["servers"]] == ["time"]
+    assert [one["what"] for one in told["leftOut"]] == ["ext (Zed)", "Kiro"]
+    plain = shell(tmp_path, "--from", "zed", "--dry-run")
+    assert json.loads(plain.stdout)["toolboxes"]["desk"]["mcpServers"] == {"time": TIME}
+    assert not config_of(tmp_path).exists()
+
+
+def test_a_project_gets_a_file_of_its_own_which_is_trusted(tmp_path: Path) -> None:
+    write(tmp_path, ".mcp.json", {"time": TIME})
+    done = shell(tmp_path, "--project", "--yes", "--no-check")
+    assert done.status == 0 and (tmp_path / "workbench-config.json").is_file()
+    assert run("check", env=environment(tmp_path), cwd=tmp_path).status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "nobody can be asked whether to read them"),
+        (("--from", "cursr"), "did you mean `cursor`"),
+        (("--from", "zed"), "no client on this machine has a file with MCP servers"),
+        (("extra",), "unexpected argument"),
+    ],
+)
+def test_what_cannot_be_done_is_said(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"time": TIME})
+    done = shell(tmp_path, *words)
+    assert done.status == 2 and said in done.stderr and "hint: " in done.stderr
+    assert not config_of(tmp_path).exists()
+
+
+def test_on_a_terminal_it_asks_before_it_reads(tmp_path: Path) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"time": TIME})
+    for key, status in ((b"n\n", 2), (b"\n", 0)):
+        done, shown = on_terminal(
+            "init",
+            "--no-check",
+            env=environment(tmp_path),
+            width=80,
+            type_when=lambda text: "Read them?" in text,
+            key=key,
+        )
+        assert done == status, shown
+        assert config_of(tmp_path).exists() == (status == 0)
