@@ -111,6 +111,7 @@ def _open_http(means: Means, connection: Connection, config: ServerConfig, recei
         means.header_source(connection),
         receiver,
         limit=entry.context.max_message_bytes,
+        environ=entry.context.environ,
         transport="auto" if config.transport == "stdio" else config.transport,
         parameters_of=HeaderParameterCache(lambda tool: entry.tools.get(tool), lambda: entry.tools),
     )

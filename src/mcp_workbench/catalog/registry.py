@@ -81,7 +81,11 @@ class SharedServers(Servers):
 def identity(toolbox: str, config: ServerConfig, store: ManifestStore, context: ServerContext) -> bytes:
     """Equal for servers that clients may share. A digest: it holds no secret that was in the configuration."""
     folder = None if config.share == "user" else context.folder
-    environment = None if config.command is None else comparable_environment(context.environ, config)
+    if config.command is None:
+        # All that an address takes of it is the proxy on the way.
+        environment = sorted(pair for pair in context.environ.items() if pair[0].lower().endswith("_proxy"))
+    else:
+        environment = comparable_environment(context.environ, config)
     if any(part.kind == "cmd" for part in references_in(config)):
         # What a program prints that fetches a secret may depend on any variable of its client.
         environment = comparable_environment(context.environ, replace(config, inherit_env=("*",)))

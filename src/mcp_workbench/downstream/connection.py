@@ -224,7 +224,7 @@ class Connection:
             return False
         from mcp_workbench.transport.http.client.dialing import accepts_connections
 
-        return await accepts_connections(self.config.url)
+        return await accepts_connections(self.config.url, self.entry.context.environ)
 
     # ── runs of the server ──
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mcp_workbench.jsonrpc.pending import within
@@ -136,13 +138,20 @@ def basic(user_info: str) -> str:
     return f"Basic {base64.b64encode(user_info.encode()).decode()}"
 
 
-def proxy_for(address: Address) -> Address | None:
-    """The proxy that the environment names for this address. Raises `BadAddress`."""
-    from urllib.request import getproxies, proxy_bypass
+def proxy_for(address: Address, environ: Mapping[str, str] = os.environ) -> Address | None:
+    """The proxy that this environment names for this address. Raises `BadAddress`."""
+    from urllib import request
 
-    proxies = getproxies()
+    if environ is os.environ:
+        proxies = request.getproxies()
+        is_passed_by = request.proxy_bypass
+    else:
+        # Of a client that has another one than we have. The lower case comes first, as everywhere.
+        named = sorted((name for name in environ if name.lower().endswith("_proxy")), key=str.islower)
+        proxies = {name[: -len("_proxy")].lower(): environ[name] for name in named}
+        is_passed_by = partial(request.proxy_bypass_environment, proxies=proxies)  # type: ignore[attr-defined]
     found = proxies.get(address.scheme) or proxies.get("all")
-    if not found or proxy_bypass(f"{address.host}:{address.port}") or proxy_bypass(address.host):
+    if not found or is_passed_by(f"{address.host}:{address.port}") or is_passed_by(address.host):
         return None
     proxy = Address.parse(found if "://" in found else f"http://{found}")
     if proxy.scheme != "http":
@@ -150,11 +159,11 @@ def proxy_for(address: Address) -> Address | None:
     return proxy
 
 
-async def accepts_connections(url: str) -> bool:
+async def accepts_connections(url: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether somebody listens there, or at the proxy on the way: all that can be told without a request."""
     try:
         address = Address.parse(url)
-        first = proxy_for(address) or address
+        first = proxy_for(address, environ) or address
         async with within(LOOK_SECONDS):
             raw = await _connect(first.host, first.port)
     except (BadAddress, DialFailed, TimeoutError):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from msgspec import UNSET, Raw
@@ -73,8 +74,10 @@ class HttpLink:
         limit: int,
         transport: HttpTransport = "auto",
         parameters_of: ParametersOf | None = None,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._session = session = HttpSession(client, HttpTarget.of(url, source), limit)
+        """`environ` names the proxy on the way."""
+        self._session = session = HttpSession(client, HttpTarget.of(url, source, environ), limit)
         self.transport: HttpTransport = transport
         self.unsent_bytes = 0
         self._receiver = receiver

@@ -7,6 +7,7 @@ and credentials. Refuses to know MCP.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -208,18 +209,20 @@ class HttpTarget:
     def key(self, address: Address) -> Key:
         """What its connections are shared by. The last one is remembered: addresses hardly ever change."""
         if address is not self._keyed:
-            self._keyed, self._key = address, (address.scheme, address.authority, self.shown_proxy)
+            # With its password: what a proxy opened for one user is not for another.
+            proxy = None if self.proxy is None else f"{self.proxy.user_info} {self.proxy.origin}"
+            self._keyed, self._key = address, (address.scheme, address.authority, proxy)
         return self._key
 
     @classmethod
-    def of(cls, url: str, source: HeaderSource) -> HttpTarget:
-        """The target that a configuration names. Raises `DownstreamError`."""
+    def of(cls, url: str, source: HeaderSource, environ: Mapping[str, str] = os.environ) -> HttpTarget:
+        """The target that a configuration names, for whoever has this environment. Raises `DownstreamError`."""
         try:
             address = Address.parse(url)
         except BadAddress as error:
             raise DownstreamError(f"`url` is not an address: {error}", hint="check `url`") from None
         try:
-            return cls(address, source, proxy_for(address))
+            return cls(address, source, proxy_for(address, environ))
         except BadAddress as error:
             raise DownstreamError(
                 f"the proxy in the environment cannot be used: {error}",
