@@ -10,6 +10,7 @@ import pytest
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
+from mcp_workbench.cli import check
 from mcp_workbench.cli.engine import MOST_AT_ONCE, StartingPlaces
 from mcp_workbench.config.model import ServerConfig
 from tests.cli.shell import Done, on_terminal, run
@@ -108,6 +109,22 @@ def test_a_server_that_fails_is_shown_with_its_stderr_and_ends_with_1(tmp_path: 
         "  hint: install it, or give its full path as `command`\n",
         "error: 2 of 3 servers failed\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        (["failed"], "the only server failed"),
+        (["failed", "ready", "ready"], "1 of 3 servers failed"),
+        (["needs sign-in"], "the only server needs you to sign in: `s0`"),
+        (["ready", "needs sign-in"], "1 of 2 servers needs you to sign in: `s1`"),
+        (["needs sign-in", "needs sign-in"], "2 of 2 servers need you to sign in: `s0`, `s1`"),
+        (["needs sign-in", "failed"], "2 of 2 servers failed"),
+    ],
+)
+def test_how_many_servers_failed_is_said_as_people_say_it(states: list[str], said: str) -> None:
+    findings = [check.Finding("box", f"s{number}", state) for number, state in enumerate(states)]
+    assert check._about_failed(findings) == said
 
 
 def test_json_has_everything_that_the_table_has(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ async def test_check_says_needs_sign_in_and_for_which_server(tmp_path: Path) -> 
         status, out, said = await user.run("check", "--connect")
         assert status == 1
         assert "needs sign-in" in out
-        assert "1 of 1 servers need you to sign in: `files`" in said
+        assert "the only server needs you to sign in: `files`" in said
         assert f"mcp-workbench login files --config {user.config}" in out + said
 
 

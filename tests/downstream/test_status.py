@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.config.problems import Problem
 from mcp_workbench.downstream.status import status_of
 from mcp_workbench.errors import DownstreamError
 from tests.downstream.fakes import FakeLink, FakeServer
@@ -43,6 +44,14 @@ async def test_a_server_that_nobody_has_used_is_told_too() -> None:
             0,
         )
         assert found.keys() == told(server).keys()
+
+
+async def test_a_server_that_lacks_a_variable_has_failed_before_anybody_uses_it() -> None:
+    lacking = Problem(steps=("env", "KEY"), found="the variable `KEY` is not set")
+    async with FakeServer(unresolved=(lacking,)) as server:
+        (found,) = status_of(server.catalog.entries(), [], 0.0)
+        assert (found["state"], found["starts"]) == ("failed", 0)
+        assert "the variable `KEY` is not set" in str(found["lastError"])
 
 
 async def test_our_own_requests_notifications_and_answers_count_as_sent() -> None:

@@ -146,16 +146,22 @@ def run(parsed: Parsed) -> int:
             complain(redactor.text(lacking.message))
         if failed:
             status = FAILED if lacking is None else USAGE
-            unsigned = [finding for finding in findings if finding.state == SIGN_IN_NEEDED]
-            if len(unsigned) == failed:
-                names = ", ".join(quote(finding.server) for finding in unsigned)
-                return complain(f"{failed} of {len(findings)} servers need you to sign in: {names}", status=status)
-            return complain(f"{failed} of {len(findings)} servers failed", status=status)
+            return complain(_about_failed(findings), status=status)
         if hidden := sum(len(finding.hidden) for finding in findings):
             remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")
         else:
             remark("note", "all servers are healthy" if len(findings) > 1 else "the server is healthy")
     return USAGE if lacking is not None else FAILED if failed else 0
+
+
+def _about_failed(findings: list[Finding]) -> str:
+    """How many of them cannot be used: at least one."""
+    unsigned = [quote(finding.server) for finding in findings if finding.state == SIGN_IN_NEEDED]
+    failed = len(unsigned) + sum(finding.state == "failed" for finding in findings)
+    which = "the only server" if len(findings) == 1 else f"{failed} of {len(findings)} servers"
+    if len(unsigned) == failed:
+        return f"{which} need{'s' * (failed == 1)} you to sign in: {', '.join(unsigned)}"
+    return f"{which} failed"
 
 
 def _about_sign_ins(config: WorkbenchConfig) -> list[str]:

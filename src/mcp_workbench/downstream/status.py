@@ -62,11 +62,10 @@ def state_of(connection: Connection) -> str:
 
 
 def _unused(entry: ServerEntry) -> dict[str, object]:
-    state = State.CONFIGURED if entry.offer is None else State.KNOWN
     return {
         "toolbox": entry.toolbox,
         "server": entry.config.name,
-        "state": state.value,
+        "state": _unused_state(entry).value,
         "protocol": None,
         "tools": _tools(entry),
         "uptimeSeconds": None,
@@ -82,6 +81,13 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
         "noiseLines": 0,
         "unmatchedAnswers": 0,
     }
+
+
+def _unused_state(entry: ServerEntry) -> State:
+    if entry.config.unresolved:
+        # Nothing that anybody asks of it starts it: the environment has to change.
+        return State.FAILED
+    return State.CONFIGURED if entry.offer is None else State.KNOWN
 
 
 def _sign_in(entry: ServerEntry) -> dict[str, object]:
