@@ -239,6 +239,17 @@ def test_keys_without_effect_are_warned_about_and_change_nothing_else(tmp_path: 
     assert done.stderr.startswith("warning: `trust` of `default/s` has no effect: ") and "icon" not in done.stderr
 
 
+def test_servers_of_single_projects_are_named(tmp_path: Path) -> None:
+    config = tmp_path / "claude.json"
+    projects = {"/home/p": {"mcpServers": {"git": scripted_entry()}}}
+    config.write_text(json.dumps({"mcpServers": {"s": scripted_entry()}, "projects": projects}))
+    done = run("check", config)
+    assert (done.status, done.stdout) == (0, f"{config}: valid, 1 toolbox with 1 server\n")
+    assert done.stderr.startswith("warning: servers of single projects are not read: `git` of `/home/p`; ")
+    served = run("serve", "--private", "--config", config)
+    assert "WARNING servers of single projects are not read: `git` of `/home/p`; " in served.stderr
+
+
 def test_noise_that_is_written_at_the_end_is_seen(tmp_path: Path) -> None:
     entry = scripted_entry()
     command = shlex.join([entry["command"], *entry["args"]])

@@ -180,6 +180,26 @@ def test_keys_that_one_may_count_on_and_that_do_nothing_here_are_told() -> None:
     assert approves.startswith("`autoApprove` of `default/b0`, `default/b1`, `default/b2` and 2 more has no effect")
 
 
+def test_servers_of_single_projects_are_named_as_they_are_not_read() -> None:
+    config = parsed(
+        {
+            "mcpServers": {"a": {"command": "x"}},
+            "projects": {
+                "/home/p": {"mcpServers": {"git": {"command": "g"}, "db": {"command": "d"}}, "history": []},
+                "/home/empty": {"mcpServers": {}},
+                "/home/odd": 7,
+                "/home/many": {"mcpServers": {f"s{number}": {} for number in range(20)}},
+            },
+        }
+    )
+    assert list(config.toolboxes["default"].servers) == ["a"]
+    (told,) = about_ignored_keys(config)
+    assert told.startswith("servers of single projects are not read: `git` of `/home/p`, `db` of `/home/p`, `s0` of")
+    assert "`s7` of `/home/many` and 12 more; copy" in told
+    assert "empty" not in told and "odd" not in told
+    assert about_ignored_keys(parsed({"mcpServers": {"a": {"command": "x"}}, "projects": {"/home/p": {}}})) == []
+
+
 def test_what_has_no_effect_is_accepted() -> None:
     assert FOREIGN_KEYS.keys() >= IDLE_KEYS.keys()
     assert not SERVER_KEYS.keys() & IDLE_KEYS.keys()

@@ -68,7 +68,7 @@ class Plan(Struct, frozen=True):
 
 
 # What is compared by itself, or says where the file lies and what must not be printed.
-_NO_SETTINGS = frozenset({"path", "toolboxes", "modified_at", "secrets", "disabled", "ignored_keys"})
+_NO_SETTINGS = frozenset({"path", "toolboxes", "modified_at", "secrets", "disabled", "ignored_keys", "project_servers"})
 
 
 def compare(before: WorkbenchConfig, after: WorkbenchConfig) -> Difference:

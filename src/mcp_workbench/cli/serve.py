@@ -135,9 +135,10 @@ def options_of(parsed: Parsed) -> Options:
 
 def _log_choice(choice: ChosenConfig) -> None:
     """What the user should know of the configuration although it is served: a file that was passed over, keys that have
-    no effect, and servers that lack a variable, which is their problem alone."""
+    no effect, servers of single projects, and servers that lack a variable, which is their problem alone."""
     config = choice.config
-    if choice.warning is None and not config.unresolved and not config.ignored_keys:
+    has_ignored = bool(config.ignored_keys or config.project_servers)
+    if choice.warning is None and not config.unresolved and not has_ignored:
         return
     import logging
 
@@ -146,7 +147,7 @@ def _log_choice(choice: ChosenConfig) -> None:
     log = logging.getLogger(__name__)
     if choice.warning is not None:
         log.warning(choice.warning)
-    if config.ignored_keys:
+    if has_ignored:
         from mcp_workbench.config.ignored_keys import about_ignored_keys
 
         for text in about_ignored_keys(config):

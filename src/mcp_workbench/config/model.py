@@ -207,6 +207,8 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     disabled: tuple[str, ...] = ()
     # Keys that mean something to another client and nothing here, and `toolbox/server` of those that have them.
     ignored_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # Servers of single projects in the file of another client, by project. They are not read.
+    project_servers: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def unresolved(self) -> list[Problem]:

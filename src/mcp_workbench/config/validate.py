@@ -31,6 +31,7 @@ from mcp_workbench.config.server import WrittenServer
 T = TypeVar("T")
 
 PLAIN_TOOLBOX = "default"
+_PROJECTS = "projects"
 _EXAMPLE = '`{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}`'
 
 
@@ -102,9 +103,21 @@ def _holders(document: dict[str, object]) -> Iterator[tuple[Path, dict[str, obje
     for name, value in document.items():
         if isinstance(value, dict):
             yield (name,), value
-            for below, deeper in value.items() if name == "projects" else ():
+            for below, deeper in value.items() if name == _PROJECTS else ():
                 if isinstance(deeper, dict):
                     yield (name, below), deeper
+
+
+def _servers_of_projects(document: dict[str, object]) -> dict[str, tuple[str, ...]]:
+    """Names of those that `~/.claude.json` has for single projects, next to its own. Nobody here knows which project is
+    meant, so that they are not read."""
+    projects = document.get(_PROJECTS)
+    found = {}
+    for project, holder in projects.items() if isinstance(projects, dict) else ():
+        servers = holder.get(keys.MCP_SERVERS) if isinstance(holder, dict) else None
+        if isinstance(servers, dict) and servers:
+            found[project] = tuple(servers)
+    return found
 
 
 class _File:
@@ -166,6 +179,7 @@ class _File:
             secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),
             disabled=tuple(self._disabled),
             ignored_keys={key: tuple(servers) for key, servers in self._ignored_keys.items()},
+            project_servers=_servers_of_projects(document) if plain else {},
         )
 
     def _rootless(self, document: dict[str, object]) -> None:
