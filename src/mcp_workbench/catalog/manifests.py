@@ -78,8 +78,8 @@ def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object
 
 
 def _working_folder(server: ServerConfig, folder: str | None) -> str | None:
-    """Where the program runs: it may be found by it, and may offer something else in each folder, also where its command
-    is absolute or on PATH: `uv run` and `npx` look for the project around them. Not for addresses."""
+    """Where the program runs: it may be found by it, and may offer something else in each folder. That goes for
+    commands on PATH, too: `uv run` and `npx` look for the project around them. Not for addresses."""
     if server.command is None or server.cwd is not None:
         return server.cwd
     if folder is not None:
