@@ -122,9 +122,12 @@ def test_a_server_that_fails_is_shown_with_its_stderr_and_ends_with_1(tmp_path: 
         (["needs sign-in", "failed"], "2 of 2 servers failed"),
     ],
 )
-def test_how_many_servers_failed_is_said_as_people_say_it(states: list[str], said: str) -> None:
+def test_how_many_servers_failed_is_said_as_people_say_it(
+    capsys: pytest.CaptureFixture[str], states: list[str], said: str
+) -> None:
     findings = [check.Finding("box", f"s{number}", state) for number, state in enumerate(states)]
-    assert check._about_failed(findings) == said
+    assert check._say_failed(findings, 1) == 1
+    assert capsys.readouterr().err == f"error: {said}\n"
 
 
 def test_json_has_everything_that_the_table_has(tmp_path: Path) -> None:

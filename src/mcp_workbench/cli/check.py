@@ -145,8 +145,7 @@ def run(parsed: Parsed) -> int:
         if lacking is not None:
             complain(redactor.text(lacking.message))
         if failed:
-            status = FAILED if lacking is None else USAGE
-            return complain(_about_failed(findings), status=status)
+            return _say_failed(findings, FAILED if lacking is None else USAGE)
         if hidden := sum(len(finding.hidden) for finding in findings):
             remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")
         else:
@@ -154,14 +153,15 @@ def run(parsed: Parsed) -> int:
     return USAGE if lacking is not None else FAILED if failed else 0
 
 
-def _about_failed(findings: list[Finding]) -> str:
+def _say_failed(findings: list[Finding], status: int) -> int:
     """How many of them cannot be used: at least one."""
     unsigned = [quote(finding.server) for finding in findings if finding.state == SIGN_IN_NEEDED]
     failed = len(unsigned) + sum(finding.state == "failed" for finding in findings)
     which = "the only server" if len(findings) == 1 else f"{failed} of {len(findings)} servers"
     if len(unsigned) == failed:
-        return f"{which} need{'s' * (failed == 1)} you to sign in: {', '.join(unsigned)}"
-    return f"{which} failed"
+        verb = "needs" if failed == 1 else "need"
+        return complain(f"{which} {verb} you to sign in: {', '.join(unsigned)}", status=status)
+    return complain(f"{which} failed", status=status)
 
 
 def _about_sign_ins(config: WorkbenchConfig) -> list[str]:
