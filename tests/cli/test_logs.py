@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,9 @@ def test_following_goes_on_across_a_full_file(log: Path) -> None:
     command = [*COMMAND, "logs", "-f", "git"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as following:
         assert following.stdout is not None
+        # It goes on for ever: a test that fails must not wait for that.
+        deadline = threading.Timer(60, following.kill)
+        deadline.start()
         assert [following.stdout.readline() for _ in range(2)] == [f"{LINES[1]}\n", f"{LINES[3]}\n"]
         with log.open("a") as file:
             file.write("[box/git] third\n[box/other] not this\n")
@@ -67,6 +71,7 @@ def test_following_goes_on_across_a_full_file(log: Path) -> None:
         log.write_text("[box/git] fourth\n")
         assert following.stdout.readline() == "[box/git] fourth\n"
         following.terminate()
+        deadline.cancel()
 
 
 def test_a_full_file_becomes_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,8 @@ async def test_the_end_of_the_terminal_ends_us(tmp_path: Path) -> None:
     main, end = pty.openpty()
 
     def take_terminal() -> None:
+        # Whoever runs the tests may have it ignored, and then it would stay so.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.setsid()
         fcntl.ioctl(end, termios.TIOCSCTTY, 0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -39,28 +38,42 @@ def run(parsed: Parsed) -> int:
     count = default if given is None else int(given)
     server = parsed.positional(0)
     path = log_path()
+    file: BinaryIO | None = None
     try:
-        lines = [line for line in _written(path) if _is_about(line, server)]
+        file = _opened(path)
+        lines = [line for line in _written(path, file) if _is_about(line, server)]
     except OSError as error:
         return complain(f"`{path}` cannot be read: {error.strerror}", status=FAILED)
     for line in lines[-count:] if count else ():
         _print(line)
     if parsed.has("follow"):
-        _follow(path, server)
+        # From where reading has come to: what is written meanwhile is not lost.
+        _follow(path, file, server)
     return 0
 
 
 COMMAND = Command("logs [OPTIONS] [SERVER]", ABOUT, FLAGS, run, takes=1)
 
 
-def _written(path: str) -> Iterator[bytes]:
-    """All lines that there are, the oldest first."""
-    for each in (path + OLD, path):
-        try:
-            with open(each, "rb") as file:
-                yield from file
-        except FileNotFoundError:
-            continue
+def _opened(path: str) -> BinaryIO | None:
+    try:
+        return open(path, "rb")
+    except FileNotFoundError:
+        return None
+
+
+def _written(path: str, file: BinaryIO | None) -> Iterator[bytes]:
+    """All lines that there are, the oldest first. `file` is the one at `path`."""
+    if (old := _opened(path + OLD)) is not None:
+        with old:
+            yield from old
+    if file is not None:
+        while line := file.readline():
+            if not line.endswith(b"\n"):
+                # Half a line so far: it is followed from its beginning.
+                file.seek(-len(line), os.SEEK_CUR)
+                return
+            yield line
 
 
 def _is_about(line: bytes, server: str | None) -> bool:
@@ -68,11 +81,7 @@ def _is_about(line: bytes, server: str | None) -> bool:
     return server is None or f"/{server}]".encode() in line or f"[{server}]".encode() in line
 
 
-def _follow(path: str, server: str | None) -> None:
-    file: BinaryIO | None = None
-    with contextlib.suppress(FileNotFoundError):
-        file = open(path, "rb")  # noqa: SIM115
-        file.seek(0, os.SEEK_END)
+def _follow(path: str, file: BinaryIO | None, server: str | None) -> None:
     rest = b""
     try:
         while True:
@@ -85,8 +94,8 @@ def _follow(path: str, server: str | None) -> None:
                         _print(line + b"\n")
             if file is None or _is_another(path, file):
                 # It became the old one, or there was none yet.
-                with contextlib.suppress(FileNotFoundError):
-                    fresh = open(path, "rb")  # noqa: SIM115
+                fresh = _opened(path)
+                if fresh is not None:
                     if file is not None:
                         file.close()
                     file, rest = fresh, b""
