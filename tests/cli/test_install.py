@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,25 @@ def test_codex_without_its_program_and_goose_are_edited(home: Path) -> None:
     assert [(each["client"], each["changed"]) for each in json.loads(done.stdout)] == [("codex", True), ("goose", True)]
     assert toml.read_text().startswith('# mine\nmodel = "x"\n') and "[mcp_servers.workbench]" in toml.read_text()
     assert yaml.read_text().startswith("# mine\nGOOSE_MODE: auto\n") and "workbench:" in yaml.read_text()
+
+
+def test_variables_that_a_client_keeps_back_are_named(home: Path) -> None:
+    config = home / ".config" / "mcp-workbench" / "workbench-config.json"
+    servers = {"a": {"command": "a", "env": {"T": "${API_TOKEN}", "L": "${LEVEL}", "D": "${OTHER:-x}", "H": "${HOME}"}}}
+    config.write_text(json.dumps({"mcpServers": servers}))
+    assert "Codex does not pass on `API_TOKEN`, `LEVEL`, which" in shell(home, "install", "codex").stderr
+    assert "Gemini CLI does not pass on `API_TOKEN`, which" in shell(home, "install", "gemini").stderr
+    assert "does not pass on" not in shell(home, "install", "kiro").stderr
+
+
+def test_two_installs_at_once_lose_nothing(home: Path) -> None:
+    path = write(home, ".cursor/mcp.json", '{"mcpServers": {"other": {"command": "x"}}}')
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda name: shell(home, "install", "cursor", "--name", name), ("a", "b", "c")))
+    servers = json.loads(path.read_text())["mcpServers"]
+    written = [name for name, one in zip("abc", done, strict=True) if one.status == 0]
+    assert written and set(servers) == {"other", *written}
+    assert all(one.status == 0 or "changed by another program meanwhile" in one.stderr for one in done)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -28,6 +29,7 @@ from mcp_workbench.clients.identity import identity
 from mcp_workbench.clients.table import Client, Scope, find
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, own_file
+from mcp_workbench.config.environment import server_environment
 from mcp_workbench.config.load import load, read
 from mcp_workbench.config.redact import Redactor, secrets_in
 from mcp_workbench.errors import ConfigError
@@ -39,6 +41,9 @@ REPLACE = Flag("replace", None, "also take out the servers that the workbench no
 PRINT = Flag("print", None, "only print what to enter by hand")
 DRY_RUN = Flag("dry-run", None, "show what would be done, and do nothing")
 DEFAULT_NAME: Final = "workbench"
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
+# What Gemini CLI leaves out of the environment of servers.
+_LOOKS_SECRET: Final = re.compile("TOKEN|KEY|SECRET|PASSWORD|AUTH|CREDENTIAL", re.IGNORECASE)
 
 ABOUT = """
 Puts the workbench into MCP clients, with absolute paths. Where a client has a command for that (claude, codex, gemini,
@@ -248,6 +253,13 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
             stdout().line((client.title, "strong"), ": ", ("installed", "good"), f" as {name} in {found.path}")
         if client.graphical:
             remark("note", f"quit {client.title} and start it again")
+        if missing := _variables_kept_back(client, config):
+            listed = ", ".join(f"`{name}`" for name in missing)
+            remark(
+                "warning",
+                f"{client.title} does not pass on {listed}, which the configuration refers to; "
+                "use ${keyring:…}, ${file:…} or envFile there",
+            )
     if any(each["changed"] for each in results) and not parsed.has("dry-run"):
         remark("hint", f"mcp-workbench undo {client.name} brings back what was there")
     return results
@@ -275,6 +287,16 @@ def apply(plan: InstallPlan) -> str | None:
             hint=f"mcp-workbench install {client.name} --print shows what to enter by hand",
         )
     return backup
+
+
+def _variables_kept_back(client: Client, config: str) -> list[str]:
+    """Variables without a default that the configuration refers to and that this client takes away."""
+    if client.environment == "inherited":
+        return []
+    names = dict.fromkeys(_VARIABLE.findall(read(config).decode(errors="replace")))
+    if client.environment == "cleared":
+        return [name for name in names if name not in server_environment(dict.fromkeys(names, "x"), (), {})]
+    return [name for name in names if _LOOKS_SECRET.search(name)]
 
 
 def _show(plan: InstallPlan, *, to_stdout: bool) -> None:
