@@ -116,8 +116,11 @@ def test_dry_run_and_json_write_nothing_and_say_what_is_left_out(tmp_path: Path)
 
 def test_a_project_gets_a_file_of_its_own_which_is_trusted(tmp_path: Path) -> None:
     write(tmp_path, ".mcp.json", {"time": TIME})
+    write(tmp_path, ".claude.json", {str(tmp_path): {"mcpServers": {"local": {"command": "x"}}}}, "projects")
     done = shell(tmp_path, "--project", "--yes", "--no-check")
-    assert done.status == 0 and (tmp_path / "workbench-config.json").is_file()
+    assert done.status == 0
+    boxes = json.loads((tmp_path / "workbench-config.json").read_text())["toolboxes"]
+    assert [list(box["mcpServers"]) for box in boxes.values()] == [["time"], ["local"]]
     assert run("check", env=environment(tmp_path), cwd=tmp_path).status == 0
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mcp_workbench.clients.client_paths import System, patterns, this_system
 from mcp_workbench.clients.documents import Servers, servers_in
@@ -65,7 +66,8 @@ def existing(client: Client, scope: Scope | None, system: System | None = None) 
     for file in client.file:
         if scope in (None, file.scope):
             paths = [path for pattern in patterns(file, system) for path in _matching(pattern)]
-            found += [FoundFile(client, file, path) for path in paths[:1]]
+            key = tuple(system.folder if step == "{folder}" else step for step in file.key)
+            found += [FoundFile(client, replace(file, key=key), path) for path in paths[:1]]
     return found
 
 

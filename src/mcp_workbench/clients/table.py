@@ -32,6 +32,7 @@ class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
     scope: Scope
     format: Format
     dialect: str
+    # `{folder}` is that of the project.
     key: tuple[str, ...]
     all: tuple[str, ...] = ()
     linux: tuple[str, ...] = ()
