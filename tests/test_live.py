@@ -113,7 +113,7 @@ async def test_a_file_that_cannot_be_used_any_more_stays_in_force(
         await editing.live.reload()
         assert text_of(await editing.seen.use("dev/one/get")) == "one"
         assert editing.gateway.rejected is not None
-        assert "what was in force stays in force" in caplog.text
+        assert "the previous one stays in effect" in caplog.text
 
 
 async def test_what_was_written_to_while_it_was_read_waits_until_it_is_still(tmp_path: Path) -> None:

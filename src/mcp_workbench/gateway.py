@@ -353,6 +353,6 @@ def _within_what_is_fixed(before: WorkbenchConfig, after: WorkbenchConfig) -> Wo
     if before.face_in_force != after.face_in_force:
         changed.append("face")
     for name in changed:
-        log.warning("`%s` has changed in `%s`: restart the workbench to have it in force", name, after.path)
+        log.warning("`%s` has changed in `%s`: restart the workbench to apply it", name, after.path)
     face = after.face if after.face_in_force == before.face_in_force else before.face_in_force
     return replace(after, face=face, **{field: getattr(before, field) for field in FIXED})

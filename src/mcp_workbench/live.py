@@ -95,7 +95,7 @@ class LiveConfig:
             difference = await self._gateway.apply(chosen.config)
             await self._follow()
             if difference:
-                log.info("the configuration `%s` is in force: %s", chosen.config.path, summary(difference))
+                log.info("now using the configuration `%s`: %s", chosen.config.path, summary(difference))
 
     async def _follow(self) -> None:
         """Another configuration may name other files."""
@@ -111,7 +111,7 @@ class LiveConfig:
 
     def _reject(self, problem: str, in_short: str) -> None:
         if self._gateway.rejected != problem:
-            log.error("the configuration has changed and is not valid; what was in force stays in force\n%s", problem)
+            log.error("the changed configuration is invalid; the previous one stays in effect\n%s", problem)
         self._gateway.reject(problem, in_short)
 
 

@@ -204,4 +204,4 @@ async def _contained(work: Awaitable[None]) -> None:
             log.exception("internal error; please report it")
         else:
             # Not ours to mend, and what was under way is tried again when it is asked for.
-            log.warning("something was left undone: %s; %s", what, SHORTAGE_HINTS[what])
+            log.warning("an operation failed: %s; %s", what, SHORTAGE_HINTS[what])

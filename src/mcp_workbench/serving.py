@@ -114,7 +114,7 @@ async def serve_http(
             server.leave()
             seconds = 0.0
             if server.is_expected_to_stay and not ending.is_by_hand:
-                log.info("waiting at most %g s for whoever watches /readyz to hear of it", DRAIN_SECONDS)
+                log.info("waiting up to %g s for load balancers that watch /readyz", DRAIN_SECONDS)
                 seconds = await wait_until(lambda: not server.is_expected_to_stay or ending.is_urgent, DRAIN_SECONDS)
             server.drain()
             await wait_until(lambda: not server.call_count or ending.is_urgent, DRAIN_SECONDS - seconds)

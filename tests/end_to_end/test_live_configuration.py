@@ -92,13 +92,13 @@ async def test_a_half_written_file_is_reported_and_the_whole_one_is_in_force(wor
     async with workbench.serving({"box": {"one": scripted_entry()}}) as client:
         text = config_text({"box": {"one": scripted_entry()}, "new": {"one": scripted_entry()}})
         file.write_text(text[: len(text) // 2])
-        await client.wait_for(lambda: "stays in force" in client.stderr, "the report of the problem")
+        await client.wait_for(lambda: "stays in effect" in client.stderr, "the report of the problem")
         assert (await client.use_tool("box", "one", "echo", {"n": 1}))["structuredContent"] == {"n": 1}
         index = await client.call_tool("open_toolbox", {})
         assert index["content"][0]["text"].startswith("Note: the configuration file has changed")
         file.write_text(text)
         await in_force(client, "new")
-        assert client.stderr.count("stays in force") == 1
+        assert client.stderr.count("stays in effect") == 1
 
 
 async def test_a_removed_server_ends_and_a_changed_one_is_another_process(workbench: Workbench) -> None:

@@ -139,7 +139,7 @@ async def test_what_is_done_in_the_background_without_files_is_one_line_and_no_t
         # What is open stays open.
         resource.prlimit(client.pid, resource.RLIMIT_NOFILE, (3, hard))
         await client.wait_for(lambda: "no more files can be opened" in client.stderr, "the one line")
-        assert "something was left undone: no more files can be opened; raise the limit" in client.stderr
+        assert "an operation failed: no more files can be opened; raise the limit" in client.stderr
         assert "Traceback" not in client.stderr and "defect" not in client.stderr
         resource.prlimit(client.pid, resource.RLIMIT_NOFILE, (hard, hard))
         assert (await client.use_tool("box", "bad", "count"))["structuredContent"] == {"count": 2}

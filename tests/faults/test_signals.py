@@ -103,7 +103,9 @@ async def test_a_balancer_hears_that_we_leave_before_anybody_is_refused(faults: 
     async with faults.serving_http({"bad": bad_entry()}) as stage:
         assert (await _asked(stage.port, CHECK)).startswith(b"HTTP/1.1 200 ")
         os.kill(stage.pid, signal.SIGTERM)
-        await stage.process.wait_for(lambda: "for whoever watches /readyz" in stage.process.stderr, "the wait")
+        await stage.process.wait_for(
+            lambda: "for load balancers that watch /readyz" in stage.process.stderr, "the wait"
+        )
         # Nobody knows of it yet, so calls come in as before, also on new connections.
         assert isinstance(stage.client, HttpConversation)
         stage.client.rest()

@@ -109,7 +109,8 @@ class Servers:
         if not entry.asks and entry.config.ask:
             entry.note_asking()
             log.info(
-                "[%s] asks its clients: each client that can answer gets its own connection from now on", entry.label
+                "[%s] asks its clients questions: from now on, each client that can answer gets its own connection",
+                entry.label,
             )
             for listener in self.on_asking:
                 listener(entry)

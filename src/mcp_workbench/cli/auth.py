@@ -19,14 +19,14 @@ from mcp_workbench.signin.signed_in_headers import SignInTarget, due_at
 from mcp_workbench.signin.store import SignInRecord, TokenStore, WantedSignIn
 
 ABOUT = """
-Shows every sign-in in your data folder: the server, the account where it is known, the scopes, until when the token is
-valid, and whether it is refreshed by itself. A server that wants you to sign in is shown too.
+Shows every sign-in in your data folder: the server, the account if it is known, the scopes, when the token expires, and
+whether it is refreshed automatically. Servers that require a sign-in are shown too.
 
---encrypt encrypts them under a key that is kept in the system's keychain, --decrypt undoes that. From then on every
-workbench of yours uses them as they are; "keychain": true in a configuration insists on encryption.
+--encrypt encrypts all sign-ins with a key in the system's keychain, for all your workbenches; --decrypt undoes that.
+"keychain": true in a configuration makes encryption mandatory.
 """
-ENCRYPT = Flag("encrypt", None, "encrypt the file of sign-ins under a key in the system's keychain")
-DECRYPT = Flag("decrypt", None, "store sign-ins in the clear again")
+ENCRYPT = Flag("encrypt", None, "encrypt stored sign-ins with a key in the system's keychain")
+DECRYPT = Flag("decrypt", None, "store sign-ins unencrypted again")
 HEADER = ("server", "state", "account", "scopes", "token valid until", "signed in", "sign in again by")
 
 

@@ -48,13 +48,13 @@ CONNECT = Flag("connect", None, "start every server and list what it offers")
 
 ABOUT = """
 Validates the configuration and reports all problems at once. With --connect, also starts every server, lists its tools
-and stops it again: a table shows which servers are ready, the MCP revision they speak, how many tools they have and how
-long they took. Below it, each failure is shown with the last lines of the server's stderr, and every tool, prompt,
-resource or instruction with hidden characters (control, zero-width, bidirectional, tags) is named.
+and stops it again. A table shows which servers are ready, the MCP revision they use, how many tools they have and how
+long they took. Below it are all failures, with the last lines of the server's stderr, and every tool, prompt, resource
+or instruction with invisible characters (control, zero-width, bidirectional, tags).
 
-Servers are always asked, never read from the cache. What they offer is cached for later, unless --no-cache is given.
+--connect always asks the servers, and caches what they offer unless --no-cache is given.
 
-What servers refer to in files and in the keychain is looked up. Programs in ${cmd:...} are run with --connect only.
+References to files and keychain entries are always resolved; programs in ${cmd:...} are run only with --connect.
 
 Exit code: 0 if everything is fine, 1 if a server failed, 2 if the configuration is wrong, or lacks a variable, file or
 keychain entry it refers to.

@@ -1,4 +1,4 @@
-"""`mcp-workbench down`: end the shared workbench in order."""
+"""`mcp-workbench down`: stop the shared workbench."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from mcp_workbench.front.commanding import end
 from mcp_workbench.front.joining import CannotJoin, NotRunning
 
 ABOUT = """
-Ends your shared workbench in order: calls that are under way have a moment to finish, then its servers are stopped.
-Clients that are connected go on, each with a workbench of its own.
+Stops your shared workbench gracefully: running calls get a moment to finish, then its servers are stopped. Connected
+clients carry on, each with its own workbench.
 """
 
 

@@ -22,20 +22,20 @@ from mcp_workbench.signin.sign_ins import BrowserSignIn
 from mcp_workbench.signin.store import SignInRecord
 
 ABOUT = """
-Connects to the server, and where it wants somebody to sign in, opens its page in the browser (the program that BROWSER
-names, else the system's). You come back to an address on this machine, which is there for this one sign-in. Tokens are
-kept in your data folder, readable by you alone, and refreshed by every workbench of yours from then on.
+Connects to the server and, if it requires a sign-in, opens the sign-in page in your browser (the one named by BROWSER,
+or else the system's). The page redirects to an address on this machine that exists only for this sign-in. Tokens are
+stored in your data folder, readable only by you, and all your workbenches use and refresh them from then on.
 
-On a machine without a browser, --no-browser prints the address: open it anywhere, and paste the address to which you
-were sent back at the end, even if that page could not be shown. With --device, where the server has it, you enter a
-short code on another device instead.
+On a machine without a browser, --no-browser prints the address: open it anywhere, and paste the address you are
+redirected to at the end, even if that page cannot be shown. With --device, if the server supports it, you enter a short
+code on another device instead.
 
-Exit status: 0 when you are signed in, 1 when that failed, 2 when there is no such server.
+Exit code: 0 once you are signed in, 1 if that failed, 2 if there is no such server.
 """
-NO_BROWSER = Flag("no-browser", None, "print the address instead of opening it, and take the pasted callback")
-DEVICE = Flag("device", None, "sign in with a code on another device, where the server offers that")
-AGAIN = Flag("again", None, "sign in even if you are signed in: as somebody else, or for more")
-NEW_CLIENT = Flag("new-client", None, "register again, where the server has forgotten an earlier registration")
+NO_BROWSER = Flag("no-browser", None, "print the address instead of opening it, and read the pasted redirect")
+DEVICE = Flag("device", None, "sign in with a code on another device, if the server supports it")
+AGAIN = Flag("again", None, "sign in even if you are signed in already: as someone else, or with more scopes")
+NEW_CLIENT = Flag("new-client", None, "register again, if the server has lost the earlier registration")
 # A browser that is a program of the terminal may take as long as the user; it does not keep us from listening.
 _READ_BYTES: Final = 64 * 1024
 

@@ -9,16 +9,16 @@ from mcp_workbench.cli.settings import CONFIG, DEBUG
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 ABOUT = """
-Removes the tokens of a server from your data folder, and asks the authorization server to revoke them where it offers
-that. What it has on its own list of connected apps may stay there; remove it on its site if you want it gone.
+Deletes the tokens for a server from your data folder, and revokes them if the authorization server supports that. The
+workbench may stay on the server's own list of connected apps; you can remove it there.
 
-Exit status: 0, also when nobody was signed in; 2 when there is no such server.
+Exit code: 0, even if you were not signed in; 2 if there is no such server.
 """
 
 
 def run(parsed: Parsed) -> int:
     """Sign out; the exit status."""
-    engine, entry = server_at_url(parsed, hint="mcp-workbench auth shows who is signed in where")
+    engine, entry = server_at_url(parsed, hint="mcp-workbench auth lists your sign-ins")
 
     async def sign_out() -> None:
         gateway = engine.gateway

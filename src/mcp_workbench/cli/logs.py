@@ -14,13 +14,13 @@ from mcp_workbench.front.joining import log_path
 from mcp_workbench.observe.rotated_log import OLD
 
 ABOUT = """
-Prints the log of your shared workbench: who joins and leaves, servers that start and end, and what servers write to
-stderr. With SERVER, only the lines about that server: its name, or toolbox/server.
+Prints the log of your shared workbench: clients that join and leave, servers that start and stop, and what servers
+write to stderr. With SERVER (a name, or toolbox/server), prints only the lines about that server.
 """
 
 FLAGS = (
-    Flag("follow", None, "go on printing what is logged, until Ctrl-C", short="f"),
-    Flag("lines", "N", "how many of the last lines (default: 200; with --follow: 20)"),
+    Flag("follow", None, "keep printing new lines until Ctrl-C", short="f"),
+    Flag("lines", "N", "how many of the last lines to print (default: 200; with --follow: 20)"),
 )
 
 LAST_LINES: Final = 200

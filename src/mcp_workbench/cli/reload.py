@@ -16,9 +16,8 @@ from mcp_workbench.cli.status import running_workbenches
 from mcp_workbench.run import run as run_loop
 
 ABOUT = """
-Saved changes of a configuration are in force within a second by themselves. This has each of your running workbenches,
-or the one with the process id PID, read its configuration again at once, and shows what came of it. SIGHUP does the
-same.
+Makes each of your running workbenches, or the one with the process ID PID, read its configuration again now, and shows
+the outcome. SIGHUP does the same. A saved configuration also takes effect within a second without this command.
 """
 # Reading a file takes milliseconds; a disk that does not answer is said.
 PATIENCE: Final = 10.0

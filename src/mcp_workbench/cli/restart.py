@@ -1,4 +1,4 @@
-"""`mcp-workbench restart`: end the shared workbench in order, and start it again."""
+"""`mcp-workbench restart`: stop the shared workbench, and start it again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from mcp_workbench.front.commanding import end
 from mcp_workbench.front.joining import CannotJoin, NotRunning
 
 ABOUT = """
-Ends your shared workbench in order and starts it again, for example after an update. Clients that are connected join
-the new one by themselves; calls that are under way have a moment to finish.
+Stops your shared workbench gracefully and starts it again, for example after an update. Connected clients rejoin
+automatically, and running calls get a moment to finish.
 """
 
 

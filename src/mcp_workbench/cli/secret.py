@@ -13,11 +13,11 @@ from mcp_workbench.secrets import keychain, keychain_names
 from mcp_workbench.secrets.secret_files import MOST_SECRET_BYTES
 
 ABOUT = """
-set NAME keeps a value in the keychain of your system (macOS Keychain, GNOME Keyring, KWallet). You are asked for it
-without an echo; in a pipe it is read from standard input. A server gets it where its configuration says
-${keyring:NAME}. Write service/name to use an entry that another program made.
+set NAME stores a value in the keychain of your system (macOS Keychain, GNOME Keyring, KWallet). It prompts for the
+value without echoing it, or reads it from standard input in a pipe. Refer to it as ${keyring:NAME} in a configuration.
+Write service/name to use an entry that another program created.
 
-list shows the names of the entries made here, remove NAME deletes one. Values are never shown.
+list shows the names of the entries created with set; remove NAME deletes one. Values are never shown.
 
 Exit code: 0; 1 if the keychain cannot be used, or has no such entry to remove; 2 if the command line is wrong.
 """

@@ -44,7 +44,7 @@ FLAGS = (
     Flag("allow-host", "NAME", "HTTP: another host name under which clients reach the workbench", repeats=True),
     Flag("allow-origin", "ORIGIN", "HTTP: the origin of a web page that may use the workbench", repeats=True),
     Flag("no-cache", None, "do not cache what servers offer; ask servers that cannot announce changes each time"),
-    Flag("private", None, "serve alone, even where a shared workbench is running (`mcp-workbench up`)"),
+    Flag("private", None, "start servers of its own, even if a shared workbench is running (`mcp-workbench up`)"),
     Flag("name", "NAME", "the server name reported to clients (default: mcp-workbench)"),
     Flag("version", "VALUE", "the version reported to clients; alone, print the version", optional_value=True),
     Flag("debug", None, "log everything, including servers' stderr"),

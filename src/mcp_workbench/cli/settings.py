@@ -18,7 +18,7 @@ from mcp_workbench.config.redact import Redactor
 CONFIG: Final = Flag("config", "FILE", "the configuration file")
 DEBUG: Final = Flag("debug", None, "log to stderr, including servers' stderr")
 NO_CACHE: Final = Flag("no-cache", None, "neither use nor update the cache of what servers offer")
-PRIVATE: Final = Flag("private", None, "start servers for this command, also where a shared workbench is running")
+PRIVATE: Final = Flag("private", None, "start servers for this command, even if a shared workbench is running")
 JSON: Final = Flag("json", None, "print JSON")
 
 

@@ -17,7 +17,7 @@ from mcp_workbench.cli.token_report import ABOUT_FLAT, COLUMNS, Report, Row, as_
 _NARROW: Final = ["", "tools", "flat list", "full", "opened"]
 
 CONNECT = Flag("connect", None, "start the servers that have not been listed yet")
-HTML = Flag("html", "FILE", "write the same as an HTML page with charts")
+HTML = Flag("html", "FILE", "write the same as an HTML page with a chart")
 
 ABOUT = """
 Shows what the tools of every toolbox and server cost an agent, in tokens (bytes / 4): as a flat list, which is part of

@@ -13,9 +13,9 @@ from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, con
 from mcp_workbench.runtime_folder import WANTED, make_private, runtime_folder
 
 ABOUT = """
-Starts your shared workbench in the background. From then on `mcp-workbench serve` joins it instead of starting servers
-of its own, until `mcp-workbench down`. It ends by itself when no client has been there for `sharedIdleExit`, and the
-next client starts it again.
+Starts your shared workbench in the background. Until you run `mcp-workbench down`, `mcp-workbench serve` joins it
+instead of starting its own servers. It exits when it has had no client for `sharedIdleExit`, and the next client starts
+it again.
 """
 
 FLAGS = (

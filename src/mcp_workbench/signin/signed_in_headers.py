@@ -177,7 +177,7 @@ class SignedInHeaders:
                 # Whatever came back (nothing, or the page of a proxy), it was not the end of the grant.
                 if refused is not None or record is None or _is_over(record):
                     raise
-                log.warning("%s; the old token is used on", error.message)
+                log.warning("%s; still using the old token", error.message)
                 self._adopt(record)
                 self._good_until = min(time.time() + RETRY_SECONDS, record.expires_at or math.inf)
 

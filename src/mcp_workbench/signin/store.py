@@ -308,7 +308,7 @@ class TokenStore:
         kept = f"{self.path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.path, kept)
-            log.warning("the sign-ins in %s are damaged; the file was set aside as %s", self.path, kept)
+            log.warning("the sign-ins in %s are damaged; the file was moved to %s", self.path, kept)
 
 
 def _spellings(server: str) -> tuple[str, str]:

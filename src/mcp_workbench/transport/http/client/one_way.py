@@ -54,7 +54,7 @@ class OneWaySender:
         if len(self._waiting) >= MOST_ONE_WAY_WAITING or self._bytes + len(body) > MOST_ONE_WAY_BYTES:
             self.dropped += 1
             if self.dropped == 1:
-                log.warning("%s takes notifications too slowly; further ones are dropped", self._session.origin)
+                log.warning("%s accepts notifications too slowly; further ones are dropped", self._session.origin)
             return
         self._waiting.append((summary, body))
         self._bytes += len(body)
