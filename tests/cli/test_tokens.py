@@ -42,6 +42,7 @@ def test_what_every_toolbox_and_server_costs_in_every_form(tmp_path: Path) -> No
     assert desk.split()[1] == "3"
     assert desk.endswith(" full")
     assert "Every conversation starts with " in shown
+    assert "Full adds the toolbox and server of each tool and keeps the white space of its schema" in shown
     assert re.search(r"As a flat list, 43 tools would be [\d,]+ tokens; the workbench starts with \d+ % less\.", shown)
     # From now on they are known.
     again = run("tokens", path)

@@ -29,6 +29,9 @@ COLUMNS: Final = ("tools", "flat list", *FORMS, "opened")
 ABOUT_FLAT: Final = (
     "The flat list has complete definitions, including outputSchema and icons, which the form full leaves out."
 )
+ABOUT_FULL: Final = (
+    "Full adds the toolbox and server of each tool and keeps the white space of its schema, so it can be longer."
+)
 
 
 class ServerCost(Struct):

@@ -11,7 +11,7 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, PRIVATE, configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
-from mcp_workbench.cli.token_report import ABOUT_FLAT, COLUMNS, Report, Row, as_json, measure, rows, said
+from mcp_workbench.cli.token_report import ABOUT_FLAT, ABOUT_FULL, COLUMNS, Report, Row, as_json, measure, rows, said
 
 # What decides, where there is no room for every form.
 _NARROW: Final = ["", "tools", "flat list", "full", "opened"]
@@ -71,7 +71,7 @@ def show(screen: Screen, report: Report) -> None:
         header, cells = _NARROW, [[row[column] for column in kept] for row in cells]
     screen.table(header, cells, right=range(1, len(header) - 1))
     screen.blank()
-    for line in [*said(report), ABOUT_FLAT]:
+    for line in [*said(report), ABOUT_FLAT, ABOUT_FULL]:
         screen.line(line)
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from mcp_workbench.cli.token_report import ABOUT_FLAT, COLUMNS, FORMS, Report, ToolboxCost, percent, rows, said
+from mcp_workbench.cli.token_report import (
+    ABOUT_FLAT,
+    ABOUT_FULL,
+    COLUMNS,
+    FORMS,
+    Report,
+    ToolboxCost,
+    percent,
+    rows,
+    said,
+)
 
 
 def tokens_html(report: Report) -> str:
@@ -42,6 +52,7 @@ def _figures(report: Report) -> str:
 {"".join(_form_bars(report))}
 <figcaption><code>open_toolbox</code> shows definitions with schemas (full, lean) where they fit the budget, else an
 overview in the longest of the other forms that fits a quarter of it; <code>detail</code> asks for another. {ABOUT_FLAT}
+{ABOUT_FULL}
 </figcaption>
 </figure>"""
 
