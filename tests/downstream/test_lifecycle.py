@@ -20,6 +20,7 @@ from mcp_workbench.downstream.lifecycle import (
     State,
     next_state,
 )
+from mcp_workbench.errors import DownstreamError
 
 BEGINNINGS = (State.CONFIGURED, State.KNOWN)
 RUNNING = (State.STARTING, State.READY, State.STOPPING)
@@ -136,3 +137,10 @@ def test_the_policy_counts_what_is_within_the_window(moments: list[float], later
     assert policy.is_exhausted(now) == (recent >= MOST_CRASHES)
     assert 0.0 <= policy.delay(now) <= 1.2 * LONGEST_DELAY
     assert policy.total == len(moments)
+
+
+def test_whoever_is_refused_is_told_that_the_last_failure_was_of_another_request() -> None:
+    refused = crashed(0, 1, 2, 3, 4).refusal(
+        DownstreamError("the server exited; it may have acted on the request"), "box", 5
+    )
+    assert refused.message.endswith("\n(not restarted after 5 failures within 60 s; nothing was sent)")

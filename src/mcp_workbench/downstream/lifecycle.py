@@ -126,9 +126,11 @@ class RestartPolicy:
         return max(1.0, self._crashes[0] + CRASH_WINDOW - now) if self._crashes else 0.0
 
     def refusal(self, last: DownstreamError, toolbox: str, now: float) -> DownstreamError:
-        """What whoever uses it is told instead."""
+        """What whoever uses it is told instead. The last failure may speak of another request that the server may have
+        acted on; this one did not reach it."""
         return DownstreamError(
-            f"{last.message}\n(not restarted after {self.recent(now)} failures within {CRASH_WINDOW:.0f} s)",
+            f"{last.message}\n(not restarted after {self.recent(now)} failures within {CRASH_WINDOW:.0f} s; "
+            "nothing was sent)",
             # Not every face has `open_toolbox`; time passes in all of them.
             hint=f"fix the cause, then call again in {self.rest(now):.0f} s, or open the toolbox `{toolbox}` to retry "
             "now",
