@@ -41,6 +41,9 @@ MOST_GREETINGS: Final = 256
 CONFIG_SECONDS: Final = 10.0
 # Without descriptors a connection stays in the queue, and the system goes on to say that it is there.
 ACCEPT_PAUSE_SECONDS: Final = 1.0
+# What `reload` is told of configurations that cannot be used.
+MOST_PROBLEMS: Final = 8
+LONGEST_PROBLEM: Final = 1000
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -261,7 +264,9 @@ class SharedWorkbench:
             await self._answer(connection, f"status {encode(self.status()).decode()}")
         elif hello.command == "reload":
             rejected = await self.catalogs.reload()
-            await self._answer(connection, f"reload {os.getpid()} {encode(rejected).decode()}")
+            # The other end reads no endless answers (`front.joining`); `status` and the log have all of it.
+            told = [problem[:LONGEST_PROBLEM] for problem in rejected[:MOST_PROBLEMS]]
+            await self._answer(connection, f"reload {os.getpid()} {encode(told).decode()}")
         elif hello.command in ("down", "restart"):
             await self._answer(connection, f"ending {os.getpid()} {len(self.clients)}")
             # It stays open until we are gone, which is what whoever told us waits for.
