@@ -112,6 +112,7 @@ class Gateway:
         # Where a token is kept that was made for clients over HTTP. Told to our own user alone.
         self.token_file: str | None = None
         self._is_prepared = False
+        self._is_open = False
 
     def steps(self) -> tuple[Step, ...]:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
@@ -129,6 +130,7 @@ class Gateway:
 
     def open(self) -> None:
         """Begin to serve. The runtime runs already."""
+        self._is_open = True
         start_task = self.runtime.start_task
         self._lists = Lists(
             self.catalog,
@@ -282,7 +284,8 @@ class Gateway:
             self._start_summary_timer()
 
     def _start_summary_timer(self) -> None:
-        if self._summary_timer is None and self.face.tool_index is not None:
+        # A command that joins the shared workbench has a catalogue of its own, but serves nobody from it.
+        if self._summary_timer is None and self.face.tool_index is not None and self._is_open:
             loop = asyncio.get_running_loop()
             self._summary_timer = loop.call_later(SUMMARISE_AFTER, self._summarise, self.face.tool_index)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.cli.shell import run
 from tests.shared.harness import Shared
-from tests.support.workbench import scripted_entry
+from tests.support.workbench import scripted_entry, write_config
 
 BOX = {"box": {"server": scripted_entry()}}
 
@@ -45,3 +47,24 @@ def test_up_and_down_say_what_they_did(shared: Shared) -> None:
     assert "already" in second.stdout
     assert "has ended" in run("down").stdout
     assert run("down").stdout == "No shared workbench is running.\n"
+
+
+async def test_status_finds_it_from_the_start_and_says_what_is_wrong_with_a_file(shared: Shared) -> None:
+    shared.up()
+    shown = await asyncio.to_thread(run, "status")
+    assert f"process {shared.pids[-1]}, shared" in shown.stdout
+    async with shared.client(BOX) as client:
+        assert await client.request("ping") == {}
+        (shared.folder / "workbench-config.json").write_text("{")
+        assert (await asyncio.to_thread(run, "reload")).status == 1
+        shown = await asyncio.to_thread(run, "status")
+        assert "workbench-config.json:1:" in shown.stdout
+    shared.down()
+
+
+async def test_a_check_that_joins_says_nothing_but_its_table(shared: Shared) -> None:
+    shared.up()
+    config = write_config(shared.folder, BOX)
+    done = await asyncio.to_thread(run, "check", "--connect", "--config", config)
+    assert (done.status, done.stderr) == (0, "note: the server is healthy\n")
+    shared.down()

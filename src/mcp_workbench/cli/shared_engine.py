@@ -144,8 +144,10 @@ class SharedClientEnd(ToolClient):
     async def read(self) -> None:
         """Until the workbench goes."""
         lines = LineSplitter(1 << 31)
-        while data := await self._reader.read(_READ_BYTES):
-            for line in lines.feed(data):
-                if line and line[:1] != CONTROL:
-                    self.send(line)
+        # A workbench that is killed with a request of ours unread resets the connection.
+        with contextlib.suppress(OSError):
+            while data := await self._reader.read(_READ_BYTES):
+                for line in lines.feed(data):
+                    if line and line[:1] != CONTROL:
+                        self.send(line)
         self.fail(DownstreamError(GONE, hint="run the command again"))

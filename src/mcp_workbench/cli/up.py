@@ -98,13 +98,18 @@ def _be_it() -> int:
     # What servers write to stderr is asked for with `logs SERVER`.
     logging.getLogger("mcp_workbench.server_links").setLevel(logging.DEBUG)
 
+    is_replaced = False
+
     async def serve() -> None:
-        await SharedWorkbench(listener, context_of, redactor, stays=stays).run()
+        nonlocal is_replaced
+        workbench = SharedWorkbench(listener, context_of, redactor, stays=stays)
+        await workbench.run()
+        is_replaced = workbench.is_replaced
 
     try:
         run_loop(serve())
     finally:
-        if stays:
+        if stays and not is_replaced:
             unwant_it()
         os.close(lock)
     return 0

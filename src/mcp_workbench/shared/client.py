@@ -75,7 +75,12 @@ class SharedClient:
         gateway = self.gateway
         assert gateway.batch is not None
         limit, descriptor = gateway.config.max_message_bytes, self._descriptor
-        link = FrontEndLink(gateway.batch, limit, descriptor, os.dup(descriptor), self._budgets)
+        try:
+            copy = os.dup(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+        link = FrontEndLink(gateway.batch, limit, descriptor, copy, self._budgets)
         resume = bytes(self.hello.resume)
         is_resumed = resume != b"null"
         session_link = ResumedLink(link) if is_resumed else link

@@ -41,6 +41,7 @@ MOST_GREETINGS: Final = 256
 CONFIG_SECONDS: Final = 10.0
 # Without descriptors a connection stays in the queue, and the system goes on to say that it is there.
 ACCEPT_PAUSE_SECONDS: Final = 1.0
+CANNOT_SERVE: Final = "the shared workbench cannot serve this client; `mcp-workbench logs` says why"
 # What `reload` is told of configurations that cannot be used.
 MOST_PROBLEMS: Final = 8
 LONGEST_PROBLEM: Final = 1000
@@ -102,6 +103,7 @@ class SharedWorkbench:
         log.info("shared workbench %s ready, process %d", __version__, os.getpid())
         async with self.catalogs.runtime.running(), asyncio.TaskGroup() as self._tasks:
             self.catalogs.runtime.pool.serve_many()
+            await self.catalogs.runtime.open_status_socket()
             self._listen()
             try:
                 await self._ending.wait()
@@ -117,6 +119,11 @@ class SharedWorkbench:
             for client in list(self.clients):
                 client.end(self._reason, self._goodbye)
         log.info("bye")
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another one is to take our place, as opposed to nobody."""
+        return self._goodbye == COME_AGAIN and not self._signals
 
     def end(self, reason: str, goodbye: bytes) -> None:
         """Begin to end; clients are told what to do."""
@@ -227,7 +234,7 @@ class SharedWorkbench:
             raise
         except Exception:
             log.exception("the client of process %d cannot be served; please report this", hello.pid)
-            reason = "the shared workbench cannot serve this client; `mcp-workbench logs` says why"
+            reason = CANNOT_SERVE
         raise Refused("unable", reason)
 
     async def _answer(self, connection: socket.socket, line: str) -> None:
@@ -237,7 +244,13 @@ class SharedWorkbench:
     # ── clients ──
 
     async def _serve(self, connection: socket.socket, hello: Hello, context: ClientContext, first: bytes) -> None:
-        with self.catalogs.serving(context) as gateway:
+        with contextlib.ExitStack() as stack:
+            try:
+                gateway = stack.enter_context(self.catalogs.serving(context))
+            except Exception:
+                log.exception("the client of process %d cannot be served; please report this", hello.pid)
+                await self._answer(connection, f"unable {CANNOT_SERVE}")
+                return
             await self._answer(connection, f"accepted {__version__} {os.getpid()}")
             for note in context.notes:
                 await self._answer(connection, f"note {_in_one_line(note)}")
@@ -268,11 +281,12 @@ class SharedWorkbench:
             told = [problem[:LONGEST_PROBLEM] for problem in rejected[:MOST_PROBLEMS]]
             await self._answer(connection, f"reload {os.getpid()} {encode(told).decode()}")
         elif hello.command in ("down", "restart"):
-            await self._answer(connection, f"ending {os.getpid()} {len(self.clients)}")
-            # It stays open until we are gone, which is what whoever told us waits for.
-            self._told_by.append(connection.dup())
+            count = len(self.clients)
             goodbye = COME_AGAIN if hello.command == "restart" else SERVE_ALONE
             self.end(f"told to by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
+            # It stays open until we are gone, which is what whoever told us waits for.
+            self._told_by.append(connection.dup())
+            await self._answer(connection, f"ending {os.getpid()} {count}")
         else:
             await self._answer(connection, f"unable the shared workbench does not know the command `{hello.command}`")
 

@@ -123,7 +123,7 @@ class Callback:
             return _page("404 Not Found", "Nothing here", "The workbench waits for a sign-in at another address.")
         why = self.take(parts.query)
         if why is not None:
-            return _page("400 Bad OAuthRequest", "Not signed in", why)
+            return _page("400 Bad Request", "Not signed in", why)
         if "error" in dict(parse_qsl(parts.query)):
             return _page("200 OK", "Not signed in", "The server refused. The workbench says why; close this page.")
         return _page("200 OK", "Signed in", "You can close this page and go back to what you were doing.")
