@@ -111,6 +111,18 @@ async def test_a_damaged_store_is_set_aside(tmp_path: Path) -> None:
         assert [path.read_text() for path in store.parent.glob("*.damaged-*")] == ["{half"]
 
 
+async def test_a_store_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        store = Path(at.sign_ins.store.path)
+        newer = store.read_text().replace('"format": 1', '"format": 2')
+        assert newer != store.read_text()
+        store.write_text(newer)
+        with pytest.raises(StoreUnusable, match="newer workbench"):
+            at.sign_ins.store.read()
+        assert store.read_text() == newer and not list(store.parent.glob("*.damaged-*"))
+
+
 async def test_a_store_that_others_can_read_is_not_used(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         await at.log_in()

@@ -41,7 +41,6 @@ MOST_GREETINGS: Final = 256
 CONFIG_SECONDS: Final = 10.0
 # Without descriptors a connection stays in the queue, and the system goes on to say that it is there.
 ACCEPT_PAUSE_SECONDS: Final = 1.0
-CANNOT_SERVE: Final = "the shared workbench cannot serve this client; `mcp-workbench logs` says why"
 # What `reload` is told of configurations that cannot be used.
 MOST_PROBLEMS: Final = 8
 LONGEST_PROBLEM: Final = 1000
@@ -234,7 +233,7 @@ class SharedWorkbench:
             raise
         except Exception:
             log.exception("the client of process %d cannot be served; please report this", hello.pid)
-            reason = CANNOT_SERVE
+            reason = "the shared workbench cannot serve this client; `mcp-workbench logs` says why"
         raise Refused("unable", reason)
 
     async def _answer(self, connection: socket.socket, line: str) -> None:
@@ -249,7 +248,9 @@ class SharedWorkbench:
                 gateway = stack.enter_context(self.catalogs.serving(context))
             except Exception:
                 log.exception("the client of process %d cannot be served; please report this", hello.pid)
-                await self._answer(connection, f"unable {CANNOT_SERVE}")
+                await self._answer(
+                    connection, "unable the shared workbench cannot serve this client; `mcp-workbench logs` says why"
+                )
                 return
             await self._answer(connection, f"accepted {__version__} {os.getpid()}")
             for note in context.notes:

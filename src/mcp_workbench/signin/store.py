@@ -156,6 +156,11 @@ class TokenStore:
         self.is_sealed = content.startswith(SEALED_HEAD)
         try:
             contents = decode(self._unsealed(content) if self.is_sealed else content, type=Contents)
+            if contents.format > FORMAT:
+                # Set aside, it would be signed out of everything by a version beside it that is older.
+                raise StoreUnusable(
+                    f"the sign-ins in `{self.path}` were written by a newer workbench", hint="update this one"
+                )
             if contents.format == FORMAT and len(content) <= LARGEST_STORE:
                 self._check_kind(contents)
                 return contents
