@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from mcp_workbench.blocking_work import aside
 from mcp_workbench.config.load import has_changed
 from mcp_workbench.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.errors import ConfigError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# A file takes milliseconds. A disk that does not answer must not keep a reload waiting for ever.
+READ_SECONDS: Final = 10.0
 # How many names a line of the log has room for.
 MOST_NAMES: Final = 5
 
@@ -46,7 +49,7 @@ class LiveConfig:
 
     async def start(self) -> None:
         """From now on changes are noticed, also those that were made since the configuration was read."""
-        files, known = await asyncio.to_thread(self._look)
+        files, known = await aside(self._look)
         self._watched = Watched(files, known, self._on_changed)
         self._watch.add(self._watched)
 
@@ -80,7 +83,12 @@ class LiveConfig:
         """Read the configuration again and put it in force. `seen`: what its files looked like when they were still."""
         async with self._lock:
             try:
-                chosen, after = await asyncio.to_thread(self._read)
+                async with asyncio.timeout(READ_SECONDS):
+                    chosen, after = await aside(self._read)
+            except TimeoutError:
+                problem = f"the configuration could not be read within {READ_SECONDS:.0f} s"
+                self._reject(problem, problem)
+                return
             except ConfigError as error:
                 problems = in_one_line(error.problems) if isinstance(error, ConfigProblems) else error.message
                 self._reject(error.message if error.hint is None else f"{error.message}\nhint: {error.hint}", problems)
@@ -100,7 +108,7 @@ class LiveConfig:
     async def _follow(self) -> None:
         """Another configuration may name other files."""
         before = self._watched
-        files = await asyncio.to_thread(self._files)
+        files = await aside(self._files)
         if before is not None and tuple(files) != before.files:
             self.close()
             await self.start()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
+from mcp_workbench.blocking_work import aside
 from mcp_workbench.cli.flags import UsageError, parse
 from mcp_workbench.cli.serve import FLAGS, options_of
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.secrets.blocking_work import aside
 from mcp_workbench.shared.client import ClientContext
 from mcp_workbench.shared.hello import Hello
 from mcp_workbench.shared.workbench import Refused

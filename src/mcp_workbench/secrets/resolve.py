@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mcp_workbench.blocking_work import aside
 from mcp_workbench.config.environment import without_ours
 from mcp_workbench.config.kinds import url_fault
 from mcp_workbench.config.model import Part, Reference, ReferringValue, ServerConfig
@@ -21,7 +22,6 @@ from mcp_workbench.config.reading import has_control
 from mcp_workbench.config.redact import Redactor, secrets_fetched, secrets_in, secrets_in_url
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.secrets import dotenv, secret_files
-from mcp_workbench.secrets.blocking_work import aside
 from mcp_workbench.secrets.keychain import Inquiry, KeychainRequest, KeychainUnusable, entry_of
 from mcp_workbench.secrets.program import Program, ProgramEnd
 from mcp_workbench.secrets.secret_files import MOST_SECRET_BYTES, Unreadable
