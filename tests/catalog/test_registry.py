@@ -46,6 +46,13 @@ def shown(
     return Catalog(made, store, servers, context)
 
 
+def test_the_order_of_variables_in_a_file_does_not_matter() -> None:
+    servers = SharedServers()
+    first = shown(servers, config(env={"A": "1", "B": "2"}))
+    second = shown(servers, config("b.json", env={"B": "2", "A": "1"}))
+    assert only(first) is only(second)
+
+
 @pytest.mark.requirement("sharing.equal-servers")
 def test_equal_servers_of_two_files_are_one() -> None:
     servers = SharedServers()

@@ -91,5 +91,6 @@ def identity(toolbox: str, config: ServerConfig, store: ManifestStore, context: 
         environment = comparable_environment(context.environ, replace(config, inherit_env=("*",)))
     limits = context.max_message_bytes, context.max_definition_bytes
     # Written by `repr`: variables and paths may hold what is no Unicode. Dictionaries in the order of their keys.
-    what = (toolbox, config, sorted(config.env.items()), sorted(config.headers.items()), environment, folder, limits)
+    named = [sorted(each.items()) for each in (config.env, config.headers, config.rename)]
+    what = (toolbox, replace(config, env={}, headers={}, rename={}), named, environment, folder, limits)
     return hashlib.sha256(f"{id(store)} {what!r}".encode(errors="surrogatepass")).digest()
