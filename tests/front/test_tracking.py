@@ -126,3 +126,8 @@ def test_every_request_is_found_however_it_is_cut(
         id = json.dumps(each["id"], ensure_ascii=ascii).encode()
         tracking.received(b'{"jsonrpc":"2.0","id":%b,"result":{"id":1}}\n' % id)
     assert tracking.clear() == ([], [])
+
+
+@pytest.mark.parametrize("id", [b"1e3", b"1.50", b"-0.0", b'"\\u0041b"', b'"a\\/b"'])
+def test_an_id_in_an_unusual_form_is_kept_as_it_is_written(id: bytes) -> None:
+    assert messages_in(b'{ "id" : %b, "method": "x", "jsonrpc": "2.0" }' % id) == [(REQUEST, id)]

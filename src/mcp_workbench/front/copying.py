@@ -9,6 +9,7 @@ from __future__ import annotations
 import _socket
 import os
 import select
+from time import monotonic
 
 from mcp_workbench.front.lane import Lane
 from mcp_workbench.front.tracking import Tracking
@@ -25,6 +26,9 @@ SILENCE_SECONDS: Final = 10.0
 # How long the workbench may take to answer what is under way when the client has gone.
 # A little more than its own bound.
 LAST_ANSWERS_SECONDS: Final = 5.0
+# How long a client may take to finish a line that nobody can use any more, before it is served by this process alone.
+# It is in the middle of writing it.
+REST_OF_LINE_SECONDS: Final = 5.0
 # How the copying ended.
 CLIENT_GONE: Final = "the client is gone"
 DIED: Final = "the shared workbench died"
@@ -84,13 +88,44 @@ class Copying:
         self._is_asked = False
         # The rest of a line whose beginning a workbench has taken with it.
         self._skips_line = False
+        # Why that line is of no use.
+        self._lost_to = DIED
+        # What the client is to be told between two lines of the workbench.
+        self._owed = b""
+        # When the workbench last showed that it is there, or was not waited for.
+        self._heard = 0.0
         self._goodbye: str | None = None
         self._was_blocking = os.get_blocking(client_out)
 
     def handover(self) -> Handover:
         """The client for whoever serves it next. Nothing is copied after this."""
         down, up = self._down, self._up
-        return Handover(self.resume, down.waiting + down.held, up.waiting[up.begun :])
+        if self._skips_line:
+            down.waiting += self._read_past_line()
+        return Handover(self.resume, down.waiting + down.held, up.waiting[up.begun :] + self._owed)
+
+    def _read_past_line(self) -> bytes:
+        """Read up to the end of the line that is left out, which may name its request last; what follows it."""
+        self._poll.register(self._down.source, _IN)
+        deadline = monotonic() + REST_OF_LINE_SECONDS
+        try:
+            while not self.is_client_done and self._poll.poll(max(0.0, deadline - monotonic()) * 1000):
+                try:
+                    data = self._down.read()
+                except BlockingIOError:
+                    continue
+                if data is None:
+                    break
+                data = self._skip(data)
+                if not self._skips_line:
+                    return data
+        except OSError:
+            # Whoever serves it next meets the same, and says so.
+            pass
+        finally:
+            self._poll.unregister(self._down.source)
+        self._fail_unfinished()
+        return b""
 
     def begin_to_end(self) -> None:
         """Read nothing more from the client; answers still go out. Signal handlers call it, too."""
@@ -103,6 +138,7 @@ class Copying:
         down, up = self._down, self._up
         down.target = up.source = workbench
         self._goodbye, self._is_deaf, self._is_asked = None, False, False
+        self._heard = monotonic()
         os.set_blocking(workbench, False)
         os.set_blocking(up.target, False)
         try:
@@ -125,15 +161,18 @@ class Copying:
         passed, polled = tracking.passed, self._polled
         # What is watched while nothing has to wait for anybody.
         usual = {client: _IN, workbench: _IN}
-        wait, patience = self._poll.poll, SILENCE_SECONDS * 1000
+        wait, patience = self._poll.poll, SILENCE_SECONDS
         self._watch_what_matters()
         while True:
             if not (passed or tracking.is_waited_for or self.is_client_done):
                 events = wait()
+                self._heard = monotonic()
+            elif self.is_client_done:
+                events = wait(LAST_ANSWERS_SECONDS * 1000)
+                if not events:
+                    return CLIENT_GONE
             else:
-                events = wait(LAST_ANSWERS_SECONDS * 1000 if self.is_client_done else patience)
-            if not events and not self._is_there():
-                return CLIENT_GONE if self.is_client_done else HANGS
+                events = wait(max(0.0, self._heard + patience - monotonic()) * 1000)
             end = None
             for descriptor, event in events:
                 if event == _IN:
@@ -152,9 +191,12 @@ class Copying:
                     end = self._on_client_writable() or end
             if end is not None:
                 return end
+            # Also while the client keeps sending.
+            if not self.is_client_done and monotonic() - self._heard >= patience and not self._is_there():
+                return HANGS
             if len(passed) > MOST_PASSED:
                 tracking.catch_up()
-            if down.waiting or up.waiting or polled != usual or self.is_client_done:
+            if down.waiting or up.waiting or self._owed or polled != usual or self.is_client_done:
                 self._watch_what_matters()
 
     # ── from the client to the workbench ──
@@ -190,6 +232,8 @@ class Copying:
     def _on_workbench_writable(self) -> None:
         down = self._down
         data = down.waiting
+        # It has taken something: there was no room before.
+        self._heard, self._is_asked = monotonic(), False
         try:
             if down.write_waiting():
                 self.tracking.sent(data)
@@ -213,6 +257,9 @@ class Copying:
 
     def _on_workbench_readable(self) -> str | None:
         up = self._up
+        if up.waiting:
+            # Its end is reported also where nobody asks; what it wrote before has to wait.
+            return None
         try:
             data = up.read()
         except BlockingIOError:
@@ -221,7 +268,7 @@ class Copying:
             data = None
         if data is None:
             return CLIENT_GONE if self.is_client_done else self._goodbye or DIED
-        self._is_asked = False
+        self._heard, self._is_asked = monotonic(), False
         if CONTROL in data:
             data = self._obey(data)
         if not data:
@@ -257,7 +304,11 @@ class Copying:
                 # Whatever it is sent from now on might not be read.
                 self._pause_before_the_end()
             elif verb == b"note":
-                os.write(2, b"mcp-workbench: " + rest + b"\n")
+                try:
+                    os.write(2, b"mcp-workbench: " + rest + b"\n")
+                except OSError:
+                    # Nobody reads it any more.
+                    pass
         return b"".join(kept)
 
     # ── when the workbench is gone ──
@@ -273,8 +324,11 @@ class Copying:
             end = down.waiting.rfind(b"\n", 0, down.begun) + 1
             self.tracking.sent(down.waiting[:end])
             down.waiting, down.begun = down.waiting[end:], 0
-        if down.is_mid_line:
-            self._skips_line = True
+            # What is left starts with a line, which the next one gets from its beginning, unless this one has that.
+            loses_line = down.was_mid_line and not end
+            down.was_mid_line = loses_line
+        else:
+            loses_line = down.is_mid_line
         failed, asked = self.tracking.clear()
         said = reason.encode()
         # A line that the client has seen the beginning of ends here; it is of no use, and its request fails below.
@@ -282,7 +336,12 @@ class Copying:
         last_words += [_FAILED % (id, said) for id in failed]
         last_words += [_NOT_WAITED_FOR % (id, said) for id in asked]
         up.held, up.is_mid_line = b"", False
-        up.waiting += b"".join(last_words)
+        if loses_line and not self._skips_line:
+            self._skips_line, self._lost_to = True, reason
+            if down.waiting:
+                down.waiting = self._skip(down.waiting)
+        up.waiting += b"".join(last_words) + self._owed
+        self._owed = b""
         if up.waiting:
             os.set_blocking(up.target, False)
             self._on_client_writable()
@@ -293,18 +352,23 @@ class Copying:
         self.tracking.add_to_unfinished(data if end < 0 else data[:end])
         if end < 0:
             return b""
-        self._skips_line = False
-        failed = self.tracking.take_unfinished()
-        self._up.waiting += b"".join(_FAILED % (id, DIED.encode()) for id in failed)
+        self._skips_line = self._down.was_mid_line = False
+        self._fail_unfinished()
         return data[end + 1 :]
+
+    def _fail_unfinished(self) -> None:
+        said = self._lost_to.encode()
+        self._owed += b"".join(_FAILED % (id, said) for id in self.tracking.take_unfinished())
 
     # ── what is waited for ──
 
     def _is_there(self) -> bool:
         """Nothing has come for a while: ask whether the workbench is there, or conclude that it is not."""
         down = self._down
-        if self.is_client_done or self._is_asked:
-            return False
+        self._heard = monotonic()
+        if self._is_asked:
+            # While the client does not read, neither do we.
+            return bool(self._up.waiting)
         self.tracking.catch_up()
         if not self.tracking.is_waited_for:
             return True
@@ -316,6 +380,9 @@ class Copying:
 
     def _watch_what_matters(self) -> None:
         down, up = self._down, self._up
+        if self._owed and not up.is_mid_line:
+            up.waiting += self._owed
+            self._owed = b""
         is_pausing = self._goodbye is not None and not down.is_mid_line
         self._watch(down.source, 0 if self.is_client_done or down.waiting or self._is_deaf or is_pausing else _IN)
         wanted = 0 if up.waiting else _IN

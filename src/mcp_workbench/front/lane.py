@@ -23,7 +23,7 @@ LONGEST_HELD: Final = LARGE_READ
 class Lane:
     """Bytes from `source` to `target`. Both may change when a connection is replaced."""
 
-    __slots__ = ("_size", "_whole", "begun", "held", "is_mid_line", "source", "target", "waiting")
+    __slots__ = ("_size", "_whole", "begun", "held", "is_mid_line", "source", "target", "waiting", "was_mid_line")
 
     def __init__(self, source: int, target: int, whole: bytes | None = None) -> None:
         """Lines that start with `whole` are held back until they are, however long: the source can be trusted."""
@@ -37,6 +37,8 @@ class Lane:
         self.begun = 0
         # The target has seen the beginning of a line that is not whole yet.
         self.is_mid_line = False
+        # The same before the piece that was read last: whether that one starts in the middle of a line.
+        self.was_mid_line = False
         self._size = SMALL_READ
 
     def read(self) -> bytes | None:
@@ -44,6 +46,7 @@ class Lane:
         data = os.read(self.source, self._size)
         if not data:
             return None
+        self.was_mid_line = self.is_mid_line
         self._size = LARGE_READ if len(data) >= SMALL_READ else SMALL_READ
         if data[-1:] == b"\n" and not self.held:
             self.is_mid_line = False

@@ -55,10 +55,12 @@ def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover | None
                 raise CannotJoin(f"the shared workbench died {len(deaths)} times within a minute")
             joined = join(arguments, copying.resume, may_start=True)
         except (NotRunning, CannotJoin) as reason:
+            # First: it may wait for the end of a line, and a signal may come meanwhile.
+            handover = copying.handover()
             if copying.is_client_done:
                 return 0
             say(f"{reason}; serving alone from now on")
-            return copying.handover()
+            return handover
         say(f"{end}; joined the one of process {joined.pid}")
 
 

@@ -241,19 +241,31 @@ def _decoded(line: bytes) -> list[tuple[str, bytes]]:
         id = message.get("id")
         if isinstance(id, str | int | float):
             # As it was written: an answer carries it back byte for byte.
-            found.append((REQUEST if "method" in message else ANSWER, _as_written(line, id)))
+            written = _as_written(line, id)
+            if written:
+                found.append((REQUEST if "method" in message else ANSWER, written))
         elif message.get("method") == "notifications/cancelled":
             found.append(("cancelled", _requested(line)))
     return found
 
 
-def _as_written(line: bytes, id: object) -> bytes:
+def _as_written(line: bytes, id: str | float) -> bytes:
+    """The bytes of this id; empty where they are not found."""
     import json
 
-    for form in (json.dumps(id), json.dumps(id, ensure_ascii=False)):
+    # A fraction has many forms, and a short one may be the beginning of the one that is used.
+    for form in () if isinstance(id, float) else (json.dumps(id), json.dumps(id, ensure_ascii=False)):
         written = form.encode("utf-8", "surrogatepass")
         if written in line:
             return written
+    for before in line.split(b'"id"')[1:]:
+        value = before.lstrip()[1:].lstrip()
+        written = _id_at(value, 0)[0]
+        try:
+            if json.loads(written) == id:
+                return written
+        except ValueError:
+            continue
     return b""
 
 
