@@ -15,6 +15,7 @@ from mcp_workbench.signin import signed_in_headers
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed
 from mcp_workbench.signin.signed_in_headers import SignInTarget
 from mcp_workbench.signin.store import SignInRecord, lock_name
+from mcp_workbench.transport.http.client.headers import CredentialRefusal
 from tests.signin.authority import Scene, another, scene
 from tests.support.processes import eventually
 
@@ -102,6 +103,30 @@ async def test_calls_that_are_refused_side_by_side_make_one_refresh(tmp_path: Pa
         at.authority.expire()
         assert await asyncio.gather(*(at.call() for _ in range(20))) == [200] * 20
         assert at.authority.refreshes == 1
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def test_a_refusal_beside_a_look_at_the_store_is_followed_by_a_refresh(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        assert await at.call() == 200
+        sent = at.source.headers()
+        assert sent is not None
+        at.authority.expire()
+        # A look that is under way, and that finds the same token again.
+        over = asyncio.Event()
+        at.source._task = asyncio.ensure_future(_until(over))
+        refused = asyncio.create_task(at.source.refused(CredentialRefusal(401, "Bearer", sent)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not refused.done()
+        over.set()
+        assert await refused
+        assert at.authority.refreshes == 1
+        assert await at.call() == 200
 
 
 async def test_two_processes_at_the_moment_of_expiry_make_one_refresh(tmp_path: Path) -> None:

@@ -131,7 +131,11 @@ class SignedInHeaders:
             if self._token is not None and self._token == token and time.time() < until:
                 await self._want(refusal.challenge, record)
                 raise self._needed("does not accept the token that it has just given")
-            await self._once(self._renew(self._token or ""))
+            before = self._token
+            await self._once(self._renew(before or ""))
+            if self._token == before:
+                # That was somebody's look at the store, which knew nothing of the refusal.
+                await self._once(self._renew(before or ""))
             self._last_chance = (self._token or "", time.time() + LAST_CHANCE_SECONDS)
             return True
         await self._want(refusal.challenge, record)
