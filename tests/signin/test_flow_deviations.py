@@ -10,7 +10,9 @@ import pytest
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import challenge
-from mcp_workbench.signin.flow_io import SignInFailed
+from mcp_workbench.signin.client_registration import register
+from mcp_workbench.signin.discovery import discover
+from mcp_workbench.signin.flow_io import OAuthResponse, SignInFailed
 from mcp_workbench.signin.profiles import known, profile_for
 from mcp_workbench.signin.store_location import StoreUnusable
 from tests.signin.authority import another, scene
@@ -181,3 +183,22 @@ async def test_where_registering_takes_a_token_it_is_brought_and_goes_nowhere_el
         with_it = [each.path for each in at.server.requests if "let-me-in" in each.headers.get("authorization", "")]
         assert with_it == ["/register"]
         assert "let-me-in" not in Path(at.sign_ins.store.path).read_text()
+
+
+def test_a_server_that_says_nothing_of_oauth_offers_no_sign_in() -> None:
+    flow = discover("https://tools.example/mcp", challenge.parse(""), None)
+    found = None
+    try:
+        next(flow)
+        while True:
+            flow.send(OAuthResponse(404, b'{"jsonrpc":"2.0"}', "application/json"))
+    except StopIteration as end:
+        found = end.value
+    assert found is not None and found.server.registration_endpoint == "https://tools.example/register"
+    registering = register(
+        found, found.server.registration_endpoint, "http://127.0.0.1:1/callback", "https://tools.example/mcp"
+    )
+    next(registering)
+    with pytest.raises(SignInFailed) as refused:
+        registering.send(OAuthResponse(404, b'{"jsonrpc":"2.0"}', "application/json"))
+    assert "offers no sign-in" in str(refused.value) and "`headers`" in (refused.value.hint or "")

@@ -105,6 +105,10 @@ def register(discovery: Discovery, endpoint: str, redirect_uri: str | None, url:
     if not answer.is_good or not isinstance(id, str) or not id:
         if answer.status >= 500 or answer.status in (0, 429):
             raise SignInFailed(f"{origin_of(endpoint)} could not register us ({_said(answer)})", hint="try again later")
+        if server.is_guessed and answer.status in (404, 405):
+            raise SignInFailed(
+                f"{origin_of(url)} offers no sign-in", hint="if it wants a token, put it into `headers` of this server"
+            )
         raise closed(discovery, redirect_uri, url, _said(answer))
     secret = given.get("client_secret")
     secret = secret if isinstance(secret, str) and secret else None

@@ -44,6 +44,8 @@ class AuthorizationServer(Struct, frozen=True, kw_only=True):
     scopes_supported: tuple[str, ...] = ()
     token_endpoint_auth_methods_supported: tuple[str, ...] = ()
     takes_client_metadata_url: bool = False
+    # Nothing was found of it: its endpoints are those that 2025-03-26 falls back to.
+    is_guessed: bool = False
     sends_iss: bool = False
 
 
@@ -144,6 +146,7 @@ def _server_metadata(
                 authorization_endpoint=f"{issuer}/authorize",
                 token_endpoint=f"{issuer}/token",
                 registration_endpoint=f"{issuer}/register",
+                is_guessed=True,
             ),
             (),
         )
