@@ -104,6 +104,14 @@ async def test_whoever_cannot_be_served_is_told_to_serve_alone(sockets_folder: P
     assert told.startswith(b"\x01unable the shared workbench cannot serve this client")
 
 
+async def test_one_that_was_started_at_the_moment_of_down_does_not_stay(sockets_folder: Path, tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, BOX))
+    async with listening(sockets_folder, context_of) as (served, _):
+        told = await answer(sockets_folder / "s", written_hello(("--config", config)))
+        assert told.startswith(b"\x01alone ")
+        await eventually(lambda: served._ending.is_set(), what="its end")
+
+
 @pytest.mark.parametrize("path", ["~\0/x", "a\0b"])
 async def test_a_path_that_cannot_be_is_said_to_be_missing(path: str) -> None:
     with pytest.raises(Refused, match="does not exist") as refused:

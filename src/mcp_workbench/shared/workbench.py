@@ -79,6 +79,7 @@ class SharedWorkbench:
         # Seconds without clients after which we end, as the file of the last one says; None: never.
         self._idle_exit = None if stays else DEFAULT_SHARED_IDLE_EXIT
         self.clients: set[SharedClient] = set()
+        self._was_joined = False
         self._budgets = ClientBudgets()
         self._greeting = 0
         self._told_by: list[socket.socket] = []
@@ -219,6 +220,9 @@ class SharedWorkbench:
         if self._ending.is_set():
             raise Refused("again", self._reason)
         if not context.config.shared and not os.path.lexists(os.path.join(os.path.dirname(self._path), WANTED)):
+            if not self._was_joined and not self._stays:
+                # A front end started us at the moment of `down`: nobody would come for as long as we wait for clients.
+                self.end("nobody wants a shared workbench any more", COME_AGAIN)
             raise Refused("alone", f"`{context.config.path}` is not shared, and nobody ran `mcp-workbench up`")
         return context
 
@@ -257,6 +261,7 @@ class SharedWorkbench:
                 await self._answer(connection, f"note {_in_one_line(note)}")
             client = SharedClient(hello, context, gateway, connection.detach(), self._budgets)
             self.clients.add(client)
+            self._was_joined = True
             self._stop_idling()
             log.info("client of process %d joins from %s with %s", hello.pid, context.folder, context.config.path)
             try:
