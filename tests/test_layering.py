@@ -67,6 +67,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "turns a request into a decision; does no I/O, so no sockets, processes or connections",
     ),
     "steps": ({"jsonrpc"}, "values in and out: policy, audit and metrics will import it, and it none of them"),
+    "guard": (set(), "who is calling and what they may do, as values; does not know transports"),
     "router": (
         {"errors", "jsonrpc", "protocol", "catalog", "downstream", "face", "steps"},
         "the one way to a server: has a face decide, and carries the decision out: through the steps, to a connection",

@@ -28,6 +28,7 @@ SHARED_MODULE_NAMES = {
     "commands": "all commands of the command line, and those that the shared workbench takes",
     "connection": "to a server, and one TCP connection on either end of HTTP",
     "connections": "those of a caller, and those of our HTTP endpoint",
+    "identity": "of a caller, and of a server that two files describe",
     "link": "the boundary, the link to a server at a `url`, and the one to a client behind a front end",
     "pool": "of connections to servers, and of HTTP connections below them",
     "schema": "the command, and the JSON Schema that it prints",

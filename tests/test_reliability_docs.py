@@ -24,7 +24,7 @@ LIMIT = re.compile(r"^\| [^|]+ \| ([0-9][0-9,.]*) ?(s|ms|KiB|MiB|%)? \| [^|]+ \|
 FAULT = re.compile(r"^\| (\d+) \| (.+?) \| (.+) \| (.+) \|$", re.MULTILINE)
 
 # Where messages are moved and held: each bound there is one that somebody may run into.
-ROOMS = ("downstream", "front", "session", "serving", "shared", "signin", "transport")
+ROOMS = ("downstream", "front", "guard", "session", "serving", "shared", "signin", "transport")
 BOUND = re.compile(r"^((?:MOST|LARGEST)_[A-Z_]+|[A-Z_]+_(?:SECONDS|TIMEOUT|GRACE))(?:: Final)? = ", re.MULTILINE)
 # Bounds of how something is done: nobody can notice them.
 INNER = {

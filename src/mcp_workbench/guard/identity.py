@@ -1,0 +1,56 @@
+"""What is known of a principal beside its name, which keys everything that is a person's.
+
+Written by whoever authenticates, read by whoever decides. Refuses to know how somebody was authenticated.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from msgspec import Struct
+
+# Over stdio there is one user, whoever started us, whose principal is the empty string. Rules and reports call it this.
+LOCAL: Final = "local"
+# Principals of which something is remembered. Whoever calls is remembered with each request, so the one that is
+# forgotten has not called for longest; beyond the connections that are held at once, so nobody who is served is.
+MOST_IDENTITIES: Final = 20_000
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """Who somebody is, as far as rules can depend on it."""
+
+    # A key's name, `issuer#subject`, `default` (the single token), `anonymous`, or `local` (stdio, our own user).
+    principal: str
+    # From the identity provider's claim.
+    groups: frozenset[str] = frozenset()
+    # Globs of the toolboxes that a key is limited to; None for all.
+    toolboxes: tuple[str, ...] | None = None
+
+
+class Identities:
+    """Bounded: the principal that was neither seen nor asked about for longest is forgotten first."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Identity] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, principal: str) -> Identity:
+        """What is known of this principal; its name where nothing else is."""
+        known = self._known.get(principal)
+        if known is None:
+            return Identity(principal=principal or LOCAL)
+        self._known.move_to_end(principal)
+        return known
+
+    def remember(self, identity: Identity) -> None:
+        """What was proved last counts: groups change, and keys are made again with other limits."""
+        known = self._known
+        known[identity.principal] = identity
+        known.move_to_end(identity.principal)
+        if len(known) > MOST_IDENTITIES:
+            known.popitem(last=False)

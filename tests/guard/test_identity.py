@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from mcp_workbench.guard import identity
+from mcp_workbench.guard.identity import Identities, Identity
+
+
+def test_of_an_unknown_principal_only_the_name_is_known() -> None:
+    assert Identities().of("alice") == Identity(principal="alice")
+
+
+def test_whoever_is_served_without_a_principal_is_called_local() -> None:
+    assert Identities().of("") == Identity(principal="local")
+
+
+def test_what_was_proved_last_counts() -> None:
+    identities = Identities()
+    identities.remember(Identity(principal="alice", groups=frozenset({"admins"})))
+    identities.remember(Identity(principal="alice", toolboxes=("dev*",)))
+
+    assert identities.of("alice") == Identity(principal="alice", toolboxes=("dev*",))
+
+
+def test_the_principal_that_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "MOST_IDENTITIES", 2)
+    identities = Identities()
+    for name in ("alice", "bob"):
+        identities.remember(Identity(principal=name, groups=frozenset({"staff"})))
+    identities.of("alice")
+    identities.remember(Identity(principal="carol"))
+
+    assert len(identities) == 2
+    assert identities.of("alice").groups
+    assert not identities.of("bob").groups
