@@ -15,6 +15,7 @@ from mcp_workbench.steps import (
     GuardedRequest,
     Held,
     Outcome,
+    Pass,
     Passage,
     Substitute,
     Verdict,
@@ -136,3 +137,36 @@ async def test_a_request_that_is_cancelled_while_nobody_waits_for_it_leaves_noth
     passage = Passage((Recorder("a", [], lambda: later(None)),), REQUEST)
     assert isinstance(passage.check(), Held)
     passage.end("cancelled")
+
+
+async def test_every_step_learns_what_was_decided_and_by_which_rules() -> None:
+    first, second = Recorder("a", [], lambda: Pass("policy[2]")), Recorder("b", [], lambda: later(Pass("approval")))
+    passage = Passage((first, second), REQUEST)
+    assert isinstance(passage.check(), Held) and await passage.decided() is None
+    passage.end("result", b"{}")
+    assert (first.outcomes[0].decision, first.outcomes[0].rules) == ("passed", ("policy[2]", "approval"))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "decision", "rules"),
+    [
+        (Denial(-32000, "no", rule="lock"), "denied", ("lock",)),
+        (REFUSED, "denied", ()),
+        (Substitute(b"{}"), "answered", ()),
+    ],
+)
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_refusal_names_its_rule(verdict: Verdict, decision: str, rules: tuple[str, ...], held: bool) -> None:
+    step = Recorder("a", [], (lambda: later(verdict)) if held else (lambda: verdict))
+    passage = Passage((step,), REQUEST)
+    assert passage.check() is verdict or await passage.decided() is verdict
+    passage.end("error", b"{}")
+    assert (step.outcomes[0].decision, step.outcomes[0].rules) == (decision, rules)
+
+
+async def test_a_request_that_ends_while_it_is_held_is_undecided() -> None:
+    step = Recorder("a", [], lambda: later(None))
+    passage = Passage((step,), REQUEST)
+    passage.check()
+    passage.end("cancelled")
+    assert step.outcomes[0].decision == "undecided"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
     from mcp_workbench.signin.signed_in_headers import SignInTarget
-    from mcp_workbench.steps import Step
+    from mcp_workbench.steps import EventKind, Step
     from mcp_workbench.transport.http.header_parameters import HeaderParameters
 
 log = logging.getLogger(__name__)
@@ -117,6 +117,9 @@ class Gateway:
     def steps(self) -> tuple[Step, ...]:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
         return ()
+
+    def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
+        """An event that is no request, for the audit (`steps.EventRecorder`). Nothing happens where there is none."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

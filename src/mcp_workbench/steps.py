@@ -68,10 +68,19 @@ class Denial(Struct, frozen=True):
     code: int
     message: str
     data: object = None
+    # What decided so, for the audit: `policy[3]`, `lock`.
+    rule: str = ""
+
+
+class Pass(Struct, frozen=True):
+    """Let the request pass, and tell the audit what decided so. None does the same where there is nothing to tell."""
+
+    rule: str
 
 
 # None lets the request pass.
-Verdict = Substitute | Denial | None
+Verdict = Substitute | Denial | Pass | None
+Decision = Literal["passed", "answered", "denied", "undecided"]
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -84,6 +93,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
     # None where a step answered or refused it, or it was cancelled before: no server has seen it.
     sent: float | None
     ended: float
+    # What the steps decided, and the rules that they named, in their order. Undecided: it ended while it was held.
+    decision: Decision = "passed"
+    rules: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -106,6 +118,21 @@ class Step(Protocol):
         """The request has ended. Called once for every request that `check` was asked about."""
 
 
+# What happens beside requests, and is recorded too: somebody proved or failed to prove who they are (`authentication`),
+# signed in to a server, was asked something, or approved a call; a definition or the configuration has changed.
+EventKind = Literal["authentication", "sign_in", "question", "approval", "definition", "configuration"]
+
+
+class EventRecorder(Protocol):
+    """Writes an event to the audit, where there is one (`Gateway.record`): never waits, never raises.
+
+    Fields have the names that the lines of calls have, as far as they fit: `principal`, `peer`, `client`, `toolbox`,
+    `server`, `item`, `decision` (`passed`, `denied` …), `rule`, `reason`. Secrets in them are replaced.
+    """
+
+    def __call__(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None: ...
+
+
 class Held:
     """A step holds the request: `Passage.decided` says what becomes of it."""
 
@@ -116,7 +143,18 @@ HELD: Final = Held()
 class Passage:
     """One request on its way through the steps and to its end."""
 
-    __slots__ = ("_arrived", "_asked", "_held", "_is_over", "_loop", "_sent", "_steps", "request")
+    __slots__ = (
+        "_arrived",
+        "_asked",
+        "_decision",
+        "_held",
+        "_is_over",
+        "_loop",
+        "_rules",
+        "_sent",
+        "_steps",
+        "request",
+    )
 
     def __init__(self, steps: tuple[Step, ...], request: GuardedRequest) -> None:
         self.request = request
@@ -125,27 +163,40 @@ class Passage:
         # What a step holds the request for, until somebody waits for it.
         self._held: Awaitable[Verdict] | None = None
         self._is_over = False
+        self._decision: Decision = "undecided"
+        self._rules: tuple[str, ...] = ()
         self._loop = asyncio.get_running_loop()
         self._arrived = self._loop.time()
         self._sent: float | None = None
 
-    def check(self) -> Verdict | Held:
+    def check(self) -> Denial | Substitute | Held | None:
         """Ask the steps in order, up to the first that does not let it pass. None: it may be sent, and now is."""
         for step in self._steps:
             self._asked.append(step)
             try:
                 verdict = step.check(self.request)
             except Exception:
-                return _failed()
-            if isinstance(verdict, Substitute | Denial):
-                return verdict
-            if verdict is not None:
+                return self._refused(_failed())
+            if verdict is None:
+                continue
+            if isinstance(verdict, Pass):
+                self._rules += (verdict.rule,)
+            elif isinstance(verdict, Substitute | Denial):
+                return self._refused(verdict)
+            else:
                 self._held = verdict
                 return HELD
+        self._decision = "passed"
         self._sent = self._loop.time()
         return None
 
-    async def decided(self) -> Verdict:
+    def _refused(self, verdict: Substitute | Denial) -> Substitute | Denial:
+        self._decision = "denied" if isinstance(verdict, Denial) else "answered"
+        if isinstance(verdict, Denial) and verdict.rule:
+            self._rules += (verdict.rule,)
+        return verdict
+
+    async def decided(self) -> Denial | Substitute | None:
         """What becomes of a request that is held, by this step and those that follow."""
         while self._held is not None:
             held, self._held = self._held, None
@@ -154,9 +205,11 @@ class Passage:
                 async with bound:
                     verdict = await held
             except Exception:
-                return Denial(INTERNAL_ERROR, UNDECIDED) if bound.expired() else _failed()
-            if verdict is not None:
-                return verdict
+                return self._refused(Denial(INTERNAL_ERROR, UNDECIDED) if bound.expired() else _failed())
+            if isinstance(verdict, Pass):
+                self._rules += (verdict.rule,)
+            elif verdict is not None:
+                return self._refused(verdict)
             following = self.check()
             if not isinstance(following, Held):
                 return following
@@ -171,7 +224,15 @@ class Passage:
             # Cancelled before anybody came to wait for it.
             self._held.close()
         now = self._loop.time()
-        outcome = Outcome(kind=kind, payload=payload, arrived=self._arrived, sent=self._sent, ended=now)
+        outcome = Outcome(
+            kind=kind,
+            payload=payload,
+            arrived=self._arrived,
+            sent=self._sent,
+            ended=now,
+            decision=self._decision,
+            rules=self._rules,
+        )
         for step in reversed(self._asked):
             try:
                 step.on_end(self.request, outcome)

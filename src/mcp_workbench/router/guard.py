@@ -15,7 +15,7 @@ from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.router.call import Requester, RoutedCall, StartFor
-from mcp_workbench.steps import Denial, GuardedRequest, Held, Passage, Step, Substitute, Verdict
+from mcp_workbench.steps import Denial, GuardedRequest, Held, Passage, Step, Substitute
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def _describe(sender: Requester, method: str, entry: ServerEntry | None, item: s
     )
 
 
-def _act_on(verdict: Verdict, call: RoutedCall, send: Callable[[], None]) -> None:
+def _act_on(verdict: Denial | Substitute | None, call: RoutedCall, send: Callable[[], None]) -> None:
     match verdict:
         case None:
             send()
@@ -134,7 +134,7 @@ def _act_on(verdict: Verdict, call: RoutedCall, send: Callable[[], None]) -> Non
             call.refuse(verdict)
 
 
-def _finish_notification(passage: Passage, verdict: Verdict, send: Callable[[], None]) -> None:
+def _finish_notification(passage: Passage, verdict: Denial | Substitute | None, send: Callable[[], None]) -> None:
     if verdict is None:
         send()
         passage.end("result")
