@@ -196,8 +196,18 @@ KNOTS: dict[frozenset[str], str] = {
         "`oauth` is a kind of value that holds others; loaded only for a file that has it"
     ),
     frozenset(
-        {"downstream.cancelled_calls", "downstream.clients", "downstream.server_questions", "downstream.traffic"}
-    ): ("a traffic owns its questions and its clients, and what they answer leaves through it"),
+        {
+            "downstream.cancelled_calls",
+            "downstream.clients",
+            "downstream.fair_requests",
+            "downstream.server_questions",
+            "downstream.traffic",
+            "downstream.traffic_owner",
+        }
+    ): (
+        "a traffic owns its questions, its clients and what waits for its turn; what they answer leaves through it, "
+        "and it reports to its connection"
+    ),
     frozenset({"downstream.connection", "downstream.server_link", "downstream.server_run"}): (
         "a connection starts runs of its server, and a run reports to its connection"
     ),

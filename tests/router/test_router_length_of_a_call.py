@@ -56,3 +56,22 @@ async def test_a_plain_call_takes_no_more_steps_than_it_needs(client_era: str, s
             Conversation(client, server, "tool").finish()
         assert "traffic.forward" in steps.names, "otherwise this test looks at nothing"
         assert len(steps.names) <= MOST_STEPS[client_era, server_era, face], "\n".join(steps.names)
+
+
+# Where several clients share a server: whether it is this one's turn, and whose turn it is when the answer has come.
+FAIRNESS_STEPS = 5
+
+
+async def test_a_fair_order_among_clients_takes_few_steps_and_none_where_there_is_one_client() -> None:
+    counts = []
+    for serves_many in (False, True):
+        async with staged("legacy") as stage:
+            if serves_many:
+                stage.gateway.pool.serve_many()
+            client = stage.client("legacy")
+            server = await stage.connect(client)
+            Conversation(client, server, "tool").finish()
+            with Steps() as steps:
+                Conversation(client, server, "tool").finish()
+            counts.append(len(steps.names))
+    assert counts[1] - counts[0] <= FAIRNESS_STEPS

@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
+from mcp_workbench.downstream.fair_requests import MOST_UNDER_WAY
 from mcp_workbench.shared import budgets as module
 from mcp_workbench.shared.budgets import LARGE_MESSAGE, MOST_ARRIVING, MOST_UNREAD, ClientBudgets
 from tests.cli.shell import run
 from tests.shared.harness import Shared
-from tests.shared.test_sharing import crowded, used
+from tests.shared.test_sharing import crowded, process, used
 from tests.support.processes import eventually
 from tests.support.workbench import scripted_entry
 
@@ -117,3 +118,18 @@ async def test_a_client_that_does_not_read_holds_nobody_up(shared: Shared) -> No
         for call in pending:
             await call.result()
     assert run("status").status == 0
+
+
+@pytest.mark.requirement("sharing.fairness")
+async def test_a_flood_of_one_client_does_not_keep_a_server_from_another(shared: Shared) -> None:
+    shared.up()
+    async with crowded(shared) as crowd:
+        config = crowd.config({"box": {"server": scripted_entry()}})
+        one, other = await crowd.join(config), await crowd.join(config)
+        assert await process(one) == await process(other)
+        arguments = {"tool": {"toolbox": "box", "server": "server", "tool": "hang"}, "arguments": {}}
+        for id in range(10_000, 20_000):
+            await one.send({"id": id, "method": "tools/call", "params": {"name": "use_tool", "arguments": arguments}})
+        assert await used(other, "count") == {"count": 1}
+        (server,) = (each for each in crowd.status()["servers"] if each["callsInFlight"])
+        assert server["callsInFlight"] <= MOST_UNDER_WAY

@@ -82,6 +82,7 @@ class Connection:
         # The tasks of all runs that have not ended: one, unless a crashed one still clears up.
         self._tasks: set[asyncio.Task[None]] = set()
         self._retired: DownstreamError | None = None
+        self._is_shared = False
 
     def __repr__(self) -> str:
         under_way = len(self.traffic.pending)
@@ -249,12 +250,18 @@ class Connection:
             self.on_stopping()
             self.on_stopped()
 
+    def share_fairly(self) -> None:
+        """Several clients may use it: in its runs to come, none of them keeps the server from the others."""
+        self._is_shared = True
+
     def new_traffic(self) -> Traffic:
         """For a link that is about to be opened: what comes from the one before does not count any more."""
         traffic = Traffic(self.label, self.identity, self)
         traffic.clients = self.traffic.clients
         traffic.conceal = self.conceal
         traffic.withheld = self.traffic.withheld
+        if self._is_shared:
+            traffic.share_fairly()
         self._counted_before = self.counts()
         self.traffic = traffic
         return traffic
@@ -311,7 +318,7 @@ class Connection:
         if self.run is not None:
             self.run.wake()
 
-    # ── what its traffic tells (`Owner`) ──
+    # ── what its traffic tells (`TrafficOwner`) ──
 
     def on_link_closed(self, traffic: Traffic, reason: str) -> None:
         """The link is gone: a crash, unless we are ending it."""

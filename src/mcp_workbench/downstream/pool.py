@@ -140,6 +140,8 @@ class Pool:
         first = Caller(caller.principal, era_for(entry, caller.era), told(entry, caller.capabilities), client)
         connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task)
         connection.on_handshake = lambda: self._on_handshake(entry)
+        if self._serves_many and client == SHARED:
+            connection.share_fairly()
         connection.subscriptions.log_level = self._wanted_level(connection)
         return connection
 

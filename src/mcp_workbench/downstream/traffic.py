@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Raw
 
@@ -35,6 +35,10 @@ from mcp_workbench.protocol.meta import NO_CAPABILITIES, ClientIdentity, meta_fo
 from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.transport.link import CallLink, Link
 
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.fair_requests import FairRequests, WaitingRequest
+    from mcp_workbench.downstream.traffic_owner import TrafficOwner
+
 log = logging.getLogger(__name__)
 
 # A call whose server reports progress may take this many times its timeout, and not more: the specification asks for
@@ -51,32 +55,10 @@ ONLY_CLIENTS_SEND: Final = ("server/discover", "initialize")
 LIST_CHANGED: Final = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 
-class Owner(Protocol):
-    """Whose traffic it is: told what concerns the connection as a whole."""
-
-    def on_link_closed(self, traffic: Traffic, reason: str) -> None:
-        """The link is gone."""
-
-    def on_trouble(self, error: DownstreamError) -> None:
-        """A request got no answer, though the link lives on."""
-
-    def on_list_changed(self, kind: str) -> None:
-        """The server says that its tools, prompts or resources have changed."""
-
-    def on_resource_updated(self, params: Raw) -> None:
-        """A resource that somebody watches has changed."""
-
-    def on_acknowledged(self) -> None:
-        """The server has accepted a subscription."""
-
-    def on_asked(self) -> None:
-        """The server has asked something, and nothing but our bookkeeping says whose question that is."""
-
-
 class Traffic:
     """One link's messages in both directions."""
 
-    def __init__(self, label: str, identity: ClientIdentity, owner: Owner) -> None:
+    def __init__(self, label: str, identity: ClientIdentity, owner: TrafficOwner) -> None:
         self.label = label
         self.identity = identity
         self.pending = PendingRequests()
@@ -101,6 +83,8 @@ class Traffic:
         self._call_link: CallLink | None = None
         self._owner = owner
         self.loop = asyncio.get_running_loop()
+        # The same as `pending` where several clients share the connection.
+        self._fair: FairRequests | None = None
         self._is_check_scheduled = False
         # When deadlines were looked at for the last time.
         self._looked_at = 0.0
@@ -120,16 +104,25 @@ class Traffic:
         """The server has said what it is."""
         self.profile, self.revision = profile, profile.revision
 
+    def share_fairly(self) -> None:
+        """Several clients use this connection: none of them may keep the server from the others. Called before any
+        request is sent."""
+        from mcp_workbench.downstream.fair_requests import FairRequests
+
+        self.pending = self._fair = FairRequests(self._send_waiting)
+
     def attach(self, link: Link) -> None:
         self._link = link
         self._call_link = link if isinstance(link, CallLink) else None
 
     def take_calls(self) -> list[ForwardedExchange]:
         """Take out the requests of clients that are still under way."""
+        # First what has not been sent: it would be, now that there is room.
+        unsent = [] if self._fair is None else self._fair.take_waiting()
         found = [exchange for exchange in self.pending.values() if isinstance(exchange, ForwardedExchange)]
         for exchange in found:
             self.pending.remove(exchange)
-        return found
+        return found + unsent
 
     def end(self, error: DownstreamError) -> None:
         """The link is gone or about to be closed: everything under way fails now."""
@@ -169,7 +162,6 @@ class Traffic:
         exchange = ForwardedExchange(
             call, wire_id=id, timeout=timeout, deadline=now + timeout, latest=now + timeout * PROGRESS_STRETCH
         )
-        self.pending.enter(exchange)
         # A revision without a handshake wants its stamp in every request; with one, `_meta` is the client's alone.
         if meta is not None or not agreed.has_handshake:
             asks_nobody = self.withheld is EVERYTHING
@@ -191,6 +183,11 @@ class Traffic:
             key = b'"_meta":' if body.endswith(b"{") else b',"_meta":'
             # In one go: the body may be large, and each step would copy it.
             message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b%b%b}}' % (id, method, body, key, sent_meta)
+        if self._fair is not None and not self._fair.admits(exchange):
+            self._fair.hold_back(exchange, message, method, item)
+            self._schedule_deadline_check()
+            return id
+        self.pending.enter(exchange)
         self.bytes_sent += len(message)
         if self._call_link is None or method != CALL:
             link.send(message)
@@ -201,6 +198,21 @@ class Traffic:
         if self.questions.held:
             self.questions.on_call(exchange)
         return id
+
+    def _send_waiting(self, request: WaitingRequest) -> None:
+        """The turn of a request that was held back has come."""
+        if self._link is None or self.revision is None:
+            return
+        self.last_used = self.loop.time()
+        self.pending.enter(request.exchange)
+        self.bytes_sent += len(request.message)
+        if self._call_link is None or request.method != CALL:
+            self._link.send(request.message)
+        else:
+            version = None if self.revision.has_handshake else self.revision.name
+            self._call_link.send_call(request.message, request.exchange.wire_id, request.item, version)
+        if self.questions.held:
+            self.questions.on_call(request.exchange)
 
     async def ask(self, method: str, params: bytes) -> Raw:
         """A request of our own. Bounded by whoever awaits it."""
@@ -246,6 +258,8 @@ class Traffic:
 
     def cancel(self, id: int, params: dict[str, Raw]) -> None:
         """The client cancelled a request: tell the server, drop the answer."""
+        if self._fair is not None and self._fair.withdraw(id):
+            return
         exchange = self.pending.find(id)
         if exchange is not None and self.pending.remove(exchange):
             self.questions.cancelled_calls.add(exchange, self.loop.time())
@@ -272,6 +286,8 @@ class Traffic:
             # We were stopped, or the machine slept: time in which nobody could have answered does not count.
             self.pending.postpone(stopped)
         # What was late at the look before: what has arrived since has been read.
+        if self._fair is not None:
+            self._fair.fail_late(self._looked_at)
         expired = self.pending.expired(self._looked_at)
         if len(self.pending):
             self._schedule_deadline_check()

@@ -1,0 +1,178 @@
+"""Requests under way on a connection that several clients share, in an order that is fair to each of them.
+
+A server works through what it is sent in an order of its own, usually that of arrival. What has been sent cannot be
+taken back, so a client that sends ten thousand requests would put all of them in front of everybody else's next one.
+Here each client has a share of what may be under way; what exceeds it waits with us, and goes out when one of the same
+client's requests has ended. A client within its share never waits.
+
+Owns how many requests each client has under way and what waits. Refuses to know what the requests are. Connections of
+one client have a plain `PendingRequests` and pay nothing for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Raw, Struct
+
+from mcp_workbench.downstream.clients import ForwardedExchange
+from mcp_workbench.downstream.sharing import SHARED
+from mcp_workbench.errors import DownstreamTimeout
+from mcp_workbench.jsonrpc.pending import Exchange, PendingRequests
+from mcp_workbench.transport.backlog import fits, refusal
+
+# Requests of clients that may be under way on one connection, divided among those that have any there. A server that
+# works on several at once is kept busy by fewer; one that works on one at a time delays a newcomer by as many.
+MOST_UNDER_WAY: Final = 64
+# What a client may have under way however many there are: agents call a handful of tools side by side.
+LEAST_UNDER_WAY: Final = 8
+
+
+class WaitingRequest(Struct, eq=False):
+    """A request that is written, and goes out when its client's turn comes."""
+
+    exchange: ForwardedExchange
+    message: bytes
+    method: bytes
+    item: str
+
+
+class FairRequests(PendingRequests):
+    """The table of requests under way, and those that wait for their turn."""
+
+    __slots__ = ("_client_of", "_send", "_under_way", "_waiting", "_waiting_bytes")
+
+    def __init__(self, send: Callable[[WaitingRequest], None]) -> None:
+        super().__init__()
+        self._send = send
+        # How many requests each client has under way, and whose each of them is. Clients without a session are not
+        # counted: each of their requests is a client of its own.
+        self._under_way: dict[int, int] = {}
+        self._client_of: dict[int, int] = {}
+        # By client, then by id; both in the order of arrival.
+        self._waiting: dict[int, dict[int, WaitingRequest]] = {}
+        self._waiting_bytes = 0
+
+    # ── what goes out ──
+
+    def admits(self, exchange: ForwardedExchange) -> bool:
+        """Whether this request may be sent now; if so, it counts as under way."""
+        client = exchange.call.caller.client
+        if client <= SHARED:
+            return True
+        if client in self._waiting or not self._has_share(client):
+            return False
+        self._count(client, exchange)
+        return True
+
+    def hold_back(self, exchange: ForwardedExchange, message: bytes, method: bytes, item: str) -> None:
+        """Keep a request that was not admitted until some that its client has under way have ended."""
+        size = len(message)
+        if not fits(self._waiting_bytes + size, size):
+            exchange.on_failure(refusal(self._waiting_bytes, size))
+            return
+        waiting = self._waiting.setdefault(exchange.call.caller.client, {})
+        waiting[exchange.wire_id] = WaitingRequest(exchange, message, method, item)
+        self._waiting_bytes += size
+
+    def _has_share(self, client: int) -> bool:
+        under_way = self._under_way.get(client, 0)
+        return under_way < LEAST_UNDER_WAY or under_way < MOST_UNDER_WAY // len(self._under_way)
+
+    def _count(self, client: int, exchange: ForwardedExchange) -> None:
+        self._under_way[client] = self._under_way.get(client, 0) + 1
+        self._client_of[exchange.wire_id] = client
+
+    def _release(self, exchange: Exchange) -> None:
+        client = self._client_of.pop(exchange.wire_id, SHARED)
+        if client == SHARED:
+            return
+        left = self._under_way[client] - 1
+        if left:
+            self._under_way[client] = left
+        else:
+            del self._under_way[client]
+        if self._waiting:
+            # With one client fewer, the share of all others has grown.
+            for each in [client] if left else list(self._waiting):
+                self._send_waiting_of(each)
+
+    def _send_waiting_of(self, client: int) -> None:
+        waiting = self._waiting.get(client)
+        while waiting and self._has_share(client):
+            request = waiting.pop(next(iter(waiting)))
+            self._waiting_bytes -= len(request.message)
+            if not waiting:
+                del self._waiting[client]
+            self._count(client, request.exchange)
+            self._send(request)
+
+    # ── what waits ──
+
+    def withdraw(self, id: int) -> bool:
+        """Forget a request that has not been sent; False where it has, or has ended."""
+        for client, waiting in self._waiting.items():
+            request = waiting.pop(id, None)
+            if request is not None:
+                self._waiting_bytes -= len(request.message)
+                if not waiting:
+                    del self._waiting[client]
+                return True
+        return False
+
+    def take_waiting(self) -> list[ForwardedExchange]:
+        """Take out everything that has not been sent."""
+        found = [each.exchange for waiting in self._waiting.values() for each in waiting.values()]
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return found
+
+    def fail_late(self, now: float) -> None:
+        """End what has not been sent and whose deadline has passed."""
+        waiting = [each.exchange for requests in self._waiting.values() for each in requests.values()]
+        for exchange in waiting:
+            if exchange.deadline <= now and self.withdraw(exchange.wire_id):
+                exchange.on_failure(_never_sent(exchange.timeout))
+
+    # ── what is under way (`PendingRequests`) ──
+
+    def take(self, id: Raw | bytes) -> Exchange | None:
+        found = super().take(id)
+        if found is not None:
+            self._release(found)
+        return found
+
+    def remove(self, exchange: Exchange) -> bool:
+        is_found = super().remove(exchange)
+        if is_found:
+            self._release(exchange)
+        return is_found
+
+    def postpone(self, seconds: float) -> None:
+        super().postpone(seconds)
+        for waiting in self._waiting.values():
+            for request in waiting.values():
+                request.exchange.deadline += seconds
+                request.exchange.latest += seconds
+
+    def expired(self, now: float) -> list[Exchange]:
+        late = super().expired(now)
+        for exchange in late:
+            self._release(exchange)
+        return late
+
+    def drain(self) -> list[Exchange]:
+        waiting = self.take_waiting()
+        everything = [*super().drain(), *waiting]
+        self._under_way.clear()
+        self._client_of.clear()
+        return everything
+
+
+def _never_sent(seconds: float) -> DownstreamTimeout:
+    """What the caller of a request is told that waited for its turn until its deadline."""
+    return DownstreamTimeout(
+        f"the request was not sent: earlier requests of this client kept the server busy for {seconds:g} s",
+        hint="send fewer requests to this server at once, or raise its `timeout`",
+    )
