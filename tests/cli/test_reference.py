@@ -27,7 +27,7 @@ def options(command: str) -> list[Flag]:
 @pytest.mark.requirement("project.documentation")
 @pytest.mark.parametrize("command", SUMMARIES)
 def test_every_option_stands_in_the_table_of_its_command_in_the_same_order(command: str) -> None:
-    written = re.findall(r"^\| `--([a-z-]+)( [A-Z]+)?` \| \S.*\|$", section(command), re.MULTILINE)
+    written = re.findall(r"^\| `--([a-z-]+)( [A-Z=]+)?` \| \S.*\|$", section(command), re.MULTILINE)
     written = [(name, value.strip()) for name, value in written]
     # In the table of arguments of `call`, `--json` stands beside the other ways to give them.
     ways = 1 if command == "call" else 0

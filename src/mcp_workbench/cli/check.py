@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -138,7 +138,7 @@ def run(parsed: Parsed) -> int:
         problems = {} if lacking is None else _problems_json(lacking)
         screen.json({"config": config.path, "valid": True, **problems, "servers": servers, "warnings": warnings})
     else:
-        _show(screen, findings)
+        show(screen, findings)
         screen.flush()
         for text in warnings:
             remark("warning", text)
@@ -180,11 +180,16 @@ COMMAND = Command("check [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, NO_
 
 
 def connect(
-    config: WorkbenchConfig, engine: Engine, *, remember: bool, redactor: Redactor
+    config: WorkbenchConfig,
+    engine: Engine,
+    *,
+    remember: bool,
+    redactor: Redactor,
+    only: Sequence[ServerEntry] | None = None,
 ) -> tuple[list[Finding], list[str]]:
-    """Start every server, learn what it offers, stop it again. Also what is to be said of all that they offer together:
-    names and addresses that two want, and names that clients refuse."""
-    entries = [entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values()]
+    """Start every server, or only some, learn what it offers, stop it again. Also what is to be said of all that they
+    offer together: names and addresses that two want, and names that clients refuse."""
+    entries = only or [entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values()]
     findings = [Finding(entry.toolbox, entry.name) for entry in entries]
     places = StartingPlaces()
 
@@ -278,7 +283,8 @@ async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
             is_over = True
 
 
-def _show(screen: Screen, findings: list[Finding]) -> None:
+def show(screen: Screen, findings: list[Finding]) -> None:
+    """A table, and below it what is to be said of each."""
     if not (screen.is_terminal and stderr().is_terminal):
         # Where both are a terminal, it stands there already.
         screen.table(HEADER, [finding.cells() for finding in findings], right=RIGHT)

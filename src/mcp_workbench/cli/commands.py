@@ -21,6 +21,8 @@ SUMMARIES = {
     "install": "put the workbench into MCP clients",
     "uninstall": "take the workbench out of MCP clients",
     "undo": "bring back what was there before install or uninstall",
+    "add": "add a server to the configuration: a program, an address, or by name",
+    "remove": "take a server out of the configuration",
     "check": "validate the configuration; with --connect, test every server",
     "list": "show toolboxes and servers; with --face, the names that clients see",
     "open": "show the tools of a toolbox as an agent gets them",

@@ -54,6 +54,8 @@ class Parsed:
         self._flags = {flag.name: flag for flag in (*flags, HELP)}
         self._values: dict[str, list[str | None]] = {}
         self.positionals: list[str] = []
+        # How many of them stood before `--`; None where there was none.
+        self.before_dashes: int | None = None
 
     @property
     def wants_help(self) -> bool:
@@ -161,6 +163,7 @@ def parse(
     while rest:
         argument = rest.pop(0)
         if argument == "--":
+            parsed.before_dashes = len(parsed.positionals)
             parsed.positionals += rest
             break
         if argument in shorts:

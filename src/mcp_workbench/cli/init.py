@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 
@@ -17,9 +17,9 @@ from mcp_workbench.cli.client_files import FoundFile, existing, present
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import stderr, stdout
+from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.cli.settings import JSON
 from mcp_workbench.clients.dialects import is_own, translated
-from mcp_workbench.clients.literal_secrets import without_secrets
 from mcp_workbench.clients.remote_wrappers import unwrapped
 from mcp_workbench.clients.table import clients, find
 from mcp_workbench.clients.toolbox_proposals import ImportedServer, merged, proposed
@@ -28,14 +28,12 @@ from mcp_workbench.config.choose import FILE_NAME, user_folder
 from mcp_workbench.config.load import parse
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import create_file
-from mcp_workbench.secrets import keychain, keychain_names
 
 FROM = Flag("from", "CLIENT", "take over the servers of this client only; may be repeated", repeats=True)
 PROJECT = Flag("project", None, "write workbench-config.json into this folder, from the files of this project")
 YES = Flag("yes", None, "read what is found, without asking")
 DRY_RUN = Flag("dry-run", None, "print the configuration, and write nothing")
 NO_CHECK = Flag("no-check", None, "do not start the servers once at the end")
-SECRETS_FOLDER: Final = "secrets"
 
 ABOUT = """
 Makes your workbench-config.json from the MCP servers that the clients on this machine have: looks which of their files
@@ -101,63 +99,6 @@ def run(parsed: Parsed) -> int:
 
 
 COMMAND = Command("init [OPTIONS]", ABOUT, (FROM, PROJECT, YES, DRY_RUN, NO_CHECK, JSON), run, takes=0)
-
-
-class SecretStore:
-    """Where literal secrets go: the keychain, or where that cannot be used, one `.env` file for each server."""
-
-    def __init__(self, folder: str, *, dry: bool) -> None:
-        self._folder = folder
-        self._dry = dry
-        self._has_keychain: bool | None = None
-        self._files: dict[str, dict[str, str]] = {}
-        self.kept: list[str] = []
-
-    def taken_from(self, server: str, entry: dict[str, Any]) -> dict[str, Any]:
-        """The entry with references instead. Raises nothing: a keychain that fails is one that is not used."""
-        found = without_secrets(server, entry, lambda variable, value: self._keep(server, variable, value))
-        variables = self._files.get(server)
-        if variables:
-            own = f"{SECRETS_FOLDER}/{_file_name(server)}"
-            found["envFile"] = [found["envFile"], own] if "envFile" in found else own
-            # A program gets the variables of the file by themselves.
-            moved = {name for name in variables if entry.get("env", {}).get(name) == variables[name]}
-            found["env"] = {name: value for name, value in found.get("env", {}).items() if name not in moved}
-            if not found["env"]:
-                del found["env"]
-        return found
-
-    def write(self) -> None:
-        """Create the files, for the user alone. Raises `ConfigError`."""
-        if self._files and not os.path.lexists(ignored := os.path.join(self._folder, SECRETS_FOLDER, ".gitignore")):
-            create_file(ignored, b"*\n")
-        for server, variables in self._files.items():
-            text = "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items())
-            create_file(os.path.join(self._folder, SECRETS_FOLDER, _file_name(server)), text.encode())
-
-    def _keep(self, server: str, variable: str, value: str) -> str:
-        self.kept.append(f"{server}: {variable}")
-        name = f"{server}-{variable}".replace("/", "-").replace("}", "-").replace("{", "-")
-        if self._put(name, value):
-            return f"${{keyring:{name}}}"
-        taken = self._files.setdefault(server, {})
-        while taken.get(variable, value) != value:
-            variable += "_2"
-        taken[variable] = value
-        return f"${{{variable}}}"
-
-    def _put(self, name: str, value: str) -> bool:
-        if self._dry or self._has_keychain is False:
-            return False
-        try:
-            keychain.put(*keychain.entry_of(name), value, os.environ)
-        except keychain.KeychainUnusable as error:
-            self._has_keychain = False
-            remark("note", f"{error.message}; secrets go to files for you alone")
-            return False
-        self._has_keychain = True
-        keychain_names.remember(name)
-        return True
 
 
 def read_all(files: list[FoundFile]) -> Imported:
@@ -253,14 +194,3 @@ def _checked(parsed: Parsed, target: str) -> int:
     project = " --project" if parsed.has("project") else ""
     remark("hint", f"mcp-workbench install {here}{project} --replace puts the workbench in their place")
     return status
-
-
-def _file_name(server: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in server).strip(".") + ".env"
-
-
-def _quoted(value: str) -> str:
-    if "'" not in value:
-        return f"'{value}'"
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'

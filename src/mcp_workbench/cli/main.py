@@ -22,6 +22,8 @@ COMMANDS = (
     "install",
     "uninstall",
     "undo",
+    "add",
+    "remove",
     "check",
     "list",
     "open",

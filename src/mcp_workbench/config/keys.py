@@ -31,6 +31,7 @@ from mcp_workbench.config.model import (
     DEFAULT_MAX_DEFINITION_BYTES,
     DEFAULT_MAX_MESSAGE_BYTES,
     DEFAULT_MAX_PENDING_BODY_BYTES,
+    DEFAULT_REGISTRY,
     DEFAULT_SEPARATOR,
     DEFAULT_SHARED_IDLE_EXIT,
     DEFAULT_STARTUP_TIMEOUT,
@@ -136,6 +137,13 @@ CHECK_ARGUMENTS = Key(
     "Check arguments",
     "Whether `use_tool` checks arguments against the tool's schema and answers with what is wrong, instead of calling.",
     default=True,
+)
+REGISTRY = Key(
+    "registry",
+    Url(),
+    "MCP registry",
+    "The address of the MCP registry in which `mcp-workbench add` looks up servers by name. Nothing else uses it.",
+    DEFAULT_REGISTRY,
 )
 KEYCHAIN = Key(
     "keychain",
@@ -422,6 +430,7 @@ FILE_KEYS = _table(
     INHERIT_ENV,
     SHARE,
     KEYCHAIN,
+    REGISTRY,
     SHARED,
     SHARED_IDLE_EXIT,
 )

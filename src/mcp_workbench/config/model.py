@@ -32,6 +32,7 @@ DEFAULT_IDLE_TIMEOUT = 600.0
 # Long enough for somebody who goes to a meeting between two sessions.
 DEFAULT_SHARED_IDLE_EXIT = 900.0
 DEFAULT_SEPARATOR = ":"
+DEFAULT_REGISTRY = "https://registry.modelcontextprotocol.io"
 # Tokens, by bytes / 4, that the answer of `open_toolbox` may take. Clients warn at 10,000.
 DEFAULT_BUDGET = 6_000
 # The largest message that passes, in bytes. 64 MiB must pass; results beyond are almost always a mistake.
@@ -199,6 +200,8 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     max_pending_body_bytes: int = DEFAULT_MAX_PENDING_BODY_BYTES
     # Whether sign-ins are encrypted under a key in the system's keychain; None: as they are.
     keychain: bool | None = None
+    # Where `add` looks up servers by name.
+    registry: str = DEFAULT_REGISTRY
     # When the file was written that this was read from, in nanoseconds; 0 where it was no file.
     modified_at: int = 0
     # What must never be printed: values of `env` and `headers`, and whatever `${VAR}` brought in.

@@ -17,6 +17,7 @@ from mcp_workbench.config.model import (
     DEFAULT_MAX_DEFINITION_BYTES,
     DEFAULT_MAX_MESSAGE_BYTES,
     DEFAULT_MAX_PENDING_BODY_BYTES,
+    DEFAULT_REGISTRY,
     DEFAULT_SEPARATOR,
     DEFAULT_SHARED_IDLE_EXIT,
     ServerConfig,
@@ -155,6 +156,7 @@ class _File:
         check_arguments = self._read(keys.CHECK_ARGUMENTS, document)
         pin = self._read(keys.PIN, document)
         keychain = self._read(keys.KEYCHAIN, document)
+        registry = self._read(keys.REGISTRY, document)
         shared = self._read(keys.SHARED, document)
         idle_exit = self._read(keys.SHARED_IDLE_EXIT, document)
         if not plain:
@@ -174,6 +176,7 @@ class _File:
             check_arguments=check_arguments is not False,
             pin=pin or (),
             keychain=keychain,
+            registry=registry or DEFAULT_REGISTRY,
             shared=shared is True,
             shared_idle_exit=DEFAULT_SHARED_IDLE_EXIT if idle_exit is None else idle_exit or None,
             secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),

@@ -1,0 +1,301 @@
+"""`mcp-workbench add`: a server more in the configuration: a program, an address, a `server.json` or a registry name.
+
+Owns the order: understand what is meant, ask for what it requires, put secrets away, write, start it once. How the
+file is edited is `own_configuration`; what a `server.json` means is `clients.server_json`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from typing import Any, Final
+
+from msgspec import Raw
+from msgspec.json import decode
+
+from mcp_workbench.cli.error_output import FAILED, remark
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.own_configuration import OwnConfiguration, own_configuration
+from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.cli.secret_store import SecretStore
+from mcp_workbench.cli.settings import CONFIG
+from mcp_workbench.clients.server_json import Described, Input, Way, described, literal
+from mcp_workbench.clients.toolbox_proposals import ImportedServer, proposed
+from mcp_workbench.config import keys
+from mcp_workbench.config.load import load
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.downstream.status import SIGN_IN_NEEDED
+from mcp_workbench.economy.prose import clip, first_sentence
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.file_replacement import read_file
+
+TOOLBOX = Flag("toolbox", "TOOLBOX", "the toolbox it goes into, which is made if there is none")
+ENV = Flag("env", "NAME=VALUE", "a variable for it, or what its server.json asks for; may be repeated", repeats=True)
+HEADER = Flag("header", "NAME=VALUE", "a header for its address; may be repeated", repeats=True)
+SHARE = Flag("share", "WITH", "who shares one process of it: project, user or session")
+NO_CHECK = Flag("no-check", None, "do not start it")
+_REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
+# A line of a table.
+_SHORT_TEXT: Final = 100
+_FORMS: Final = "a program goes after --, for example: mcp-workbench add time -- uvx mcp-server-time"
+
+ABOUT = """
+Adds a server to your configuration, which is made if there is none; every other byte of the file stays as it is. SOURCE
+is an address, a server.json, or the name of a server in the MCP registry, such as io.github.owner/server; a program
+goes after --. Words after -- behind a server.json or a registry name are more arguments for its program.
+
+What a server.json requires is asked for, or taken from --env and --header. Secrets go to the keychain or, where there
+is none, to a file for you alone, and are referred to; write --env 'TOKEN=${TOKEN}' to refer to a variable yourself.
+Without --toolbox, the server goes to the toolbox for its purpose if there is one, or else to the only one. At the end
+the server is started once and its tools are shown.
+
+Exit code: 0; 1 if the server was added and does not work, or the registry cannot be reached; 2 if nothing was added.
+"""
+
+
+def run(parsed: Parsed) -> int:
+    """Add it; the exit status."""
+    name, source, words = _meant(parsed)
+    file = own_configuration(parsed, makes=True)
+    given = dict(_pair(each, "=", "--env") for each in parsed.values("env"))
+    headers = dict(_pair(each, "=:", "--header") for each in parsed.values("header"))
+    store = SecretStore(os.path.dirname(file.path))
+    if source is None:
+        entry: dict[str, Any] = {"command": words[0], "args": words[1:]} if words[1:] else {"command": words[0]}
+    elif source.startswith(("http://", "https://")):
+        entry = {"url": source}
+    else:
+        server = _described(source, file.registry)
+        _refuse_doubles(file, name, parsed.value("toolbox"))
+        entry = _from_description(name, server, given, headers, store)
+        entry["args"] = [*entry.get("args", []), *words] if words else entry.get("args", [])
+        entry = {key: value for key, value in entry.items() if value != []}
+    entry = _with_options(entry, given, headers, parsed.value("share"))
+    toolbox, description = _toolbox(file, name, entry, parsed.value("toolbox"))
+    _refuse_doubles(file, name, toolbox)
+    # What is wrong with it is said before a secret is stored anywhere.
+    file.check(file.with_server(toolbox, description, name, entry))
+    entry = store.taken_from(name, entry)
+    after = file.with_server(toolbox, description, name, entry)
+    store.write()
+    file.write(after)
+    _say_added(file, toolbox, name, entry, store)
+    return 0 if parsed.has("no-check") else _started(file.path, toolbox, name)
+
+
+COMMAND = Command(
+    "add [OPTIONS] NAME SOURCE | NAME -- COMMAND …",
+    ABOUT,
+    (TOOLBOX, ENV, HEADER, SHARE, CONFIG, NO_CHECK),
+    run,
+    names=("NAME",),
+)
+
+
+def _meant(parsed: Parsed) -> tuple[str, str | None, list[str]]:
+    """The name, the source where there is one, and the words behind `--`. Raises `UsageError`."""
+    end = len(parsed.positionals) if parsed.before_dashes is None else parsed.before_dashes
+    before, words = parsed.positionals[:end], parsed.positionals[end:]
+    if not before:
+        raise UsageError("the server needs a name", hint=_FORMS)
+    name, *sources = before
+    if len(sources) > 1:
+        raise UsageError(f"unexpected argument `{sources[1]}`", hint=_FORMS)
+    if not sources and not words:
+        raise UsageError(f"what is `{name}`?", hint=_FORMS)
+    return name, sources[0] if sources else None, words
+
+
+def _described(source: str, registry: str) -> Described:
+    if source.endswith(".json") or os.path.isfile(source):
+        content = read_file(source)
+        if content is None:
+            raise ConfigError(f"the server.json `{source}` does not exist", hint="check the path")
+        return described(content, source)
+    if not _REGISTRY_NAME.fullmatch(source):
+        raise UsageError(
+            f"`{source}` is neither an address, a server.json nor the name of a server in a registry", hint=_FORMS
+        )
+    from mcp_workbench.cli.mcp_registry import fetched
+
+    return described(fetched(registry, source), source)
+
+
+def _from_description(
+    name: str, server: Described, given: dict[str, str], headers: dict[str, str], store: SecretStore
+) -> dict[str, Any]:
+    """The entry that a `server.json` describes, with everything that it requires."""
+    way = _chosen(server)
+    answers = {**headers, **given}
+    missing = [each for each in way.inputs if each.is_required and each.name not in answers]
+    answers |= _asked(missing)
+    values = {}
+    for each in way.inputs:
+        if each.name in answers:
+            value = answers[each.name]
+            if each.choices and value not in each.choices:
+                listed = ", ".join(f"`{choice}`" for choice in each.choices)
+                raise UsageError(f"`{each.name}` takes one of {listed}, found `{value}`")
+            is_reference = "${" in value and (each.name in given or each.name in headers)
+            secret = each.is_secret and not is_reference
+            values[each.name] = store.keep(name, _variable(each.name), value) if secret else value
+            if not secret and not is_reference:
+                values[each.name] = literal(value)
+            given.pop(each.name, None)
+            headers.pop(each.name, None)
+    entry = way.entry(values)
+    command = [entry["command"], *entry.get("args", [])] if "command" in entry else [entry["url"]]
+    remark("note", f"{server.name or name}: {shlex.join(command)}")
+    return entry
+
+
+def _chosen(server: Described) -> Way:
+    """A package whose program is here; else an address; else a package, whose program is then told to be missing."""
+    packages = [way for way in server.ways if way.program]
+    runnable = [way for way in packages if shutil.which(way.program)]
+    addresses = [way for way in server.ways if not way.program]
+    way = (runnable or addresses or packages)[0]
+    if others := [each.label for each in server.ways if each is not way]:
+        remark("note", f"taking the {way.label}; it also offers {', '.join(others)}")
+    return way
+
+
+def _asked(missing: list[Input]) -> dict[str, str]:
+    """Values for what is required. Raises `UsageError` where nobody can be asked and there is no default."""
+    if not missing:
+        return {}
+    if not sys.stdin.isatty():
+        lacking = [each for each in missing if each.default is None]
+        if lacking:
+            listed = "\n".join(f"  {each.name}{_detail(each)}" for each in lacking)
+            first = lacking[0].name
+            raise UsageError(
+                f"it requires values, and nobody can be asked for them:\n{listed}",
+                hint=f"--env {first}=VALUE, or --env '{first}=${{VARIABLE}}' to refer to a variable",
+            )
+        return {each.name: each.default or "" for each in missing}
+    return {each.name: _ask(each) for each in missing}
+
+
+def _ask(wanted: Input) -> str:
+    from mcp_workbench.printable import visible
+
+    default = f" [{wanted.default}]" if wanted.default is not None else ""
+    prompt = visible(f"{wanted.name}{_detail(wanted)}{default}: ")
+    while True:
+        if wanted.is_secret:
+            from getpass import getpass
+
+            answer = getpass(prompt)
+        else:
+            print(prompt, end="", file=sys.stderr, flush=True)
+            line = sys.stdin.readline()
+            if not line:
+                raise UsageError("nothing was added: the input ended")
+            answer = line.rstrip("\n")
+        answer = answer or wanted.default or ""
+        if answer and (not wanted.choices or answer in wanted.choices):
+            return answer
+
+
+def _detail(wanted: Input) -> str:
+    parts = [wanted.description.strip(), "one of " + ", ".join(wanted.choices) if wanted.choices else ""]
+    parts.append("secret, not shown" if wanted.is_secret else "")
+    text = "; ".join(part for part in parts if part)
+    return f" ({text})" if text else ""
+
+
+def _with_options(
+    entry: dict[str, Any], given: dict[str, str], headers: dict[str, str], share: str | None
+) -> dict[str, Any]:
+    if given and "url" in entry:
+        raise UsageError(f"an address takes no variables, found --env {next(iter(given))}", hint="use --header")
+    if headers and "command" in entry:
+        raise UsageError(f"a program takes no headers, found --header {next(iter(headers))}", hint="use --env")
+    if given:
+        entry["env"] = {**entry.get("env", {}), **given}
+    if headers:
+        entry["headers"] = {**entry.get("headers", {}), **headers}
+    if share is not None:
+        entry["share"] = share
+    return entry
+
+
+def _toolbox(file: OwnConfiguration, name: str, entry: dict[str, Any], wanted: str | None) -> tuple[str, str]:
+    """Where it goes, and what the toolbox is for, should it have to be made. Raises `UsageError`."""
+    ((own, box),) = proposed([ImportedServer(name, entry, [])]).items()
+    if file.is_plain:
+        (only,) = file.toolboxes
+        if wanted not in (None, only):
+            raise UsageError(f"`{file.path}` has no toolboxes", hint="leave --toolbox out")
+        return only, ""
+    if wanted is not None:
+        return wanted, box[keys.DESCRIPTION.name] if wanted == own else f"Tools of {name}"
+    if own in file.toolboxes or not file.toolboxes:
+        return own, box[keys.DESCRIPTION.name]
+    if len(file.toolboxes) == 1:
+        return next(iter(file.toolboxes)), ""
+    listed = ", ".join(f"`{each}`" for each in file.toolboxes)
+    raise UsageError(f"into which toolbox? there are {listed}", hint="--toolbox NAME; a new name makes a new one")
+
+
+def _refuse_doubles(file: OwnConfiguration, name: str, toolbox: str | None) -> None:
+    if name in file.toolboxes.get(toolbox or "", {}):
+        raise ConfigError(
+            f"toolbox `{toolbox}` already has a server `{name}`",
+            hint=f"choose another name, or run mcp-workbench remove {toolbox}/{name} first",
+        )
+
+
+def _say_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[str, Any], store: SecretStore) -> None:
+    where = "" if file.is_plain else f"to toolbox {toolbox} "
+    remark("note", f"{name}: added {where}in {file.path}")
+    if not file.is_plain and toolbox not in file.toolboxes:
+        remark("note", f"the toolbox {toolbox} is new; agents choose it by its description, which you can edit there")
+    if store.kept:
+        remark("note", f"referred to instead of written down: {', '.join(store.kept)}; now in {store.whereabouts()}")
+
+
+def _started(path: str, toolbox: str, name: str) -> int:
+    """Start it once, and show what it offers."""
+    from mcp_workbench.cli.check import connect, show
+    from mcp_workbench.cli.engine import Engine
+
+    config = load(path, os.environ)
+    redactor = Redactor(config.secrets)
+    engine = Engine(config, use_cache=False, redactor=redactor)
+    entry = engine.server(toolbox, name)
+    (finding,), _ = connect(config, engine, remember=True, redactor=redactor, only=[entry])
+    screen = stdout()
+    show(screen, [finding])
+    if finding.state == SIGN_IN_NEEDED:
+        remark("hint", f"mcp-workbench login {toolbox}/{name} signs you in")
+        return 0
+    if finding.state != "ready":
+        remark("hint", f"correct it in {path}, or run mcp-workbench remove {toolbox}/{name}")
+        return FAILED
+    texts = {tool: decode(raw, type=dict[str, Raw]).get("description", Raw(b'""')) for tool, raw in entry.tools.items()}
+    rows: list[list[Part]] = [[(tool, "name"), _short(text)] for tool, text in texts.items()]
+    screen.blank()
+    screen.table(["tool", ""], rows)
+    return 0
+
+
+def _short(description: Raw) -> str:
+    text = decode(description)
+    return clip(first_sentence(text), _SHORT_TEXT) if isinstance(text, str) else ""
+
+
+def _pair(text: str, separators: str, flag: str) -> tuple[str, str]:
+    """Name and value, parted by whichever of the separators comes first."""
+    at = min((text.find(each) for each in separators if each in text), default=-1)
+    if at <= 0:
+        raise UsageError(f"{flag} takes NAME=VALUE, found `{text}`")
+    return text[:at].strip(), text[at + 1 :].strip() if separators != "=" else text[at + 1 :]
+
+
+def _variable(name: str) -> str:
+    return re.sub(r"\W+", "_", name).strip("_").upper() or "VALUE"

@@ -1,0 +1,140 @@
+"""Edits of the user's own configuration, by commands: one server more or fewer, and every other byte stays.
+
+Owns which file that is, where in it a server belongs, and that a file which was trusted stays so: its user made the
+change. Refuses to know what a server is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from mcp_workbench.cli.error_output import remark
+from mcp_workbench.cli.flags import Parsed
+from mcp_workbench.config import keys, trust
+from mcp_workbench.config.choose import FILE_NAME, VARIABLE, choose, own_file, user_folder
+from mcp_workbench.config.jsonc_edit import parsed as parsed_json
+from mcp_workbench.config.jsonc_edit import remove_member, set_member
+from mcp_workbench.config.load import parse, read
+from mcp_workbench.config.model import DEFAULT_REGISTRY
+from mcp_workbench.config.validate import PLAIN_TOOLBOX
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.file_replacement import create_file, replace_file
+from mcp_workbench.nearest import nearest
+
+
+class OwnConfiguration(Struct):
+    """The file that is edited, with what is in it. `before` is None where it has to be made."""
+
+    path: str
+    before: bytes | None
+    # The key that holds all: `toolboxes`, or that of a plain file.
+    root: str
+    # The servers of each toolbox, as they are written.
+    toolboxes: dict[str, dict[str, Any]]
+    registry: str = DEFAULT_REGISTRY
+
+    @property
+    def is_plain(self) -> bool:
+        return self.root != keys.TOOLBOXES
+
+    def server(self, name: str, toolbox: str | None) -> tuple[str, str]:
+        """Toolbox and name of the server that a `server`, or `toolbox/server`, means. Raises `ConfigError`."""
+        every = [(box, each) for box, servers in self.toolboxes.items() for each in servers if toolbox in (None, box)]
+        found = [pair for pair in every if name in (pair[1], "/".join(pair))]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            meant = " or ".join(f"`{'/'.join(pair)}`" for pair in found)
+            raise ConfigError(f"`{name}` is ambiguous: it can be {meant}; write the full path")
+        near = nearest(name, [each for _, each in every], limit=1)
+        meant = f"; did you mean `{near[0]}`?" if near else ""
+        raise ConfigError(f"`{self.path}` has no server `{name}`{meant}", hint="mcp-workbench list shows all servers")
+
+    def with_server(self, toolbox: str, description: str, name: str, entry: dict[str, Any]) -> bytes:
+        """The content with a server more; the toolbox is made where there is none."""
+        text = self._text()
+        if self.is_plain:
+            return set_member(text, (self.root, name), entry).encode()
+        if toolbox in self.toolboxes:
+            return set_member(text, (self.root, toolbox, keys.MCP_SERVERS, name), entry).encode()
+        box = {keys.DESCRIPTION.name: description, keys.MCP_SERVERS: {name: entry}}
+        return set_member(text, (self.root, toolbox), box).encode()
+
+    def without_server(self, toolbox: str, name: str) -> bytes:
+        """The content with a server fewer, and without a toolbox that has no other."""
+        steps: Sequence[str] = (self.root, name) if self.is_plain else (self.root, toolbox, keys.MCP_SERVERS, name)
+        if len(self.toolboxes[toolbox]) == 1:
+            if len(self.toolboxes) == 1:
+                raise ConfigError(f"`{name}` is the only server in `{self.path}`", hint=f"delete `{self.path}` instead")
+            steps = (self.root, toolbox)
+        return remove_member(self._text(), steps).encode()
+
+    def check(self, content: bytes) -> None:
+        """Raises `ConfigError` where the content is no configuration."""
+        parse(content, self.path, os.environ)
+
+    def write(self, content: bytes) -> None:
+        """Raises `ConfigError`; the file is then as it was."""
+        self.check(content)
+        if self.before is None:
+            create_file(self.path, content)
+            return
+        was_trusted = trust.verdict(self.path, self.before) is trust.Verdict.TRUSTED
+        replace_file(self.path, self.before, content, _lock_folder())
+        if was_trusted:
+            # After the file: whoever is killed in between leaves one that asks again, not one that is trusted unseen.
+            trust.trust(self.path, content)
+
+    def _text(self) -> str:
+        return (self.before or b"").decode()
+
+
+def own_configuration(parsed: Parsed, *, makes: bool) -> OwnConfiguration:
+    """The configuration in force; with `makes` the one to be made where there is none. Raises `ConfigError`."""
+    is_named = parsed.value("config") is not None or os.environ.get(VARIABLE)
+    if makes and not is_named and own_file() is None and not os.path.lexists(FILE_NAME):
+        folder = user_folder()
+        if folder is None:
+            raise ConfigError("there is no folder for your settings", hint="set `HOME`, or name a file with --config")
+        return OwnConfiguration(os.path.join(folder, FILE_NAME), None, keys.TOOLBOXES, {})
+    choice = choose(parsed.value("config"), None, os.environ)
+    if choice.warning is not None:
+        remark("warning", choice.warning)
+    path = choice.config.path
+    content = read(path)
+    document = _document(content, path)
+    root = next(each for each in (keys.TOOLBOXES, *keys.PLAIN_ROOTS) if each in document)
+    if root != keys.TOOLBOXES and (others := [key for key in document if key != root and key not in keys.FILE_KEYS]):
+        # Programs that keep more than servers in a file rewrite it whenever they like.
+        raise ConfigError(
+            f"`{path}` also holds `{others[0]}`, so it belongs to another program and is not edited",
+            hint="mcp-workbench init makes a configuration of your own from it",
+        )
+    boxes = {PLAIN_TOOLBOX: document[root]} if root != keys.TOOLBOXES else _servers_in(document[root])
+    return OwnConfiguration(path, content, root, boxes, choice.config.registry)
+
+
+def _document(content: bytes, path: str) -> dict[str, Any]:
+    try:
+        document = parsed_json(content.decode(), path)
+    except UnicodeDecodeError:
+        raise ConfigError(f"`{path}` is not UTF-8, and is not edited", hint="save it as UTF-8") from None
+    assert isinstance(document, dict), "it was understood before"
+    return document
+
+
+def _servers_in(toolboxes: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: box[keys.MCP_SERVERS] for name, box in toolboxes.items()}
+
+
+def _lock_folder() -> str:
+    from platformdirs import user_state_dir
+
+    folder = user_state_dir("mcp-workbench", appauthor=False)
+    if not os.path.isabs(folder):
+        raise ConfigError("there is no folder for locks", hint="set `HOME`")
+    return os.path.join(folder, "configuration")

@@ -1,0 +1,118 @@
+"""Where literal secrets go that were written into a server: the keychain, or where that cannot be used, a `.env` file.
+
+Owns the names under which they are kept. Nothing that is kept already is overwritten: a name that is taken gets a
+number.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from mcp_workbench.cli.error_output import remark
+from mcp_workbench.clients.literal_secrets import without_secrets
+from mcp_workbench.file_replacement import create_file
+from mcp_workbench.secrets import keychain, keychain_names
+
+SECRETS_FOLDER: Final = "secrets"
+
+
+class SecretStore:
+    """The secrets of the servers of one configuration, which lies in `folder`. `dry`: nothing is kept."""
+
+    def __init__(self, folder: str, *, dry: bool = False) -> None:
+        self._folder = folder
+        self._dry = dry
+        self._has_keychain: bool | None = None
+        # The variables of each server that go to a file, and what that is called.
+        self._files: dict[str, dict[str, str]] = {}
+        self._names: dict[str, str] = {}
+        # What was kept, as `server: variable`.
+        self.kept: list[str] = []
+
+    def taken_from(self, server: str, entry: dict[str, Any]) -> dict[str, Any]:
+        """The entry with references instead. Raises nothing: a keychain that fails is one that is not used."""
+        found = without_secrets(server, entry, lambda variable, value: self.keep(server, variable, value))
+        variables = self._files.get(server)
+        if variables:
+            own = f"{SECRETS_FOLDER}/{self._file_name(server)}"
+            found["envFile"] = [found["envFile"], own] if "envFile" in found else own
+            # A program gets the variables of the file by themselves.
+            moved = {name for name in variables if found.get("env", {}).get(name) == f"${{{name}}}"}
+            found["env"] = {name: value for name, value in found.get("env", {}).items() if name not in moved}
+            if not found["env"]:
+                del found["env"]
+        return found
+
+    def keep(self, server: str, variable: str, value: str) -> str:
+        """Keep one secret; what stands in its place."""
+        self.kept.append(f"{server}: {variable}")
+        name = f"{server}-{variable}".replace("/", "-").replace("}", "-").replace("{", "-")
+        if (stored := self._put(name, value)) is not None:
+            return f"${{keyring:{stored}}}"
+        taken = self._files.setdefault(server, {})
+        while taken.get(variable, value) != value:
+            variable += "_2"
+        taken[variable] = value
+        return f"${{{variable}}}"
+
+    def write(self) -> list[str]:
+        """Create the files, for the user alone; their paths. Raises `ConfigError`."""
+        if self._files and not os.path.lexists(ignored := os.path.join(self._folder, SECRETS_FOLDER, ".gitignore")):
+            create_file(ignored, b"*\n")
+        written = []
+        for server, variables in self._files.items():
+            text = "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items())
+            path = os.path.join(self._folder, SECRETS_FOLDER, self._file_name(server))
+            create_file(path, text.encode())
+            written.append(path)
+        return written
+
+    def whereabouts(self) -> str:
+        """Where they are, for people."""
+        if not self._files:
+            return "the system's keychain"
+        files = os.path.join(self._folder, SECRETS_FOLDER)
+        also = "the system's keychain and " if self._has_keychain else ""
+        return f"{also}files for you alone in {files}"
+
+    def _put(self, name: str, value: str) -> str | None:
+        """The name under which the keychain has it now; None where there is none."""
+        if self._dry or self._has_keychain is False:
+            return None
+        try:
+            own, number, known = name, 1, keychain_names.names()
+            while own in known and self._stored(own) not in (None, value):
+                # Another server's, perhaps in another configuration.
+                number += 1
+                own = f"{name}-{number}"
+            keychain.put(*keychain.entry_of(own), value, os.environ)
+        except keychain.KeychainUnusable as error:
+            self._has_keychain = False
+            remark("note", f"{error.message}; secrets go to files for you alone")
+            return None
+        self._has_keychain = True
+        keychain_names.remember(own)
+        return own
+
+    def _stored(self, name: str) -> str | None:
+        return keychain.get(*keychain.entry_of(name), os.environ)
+
+    def _file_name(self, server: str) -> str:
+        """One that is free: a server of this name may have been here before."""
+        if server not in self._names:
+            plain = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in server).strip(".")
+            number, name = 1, f"{plain}.env"
+            folder = os.path.join(self._folder, SECRETS_FOLDER)
+            while os.path.lexists(os.path.join(folder, name)) or name in self._names.values():
+                number += 1
+                name = f"{plain}-{number}.env"
+            self._names[server] = name
+        return self._names[server]
+
+
+def _quoted(value: str) -> str:
+    if "'" not in value:
+        return f"'{value}'"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

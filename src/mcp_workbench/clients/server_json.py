@@ -1,0 +1,266 @@
+"""A `server.json`, as the MCP registry has it of each server: the ways to the server, and what each asks for.
+
+Owns the format, all generations of it, and how a package becomes a command (`npx`, `uvx`, `docker`, `dnx`). What it
+says comes from a stranger: nothing in it is ever taken as a reference of ours. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from mcp_workbench.errors import ConfigError
+
+_SNAKE: Final = re.compile(r"_([a-z])")
+_VARIABLE: Final = re.compile(r"\{([A-Za-z_][\w-]*)\}")
+_STDIO: Final = "stdio"
+_TRANSPORTS: Final = {"streamable-http": "http", "streamable": "http", "http": "http", "sse": "sse"}
+# What runs a package where it does not say so itself.
+RUNNERS: Final = {"npm": "npx", "pypi": "uvx", "oci": "docker", "nuget": "dnx"}
+
+
+class Input(Struct, frozen=True):
+    """Something that whoever adds the server has to say, or may."""
+
+    name: str
+    description: str = ""
+    is_required: bool = False
+    is_secret: bool = False
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+
+
+class _Written(Struct, rename="camel"):
+    """An argument, variable or header as it is written."""
+
+    name: str = ""
+    type: str = ""
+    value_hint: str = ""
+    description: str = ""
+    is_required: bool = False
+    is_secret: bool = False
+    default: Any = None
+    value: str | None = None
+    choices: list[str] = []
+    variables: dict[str, _Written] = {}
+
+
+class _Transport(Struct, rename="camel"):
+    type: str = _STDIO
+    # Before the autumn of 2025.
+    transport_type: str = ""
+    url: str = ""
+    headers: list[_Written] = []
+    variables: dict[str, _Written] = {}
+
+    @property
+    def kind(self) -> str:
+        return self.transport_type or self.type
+
+
+class _Package(Struct, rename="camel"):
+    registry_type: str
+    identifier: str
+    version: str = ""
+    runtime_hint: str = ""
+    runtime_arguments: list[_Written] = []
+    package_arguments: list[_Written] = []
+    environment_variables: list[_Written] = []
+    transport: _Transport = msgspec.field(default_factory=_Transport)
+
+
+class _ServerJson(Struct):
+    name: str = ""
+    description: str = ""
+    packages: list[_Package] = []
+    remotes: list[_Transport] = []
+
+
+class Way(Struct, frozen=True):
+    """One way to the server: a package that a program runs, or an address. `entry` makes it one of ours, from values
+    by the names of inputs, each as it is to stand in the file."""
+
+    label: str
+    # What has to be on the `PATH`; empty for an address.
+    program: str
+    inputs: tuple[Input, ...]
+    entry: Callable[[Mapping[str, str]], dict[str, Any]]
+
+
+class Described(Struct, frozen=True):
+    """What a `server.json` says. `left_out` are ways that cannot be gone here, with the reason."""
+
+    name: str
+    description: str
+    ways: tuple[Way, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def described(content: bytes, where: str) -> Described:
+    """Raises `ConfigError`, naming `where` it was found."""
+    try:
+        document = msgspec.json.decode(content)
+        if isinstance(document, dict) and isinstance(document.get("server"), dict):
+            # As the registry answers.
+            document = document["server"]
+        written = msgspec.convert(_in_camel_case(document), _ServerJson)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ConfigError(
+            f"`{where}` is not a server.json of the MCP registry: {error}", hint="compare it with docs/cli.md#add"
+        ) from None
+    found = [_of_package(package) for package in written.packages] + [_of_address(each) for each in written.remotes]
+    ways = tuple(each for each in found if isinstance(each, Way))
+    left_out = tuple(each for each in found if isinstance(each, str))
+    if not ways:
+        why = "; ".join(left_out) or "it has neither packages nor remotes"
+        raise ConfigError(f"`{where}` has no server that can be started here: {why}")
+    return Described(written.name, written.description, ways, left_out)
+
+
+def literal(text: str) -> str:
+    """As it stands in our file: what looks like a reference of ours is none."""
+    return text.replace("${", "${DOLLAR:-$}{")
+
+
+def _of_package(package: _Package) -> Way | str:
+    label = f"{package.registry_type} package {package.identifier} {package.version}".rstrip()
+    if package.transport.kind != _STDIO:
+        return f"the {label} speaks {package.transport.kind}, and only programs that speak stdio are started"
+    if package.registry_type not in RUNNERS:
+        return f"the {label} is of a kind that nothing here can run"
+    program = package.runtime_hint or RUNNERS[package.registry_type]
+    variables = package.environment_variables
+    inputs = [
+        *_inputs(package.runtime_arguments),
+        *_inputs(package.package_arguments),
+        *_inputs(variables),
+    ]
+
+    def entry(values: Mapping[str, str]) -> dict[str, Any]:
+        env = _pairs(variables, values)
+        before, after = _words(package.runtime_arguments, values), _words(package.package_arguments, values)
+        command, *arguments = _command(program, package, before, after, list(env))
+        return {"command": command, "args": arguments} | ({"env": env} if env else {})
+
+    return Way(label, program, _once(inputs), entry)
+
+
+def _command(program: str, package: _Package, before: list[str], after: list[str], env: list[str]) -> list[str]:
+    name, version = literal(package.identifier), literal(package.version)
+    match program:
+        case "npx" | "bunx":
+            yes = [] if program == "bunx" or {"-y", "--yes"} & set(before) else ["-y"]
+            return [program, *yes, *before, f"{name}@{version}" if version else name, *after]
+        case "uvx":
+            return [program, *before, f"{name}@{version}" if version else name, *after]
+        case "pipx":
+            return [program, "run", *before, f"{name}=={version}" if version else name, *after]
+        case "docker" | "podman":
+            # A container has no environment but what it is given by name.
+            passed = [word for each in env for word in ("-e", each)]
+            image = f"{name}:{version}" if version and ":" not in name.rpartition("/")[2] else name
+            return [program, "run", "-i", "--rm", *passed, *before, image, *after]
+        case "dnx":
+            own = ["--", *after] if after else []
+            return [program, *before, f"{name}@{version}" if version else name, "--yes", *own]
+    return [literal(program), *before, name, *after]
+
+
+def _of_address(remote: _Transport) -> Way | str:
+    if remote.kind not in _TRANSPORTS:
+        return f"the address {remote.url} speaks {remote.kind}, which cannot be reached"
+    inputs = [*_variables(remote.url, remote.variables, required=True), *_inputs(remote.headers)]
+
+    def entry(values: Mapping[str, str]) -> dict[str, Any]:
+        found: dict[str, Any] = {"url": _filled_in(remote.url, remote.variables, values)}
+        if _TRANSPORTS[remote.kind] == "sse":
+            found["type"] = "sse"
+        headers = _pairs(remote.headers, values)
+        return found | ({"headers": headers} if headers else {})
+
+    return Way(remote.url, "", _once(inputs), entry)
+
+
+def _key(written: _Written) -> str:
+    """The name that a value is given under."""
+    return (written.value_hint if written.type == "positional" else written.name.lstrip("-")) or "value"
+
+
+def _inputs(many: Sequence[_Written]) -> list[Input]:
+    found = []
+    for written in many:
+        if written.value is None:
+            found.append(_input(_key(written), written, required=written.is_required))
+        else:
+            # A value that is not required still has to be whole where it is used, and it is.
+            found += _variables(written.value, written.variables, required=True)
+    return found
+
+
+def _variables(template: str, variables: Mapping[str, _Written], *, required: bool) -> list[Input]:
+    names = [name for name in _VARIABLE.findall(template) if name in variables]
+    return [_input(name, variables[name], required=required) for name in names if variables[name].value is None]
+
+
+def _input(name: str, written: _Written, *, required: bool) -> Input:
+    default = None if written.default is None else _text(written.default)
+    return Input(name, written.description, required, written.is_secret, default, tuple(written.choices))
+
+
+def _once(inputs: Sequence[Input]) -> tuple[Input, ...]:
+    return tuple({each.name: each for each in inputs}.values())
+
+
+def _filled_in(template: str, variables: Mapping[str, _Written], values: Mapping[str, str]) -> str:
+    """Names in braces replaced; those that nobody knows stay."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        if name in variables and (fixed := variables[name].value) is not None:
+            return literal(fixed)
+        return values[name] if name in variables and name in values else found[0]
+
+    return _VARIABLE.sub(value, literal(template))
+
+
+def _pairs(many: Sequence[_Written], values: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for written in many:
+        if written.value is not None:
+            found[written.name] = _filled_in(written.value, written.variables, values)
+        elif _key(written) in values:
+            found[written.name] = values[_key(written)]
+    return found
+
+
+def _words(many: Sequence[_Written], values: Mapping[str, str]) -> list[str]:
+    found = []
+    for written in many:
+        value = values.get(_key(written))
+        if written.value is not None:
+            value = _filled_in(written.value, written.variables, values)
+        if value is not None:
+            found += [literal(written.name)] if written.type == "named" else []
+            found += [value] if value or written.type != "named" else []
+    return found
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _in_camel_case(value: object, *, names: bool = False) -> Any:
+    """The first generation wrote `registry_type`; names of variables are nobody's to change."""
+    if isinstance(value, list):
+        return [_in_camel_case(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, each in value.items():
+        own = key if names else _SNAKE.sub(lambda match: match[1].upper(), key)
+        found[own] = _in_camel_case(each, names=key == "variables")
+    return found

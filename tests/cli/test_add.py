@@ -1,0 +1,331 @@
+"""`add` and `remove`: a server more or fewer in the configuration, and every other byte stays."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_workbench.cli.flags import parse
+from mcp_workbench.config import trust
+from tests.cli.in_process import command, live_in
+from tests.cli.shell import Done
+from tests.cli.test_init import config_of, environment
+from tests.support import fake_keyring
+
+CLOCK = [sys.executable, "-m", "mcp_workbench", "demo", "clock"]
+COMMENTED = """{
+  // mine
+  "toolboxes": {
+    "desk": { "description": "Everyday things",
+      "mcpServers": {
+        "notes": { "command": "n" }, // the first
+      },
+    },
+    "web": { "description": "The web", "mcpServers": { "fetch": { "command": "f" } } },
+  },
+}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    chain = {**fake_keyring.environment(tmp_path / "keys"), "FAKE_KEYRING_FAULT": "locked"}
+    live_in(monkeypatch, tmp_path, {**environment(tmp_path), **chain})
+    return tmp_path
+
+
+def shell(*words: object, typed: str | None = None) -> Done:
+    return command(pytest.MonkeyPatch(), *words, typed=typed)
+
+
+def written(home: Path, text: str = COMMENTED) -> Path:
+    path = config_of(home)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def servers_of(path: Path) -> dict[str, Any]:
+    boxes = json.loads(path.read_text())["toolboxes"]
+    return {f"{box}/{name}": one for box, inside in boxes.items() for name, one in inside["mcpServers"].items()}
+
+
+@pytest.mark.processes
+def test_without_a_configuration_one_is_made_and_the_tools_are_shown(home: Path) -> None:
+    done = shell("add", "clock", "--", *CLOCK)
+    assert done.status == 0, done.stderr
+    assert servers_of(config_of(home)) == {"desk/clock": {"command": CLOCK[0], "args": CLOCK[1:]}}
+    assert stat.S_IMODE(config_of(home).stat().st_mode) == 0o600
+    assert "desk     clock   ready" in done.stdout and "\nnow" in done.stdout
+    assert f"note: clock: added to toolbox desk in {config_of(home)}" in done.stderr
+    assert "the toolbox desk is new" in done.stderr
+
+
+@pytest.mark.processes
+def test_a_server_that_does_not_work_is_added_and_said(home: Path) -> None:
+    done = shell("add", "broken", "--toolbox", "desk", "--", sys.executable, "-c", "raise SystemExit('no luck')")
+    assert done.status == 1
+    assert "no luck" in done.stdout and "mcp-workbench remove desk/broken" in done.stderr
+    assert "desk/broken" in servers_of(config_of(home))
+
+
+def test_everything_else_in_the_file_stays_to_the_byte_and_remove_restores_it(home: Path) -> None:
+    path = written(home)
+    done = shell("add", "time", "--no-check", "--share", "user", "--", "uvx", "mcp-server-time", "--zone=UTC")
+    assert done.status == 0, done.stderr
+    new = '        "time": {\n          "command": "uvx",\n          "args": ["mcp-server-time", "--zone=UTC"],\n'
+    new += '          "share": "user"\n        },\n'
+    before = '        "notes": { "command": "n" }, // the first\n'
+    assert path.read_text() == COMMENTED.replace(before, before + new)
+    done = shell("remove", "desk/time")
+    assert done == Done(0, f"time: removed from toolbox desk in {path}\n", "")
+    assert path.read_text() == COMMENTED
+
+
+def test_removing_the_last_server_of_a_toolbox_removes_the_toolbox_and_the_last_of_all_is_refused(home: Path) -> None:
+    path = written(home)
+    assert shell("remove", "fetch").status == 0
+    assert '"web"' not in path.read_text() and "// mine" in path.read_text()
+    done = shell("remove", "notes")
+    assert done.status == 2 and "`notes` is the only server in" in done.stderr
+    done = shell("remove", "note")
+    assert done.status == 2 and "did you mean `notes`?" in done.stderr
+
+
+def test_a_name_in_several_toolboxes_has_to_be_said_in_full(home: Path) -> None:
+    path = written(home)
+    assert shell("add", "notes", "--toolbox", "web", "--no-check", "--", "x").status == 0
+    done = shell("remove", "notes")
+    assert done.status == 2 and "it can be `desk/notes` or `web/notes`" in done.stderr
+    assert shell("remove", "notes", "--toolbox", "web").status == 0
+    assert path.read_text() == COMMENTED
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["x"], "what is `x`?"),
+        (["--", "uvx"], "the server needs a name"),
+        (["x", "uvx"], "`uvx` is neither an address, a server.json nor"),
+        (["x", "uvx", "y"], "unexpected argument `y`"),
+        (["x", "missing.json"], "the server.json `missing.json` does not exist"),
+        (["x", "--env", "A", "--", "y"], "--env takes NAME=VALUE, found `A`"),
+        (["x", "--header", "A=b", "--", "y"], "a program takes no headers"),
+        (["x", "https://x.example", "--env", "A=b"], "an address takes no variables"),
+        (["x", "--share", "nobody", "--", "y"], "$.toolboxes.desk.mcpServers.x.share"),
+        (["notes", "--toolbox", "desk", "--", "y"], "toolbox `desk` already has a server `notes`"),
+        (["postgres", "--", "y"], "into which toolbox? there are `desk`, `web`"),
+    ],
+)
+def test_what_cannot_be_added_changes_nothing(home: Path, words: list[str], said: str) -> None:
+    path = written(home)
+    if "nobody" in words:
+        words = [*words[:1], "--toolbox", "desk", *words[1:]]
+    done = shell("add", *words)
+    assert done.status == 2 and said in done.stderr, done.stderr
+    assert path.read_text() == COMMENTED and not done.stdout
+    assert not (path.parent / "secrets").exists()
+
+
+def test_a_plain_file_gets_the_server_beside_the_others(home: Path) -> None:
+    path = home / "plain.json"
+    path.write_text('{"mcpServers": {"a": {"command": "a"}}}\n')
+    assert shell("add", "b", "--config", path, "--no-check", "--", "b").status == 0
+    assert path.read_text() == '{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}\n'
+    done = shell("add", "c", "--toolbox", "desk", "--config", path, "--", "c")
+    assert done.status == 2 and "has no toolboxes" in done.stderr
+    assert shell("remove", "b", "--config", path).stdout == f"b: removed in {path}\n"
+
+
+def test_a_file_of_another_program_and_one_in_another_encoding_are_not_edited(home: Path) -> None:
+    path = home / "claude.json"
+    path.write_text('{"numStartups": 3, "mcpServers": {"a": {"command": "a"}}}')
+    done = shell("add", "b", "--config", path, "--", "b")
+    assert done.status == 2 and "also holds `numStartups`, so it belongs to another program" in done.stderr
+
+
+@pytest.mark.requirement("config.trust")
+def test_a_trusted_file_stays_trusted_and_one_that_is_not_is_not_edited(home: Path) -> None:
+    path = home / "workbench-config.json"
+    path.write_text(COMMENTED)
+    done = shell("add", "x", "--toolbox", "web", "--no-check", "--", "x")
+    assert done.status == 2 and "is not trusted yet" in done.stderr
+    trust.trust(str(path), path.read_bytes())
+    assert shell("add", "x", "--toolbox", "web", "--no-check", "--", "x").status == 0
+    assert trust.verdict(str(path), path.read_bytes()) is trust.Verdict.TRUSTED
+    assert shell("remove", "x").status == 0
+    assert trust.verdict(str(path), path.read_bytes()) is trust.Verdict.TRUSTED
+    assert path.read_text() == COMMENTED
+
+
+def test_literal_secrets_become_references_and_an_older_file_of_secrets_stays(home: Path) -> None:
+    path = written(home)
+    words = ["--env", "API_TOKEN=hunter2hunter2", "--env", "LEVEL=debug", "--no-check", "--", "x"]
+    assert shell("add", "x", "--toolbox", "web", *words).status == 0
+    done = shell("add", "x", "--toolbox", "desk", *words)
+    assert done.status == 0 and "x: API_TOKEN; now in files for you alone in" in done.stderr
+    assert "hunter2" not in path.read_text() + done.stdout + done.stderr
+    assert '"envFile": "secrets/x-2.env"' in path.read_text() and '"LEVEL": "debug"' in path.read_text()
+    for name in ("x.env", "x-2.env"):
+        file = path.parent / "secrets" / name
+        assert file.read_text() == "API_TOKEN='hunter2hunter2'\n" and stat.S_IMODE(file.stat().st_mode) == 0o600
+    done = shell("remove", "desk/x")
+    assert done.stderr == "note: its variables are still in `secrets/x-2.env`, next to the configuration\n"
+
+
+@pytest.mark.processes
+def test_with_a_keychain_secrets_go_there_and_no_other_entry_is_overwritten(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_KEYRING_FAULT", "")
+    path = written(home)
+    for box, secret in (("desk", "hunter2hunter2"), ("web", "hunter3hunter3")):
+        words = ["--header", f"Authorization: Bearer {secret}", "--toolbox", box, "--no-check"]
+        assert shell("add", "x", "https://x.example/mcp", *words).status == 0
+    kept = json.loads((home / "keys").read_text())
+    assert kept == {
+        "mcp-workbench/x-X_AUTHORIZATION": "hunter2hunter2",
+        "mcp-workbench/x-X_AUTHORIZATION-2": "hunter3hunter3",
+    }
+    assert "Bearer ${keyring:x-X_AUTHORIZATION-2}" in path.read_text()
+    done = shell("remove", "web/x")
+    assert "mcp-workbench secret remove x-X_AUTHORIZATION-2 deletes it" in done.stderr
+
+
+SERVER_JSON = {
+    "name": "io.example/weather",
+    "packages": [
+        {
+            "registryType": "npm",
+            "identifier": "@x/weather",
+            "version": "1.0.0",
+            "transport": {"type": "stdio"},
+            "packageArguments": [{"type": "named", "name": "--units", "isRequired": True, "choices": ["c", "f"]}],
+            "environmentVariables": [
+                {"name": "WEATHER", "description": "your key", "isRequired": True, "isSecret": True},
+                {"name": "PLACE", "isRequired": True, "default": "Berlin"},
+                {"name": "OPTIONAL"},
+            ],
+        }
+    ],
+    "remotes": [{"type": "sse", "url": "https://weather.example/sse"}],
+}
+
+
+def described(home: Path) -> Path:
+    program = home / "bin" / "npx"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    path = home / "server.json"
+    path.write_text(json.dumps(SERVER_JSON))
+    return path
+
+
+def test_what_a_server_json_requires_is_asked_for_at_a_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(home)
+    monkeypatch.setattr("getpass.getpass", lambda prompt: "my-own-key" if "your key; secret" in prompt else "")
+    done = shell("add", "weather", described(home), "--toolbox", "web", "--no-check", typed="k\nf\n\n")
+    assert done.status == 0, done.stderr
+    assert done.stderr.count("units (one of c, f): ") == 2, "what is none of them is asked again"
+    assert "PLACE [Berlin]: " in done.stderr and "my-own-key" not in path.read_text() + done.stderr
+    text = path.read_text()
+    assert '"args": ["-y", "@x/weather@1.0.0", "--units", "f"]' in text and '"PLACE": "Berlin"' in text
+    assert '"envFile": "secrets/weather.env"' in text and "OPTIONAL" not in text
+    assert (path.parent / "secrets/weather.env").read_text() == "WEATHER='my-own-key'\n"
+    assert "it also offers https://weather.example/sse" in done.stderr
+
+
+def test_in_a_pipe_it_is_refused_by_name_and_can_be_given(home: Path) -> None:
+    path, file = written(home), described(home)
+    done = shell("add", "weather", file, "--toolbox", "web", "--no-check")
+    assert done.status == 2 and path.read_text() == COMMENTED
+    assert "for them:\n  units (one of c, f)\n  WEATHER (your key; secret, not shown)\n" in done.stderr
+    given = ["--env", "units=c", "--env", "WEATHER=${WEATHER_KEY}", "--env", "EXTRA=${EXTRA}"]
+    done = shell("add", "weather", file, "--toolbox", "web", "--no-check", *given, "--", "--verbose")
+    assert done.status == 0, done.stderr
+    text = path.read_text()
+    assert '"WEATHER": "${WEATHER_KEY}"' in text and '"EXTRA": "${EXTRA}"' in text and '"PLACE": "Berlin"' in text
+    assert '"args": ["-y", "@x/weather@1.0.0", "--units", "c", "--verbose"]' in text
+    done = shell("add", "other", file, "--toolbox", "web", "--env", "units=k", "--env", "WEATHER=${W}")
+    assert done.status == 2 and "`units` takes one of `c`, `f`, found `k`" in done.stderr
+
+
+def test_where_no_program_for_its_package_is_here_the_address_is_taken(home: Path) -> None:
+    path = written(home)
+    file = described(home)
+    (home / "bin" / "npx").unlink()
+    done = shell("add", "weather", file, "--toolbox", "web", "--no-check")
+    assert done.status == 0 and '"url": "https://weather.example/sse"' in path.read_text()
+
+
+def test_the_input_may_end_in_the_middle(home: Path) -> None:
+    path = written(home)
+    done = shell("add", "weather", described(home), "--toolbox", "web", typed="")
+    assert done.status == 2 and "nothing was added" in done.stderr and path.read_text() == COMMENTED
+
+
+class Registry(BaseHTTPRequestHandler):
+    """Two servers; everything else is not found."""
+
+    def do_GET(self) -> None:
+        status, answer = 404, b"{}"
+        if self.path == "/v0/servers/io.example%2Fweather/versions/latest":
+            status, answer = 200, json.dumps({"server": SERVER_JSON, "_meta": {}}).encode()
+        elif self.path.startswith("/v0/servers?search=wether"):
+            status, answer = 200, json.dumps({"servers": [{"server": SERVER_JSON}]}).encode()
+        elif "broken" in self.path:
+            status = 500
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Registry)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.processes
+def test_a_name_is_looked_up_in_the_registry_of_the_configuration(home: Path, registry: str) -> None:
+    path = written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
+    done = shell("add", "weather", "io.example/weather", "--toolbox", "web", "--no-check")
+    assert done.status == 0 and '"url": "https://weather.example/sse"' in path.read_text(), done.stderr
+    done = shell("add", "w", "io.example/wether", "--toolbox", "web")
+    assert done.status == 1
+    assert (
+        f"the registry `{registry}` has no server `io.example/wether`; did you mean `io.example/weather`?"
+        in done.stderr
+    )
+    done = shell("add", "w", "io.example/broken", "--toolbox", "web")
+    assert done.status == 1 and "answered with status 500" in done.stderr
+
+
+def test_without_network_the_error_says_so(home: Path) -> None:
+    path = written(home, COMMENTED.replace("// mine", '"registry": "http://127.0.0.1:9",'))
+    before = path.read_text()
+    done = shell("add", "weather", "io.example/weather", "--toolbox", "web")
+    assert done.status == 1 and path.read_text() == before
+    assert "error: the registry `http://127.0.0.1:9` cannot be reached: Connection refused" in done.stderr
+    assert "hint: check the network, or pass a server.json" in done.stderr
+
+
+def test_words_behind_dashes_are_told_from_those_before() -> None:
+    assert parse(["a", "--", "b", "--c"], (), positionals=None).before_dashes == 1
+    assert parse(["a", "b"], (), positionals=None).before_dashes is None

@@ -1,0 +1,159 @@
+"""`server.json`: packages become commands, addresses entries, and what is asked for is asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcp_workbench.clients.server_json import Described, described
+from mcp_workbench.errors import ConfigError
+
+
+def read(**document: Any) -> Described:
+    return described(json.dumps({"name": "io.example/x", **document}).encode(), "server.json")
+
+
+def package(kind: str, identifier: str, **more: Any) -> dict[str, Any]:
+    return {"registryType": kind, "identifier": identifier, "version": "1.2", "transport": {"type": "stdio"}, **more}
+
+
+@pytest.mark.parametrize(
+    ("written", "command"),
+    [
+        (package("npm", "@x/y"), ["npx", "-y", "@x/y@1.2"]),
+        (package("npm", "@x/y", runtimeHint="bunx"), ["bunx", "@x/y@1.2"]),
+        (package("pypi", "x-y"), ["uvx", "x-y@1.2"]),
+        (package("pypi", "x-y", runtimeHint="pipx"), ["pipx", "run", "x-y==1.2"]),
+        (package("nuget", "X.Y"), ["dnx", "X.Y@1.2", "--yes"]),
+        (package("oci", "docker.io/x/y"), ["docker", "run", "-i", "--rm", "docker.io/x/y:1.2"]),
+        (package("oci", "ghcr.io/x/y:9", version=""), ["docker", "run", "-i", "--rm", "ghcr.io/x/y:9"]),
+        (package("npm", "y", runtimeHint="deno"), ["deno", "y"]),
+    ],
+)
+def test_a_package_becomes_a_command(written: dict[str, Any], command: list[str]) -> None:
+    (way,) = read(packages=[written]).ways
+    entry = way.entry({})
+    assert [entry["command"], *entry["args"]] == command
+    assert way.program == command[0]
+
+
+def test_arguments_stand_where_they_belong_and_optional_ones_only_where_they_are_given() -> None:
+    written = package(
+        "oci",
+        "x/y",
+        runtimeArguments=[
+            {
+                "type": "named",
+                "name": "--mount",
+                "value": "src={source},dst={target}",
+                "variables": {"source": {"isRequired": True}, "target": {"value": "/project"}},
+            }
+        ],
+        packageArguments=[
+            {"type": "positional", "value": "start"},
+            {"type": "positional", "valueHint": "folder", "isRequired": True, "description": "what to read"},
+            {"type": "named", "name": "--port", "default": 80},
+            {"type": "named", "name": "--quiet", "value": ""},
+        ],
+        environmentVariables=[
+            {"name": "KEY", "isRequired": True, "isSecret": True},
+            {"name": "LEVEL", "default": "info", "choices": ["info", "debug"]},
+            {"name": "MODE", "value": "stdio"},
+        ],
+    )
+    (way,) = read(packages=[written]).ways
+    assert [(each.name, each.is_required, each.is_secret, each.default) for each in way.inputs] == [
+        ("source", True, False, None),
+        ("folder", True, False, None),
+        ("port", False, False, "80"),
+        ("KEY", True, True, None),
+        ("LEVEL", False, False, "info"),
+    ]
+    assert way.entry({"source": "/a", "folder": "/b", "KEY": "${keyring:k}"}) == {
+        "command": "docker",
+        "args": [*"run -i --rm -e KEY -e MODE --mount src=/a,dst=/project x/y:1.2".split(), "start", "/b", "--quiet"],
+        "env": {"KEY": "${keyring:k}", "MODE": "stdio"},
+    }
+    assert "--port" in way.entry({"source": "/a", "folder": "/b", "KEY": "", "port": "81"})["args"]
+
+
+def test_the_first_generation_with_underscores_is_read_too() -> None:
+    server = read(
+        packages=[
+            {
+                "registry_type": "npm",
+                "identifier": "y",
+                "version": "1",
+                "environment_variables": [{"name": "API_KEY", "is_required": True, "is_secret": True}],
+            }
+        ],
+        remotes=[{"transport_type": "sse", "url": "https://x.example/sse"}],
+    )
+    local, remote = server.ways
+    assert local.inputs[0].is_secret and local.inputs[0].name == "API_KEY"
+    assert remote.entry({}) == {"url": "https://x.example/sse", "type": "sse"}
+
+
+def test_an_address_has_variables_and_headers() -> None:
+    remote = {
+        "type": "streamable-http",
+        "url": "https://{tenant}.example/mcp",
+        "variables": {"tenant": {"description": "yours"}},
+        "headers": [
+            {"name": "Authorization", "value": "Bearer {token}", "variables": {"token": {"isSecret": True}}},
+            {"name": "X-Region", "default": "eu"},
+        ],
+    }
+    (way,) = read(remotes=[remote]).ways
+    assert [(each.name, each.is_required) for each in way.inputs] == [
+        ("tenant", True),
+        ("token", True),
+        ("X-Region", False),
+    ]
+    assert way.entry({"tenant": "me", "token": "${T}"}) == {
+        "url": "https://me.example/mcp",
+        "headers": {"Authorization": "Bearer ${T}"},
+    }
+
+
+def test_what_a_stranger_wrote_is_never_a_reference_of_ours() -> None:
+    written = package(
+        "npm",
+        "${cmd:touch /tmp/x}",
+        packageArguments=[{"type": "positional", "value": "${file:/etc/passwd}"}],
+        environmentVariables=[{"name": "A", "value": "${keyring:github}"}],
+    )
+    (way,) = read(packages=[written]).ways
+    entry = way.entry({})
+    assert entry["args"] == ["-y", "${DOLLAR:-$}{cmd:touch /tmp/x}@1.2", "${DOLLAR:-$}{file:/etc/passwd}"]
+    assert entry["env"] == {"A": "${DOLLAR:-$}{keyring:github}"}
+
+
+def test_ways_that_cannot_be_gone_are_said() -> None:
+    server = read(
+        packages=[package("mcpb", "https://x.example/x.mcpb"), package("npm", "y", transport={"type": "sse"})],
+        remotes=[{"type": "http", "url": "https://x.example"}, {"type": "ws", "url": "wss://x.example"}],
+    )
+    assert len(server.ways) == 1 and len(server.left_out) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[1]", "is not a server.json"),
+        (b"{", "is not a server.json"),
+        (b'{"packages": [{"registryType": "npm"}]}', "is not a server.json"),
+        (b'{"name": "x"}', "neither packages nor remotes"),
+        (b'{"packages": [{"registryType": "cargo", "identifier": "x"}]}', "of a kind that nothing here can run"),
+    ],
+)
+def test_what_is_none_is_refused(content: bytes, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        described(content, "server.json")
+
+
+def test_an_answer_of_the_registry_holds_the_server_inside() -> None:
+    document = {"server": {"name": "a/b", "remotes": [{"type": "sse", "url": "https://x.example"}]}, "_meta": {}}
+    assert described(json.dumps(document).encode(), "a/b").name == "a/b"
