@@ -289,8 +289,9 @@ class ClientCall(Struct, eq=False):
 
     def finish_result(self, result: bytes | Raw, server_info: bytes | Raw | None = None) -> None:
         """Answer with a result. `server_info` is who made it, ourselves unless somebody else is named."""
-        is_about_task = self.method in self.revision.task_methods
-        if self.revision.has_result_types:
+        revision = self.revision
+        is_about_task = self.method in revision.task_methods
+        if revision.has_result_types:
             info = server_info or self.session.welcome.info
             if memoryview(result).nbytes > LARGE_RESULT:
                 self.session.router.start_for(self, self._finish_large(result, info))

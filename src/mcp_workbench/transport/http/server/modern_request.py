@@ -80,13 +80,15 @@ class ModernRequest:
         """Send one message to the client. There is one stream, and everything is about the one request."""
         if self.is_over:
             return
-        if parts[0] == self._result and not self._is_streaming and _is_large(parts):
+        # The server's result stands before the closing brace; whatever we add to it is small.
+        is_result = parts[0] == self._result
+        if is_result and not self._is_streaming and memoryview(parts[-2]).nbytes >= JOIN_BELOW:
             self._writer.answer(200, JSON_HEADERS, self._result, *(memoryview(part) for part in parts[1:]))
             self._end("answered")
             return
         message = b"".join(parts)
         # How we write a result, told apart from all else without reading it.
-        kind = "result" if message.startswith(self._result) else kind_and_id(message)[0]
+        kind = "result" if is_result or message.startswith(self._result) else kind_and_id(message)[0]
         if kind in ("request", "notification"):
             self._begin_stream()
             self._writer.write(encode_event(message))
@@ -141,7 +143,3 @@ class ModernRequest:
         if cancel and self._id is not None:
             session.on_message(cancellation(self._id, b"the client disconnected"))
         session.on_closed(reason)
-
-
-def _is_large(parts: tuple[bytes | Raw | memoryview, ...]) -> bool:
-    return sum(memoryview(part).nbytes for part in parts) >= 2 * JOIN_BELOW
