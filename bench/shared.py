@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
-from time import perf_counter
 
 from bench.calls import IN_FLIGHT, TEXT, Effort, in_rounds, warm_up
 from bench.findings import FORWARDED, SHARED, WORKBENCH, Finding, Samples, Value, Verdict, share_of, values_of
 from bench.processes import settled_memory_of
+from bench.startup import interpreter, spawned_in_turn, to_first_answer
 from bench.subjects import Connected, Subject, Workshop, connected
 
 BARE = "python -c pass"
@@ -57,19 +57,13 @@ def shared_in_flight(workshop: Workshop, effort: Effort) -> Finding:
 
 
 def shared_start_up(workshop: Workshop, effort: Effort) -> Finding:
-    """Spawns in turn, the order reversed every other time; the first of each only fills the caches of the disk."""
     # With a client that is there already, as it is where it matters: so the catalogue is there, too.
     with shared_workbench(workshop) as subject, connected([subject]):
         timed: dict[str, Callable[[], float]] = {
-            BARE: lambda: _bare(subject),
-            SHARED: lambda: _to_first_answer(subject),
+            BARE: lambda: interpreter(subject, "pass"),
+            SHARED: lambda: to_first_answer(subject),
         }
-        samples: dict[str, list[float]] = {name: [] for name in timed}
-        for number in range(effort.spawns + 1):
-            for name in timed if number % 2 == 0 else reversed(timed):
-                seconds = timed[name]()
-                if number:
-                    samples[name].append(seconds)
+        samples = spawned_in_turn(timed, effort.spawns)
     ratio = share_of(samples, SHARED, BARE)
     verdict = Verdict(f"spawn to `initialize` answer, against `{BARE}`", ratio, 2, False, "×")
     title = "front end, from spawn to the `initialize` answer"
@@ -100,19 +94,6 @@ def _added(samples: Samples) -> float:
     costs = {name: median(numbers) for name, numbers in samples.items()}
     forwarder = costs[FORWARDED] - costs[WORKBENCH]
     return (costs[SHARED] - costs[WORKBENCH]) / forwarder if forwarder > 0 else float("inf")
-
-
-def _to_first_answer(subject: Subject) -> float:
-    start = perf_counter()
-    with subject.spawn() as caller:
-        caller.initialize()
-        return perf_counter() - start
-
-
-def _bare(like: Subject) -> float:
-    start = perf_counter()
-    subprocess.run([sys.executable, "-c", "pass"], env=dict(like.environment), check=True)
-    return perf_counter() - start
 
 
 def _bare_memory(like: Subject) -> int:

@@ -59,7 +59,7 @@ async def test_a_plain_call_takes_no_more_steps_than_it_needs(client_era: str, s
 
 
 # Where several clients share a server: whether it is this one's turn, and whose turn it is when the answer has come.
-FAIRNESS_STEPS = 5
+FAIRNESS_STEPS = 2
 
 
 async def test_a_fair_order_among_clients_takes_few_steps_and_none_where_there_is_one_client() -> None:

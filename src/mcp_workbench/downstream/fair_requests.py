@@ -58,12 +58,15 @@ class FairRequests(PendingRequests):
 
     def admits(self, exchange: ForwardedExchange) -> bool:
         """Whether this request may be sent now; if so, it counts as under way."""
+        # On the path of every call: what `_has_share` and `_count` do, without calling them.
         client = exchange.call.caller.client
         if client <= SHARED:
             return True
-        if client in self._waiting or not self._has_share(client):
+        count = self._under_way.get(client, 0)
+        if count >= LEAST_UNDER_WAY and (client in self._waiting or count >= MOST_UNDER_WAY // len(self._under_way)):
             return False
-        self._count(client, exchange)
+        self._under_way[client] = count + 1
+        self._client_of[exchange.wire_id] = client
         return True
 
     def hold_back(self, exchange: ForwardedExchange, message: bytes, method: bytes, item: str) -> None:
@@ -138,8 +141,13 @@ class FairRequests(PendingRequests):
     # ── what is under way (`PendingRequests`) ──
 
     def take(self, id: Raw | bytes) -> Exchange | None:
-        found = super().take(id)
-        if found is not None:
+        try:
+            found = self._by_id.pop(int(bytes(id)), None)
+        except ValueError:
+            found = None
+        if found is None:
+            self.unmatched += 1
+        else:
             self._release(found)
         return found
 

@@ -43,7 +43,7 @@ _read: Final = Decoder(_Lasting).decode
 
 
 def mark_of(session: Session) -> tuple[object, ...]:
-    """Differs from the one before when something that lasts has changed. Asked before each message to the client."""
+    """Differs from the one before when something that lasts has changed. Asked before messages to the client leave."""
     return (
         session.revision,
         session.log_level,

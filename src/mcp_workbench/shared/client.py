@@ -91,7 +91,7 @@ class SharedClient:
             raise
         self.session = session
         self._mark = mark_of(session)
-        link.news = self._news
+        link.unannounced = self._unannounced
         self._link = link
         try:
             link.start(CommandReceiver(gateway, session, link) if self.hello.command == BORROW else session)
@@ -126,7 +126,7 @@ class SharedClient:
         except ValueError as error:
             log.warning("client of process %d: %s", self.hello.pid, error)
 
-    def _news(self) -> list[bytes]:
+    def _unannounced(self) -> list[bytes]:
         """What the front end must know before the client hears the next message."""
         assert self.session is not None
         mark = mark_of(self.session)

@@ -8,20 +8,45 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcp_workbench.errors import DownstreamError
-from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.shared.budgets import LARGE_MESSAGE, ClientBudgets
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
+from mcp_workbench.transport.pipes import PipeWriter
 from mcp_workbench.transport.stdio import PAUSE_ABOVE, DescriptorLink
 from mcp_workbench.transport.write_batch import WriteBatch
 
 # Lines that start with this are no messages; no JSON text contains it.
 CONTROL: Final = b"\x01"
+_PING: Final = CONTROL + b"ping"
+
+
+class AnnouncingWriter(PipeWriter):
+    """Tells a front end what has become of its client before the message that tells the client: what the client knows
+    of, the front end must know of, too. Asked once for all messages that leave together."""
+
+    __slots__ = ("is_stuck", "unannounced")
+
+    def __init__(self, batch: WriteBatch, fd: int, failed: Callable[[Exception], None]) -> None:
+        super().__init__(batch, fd, failed)
+        self.unannounced: Callable[[], list[bytes]] = list
+        # What waits begins in the middle of a message, so that nothing can be put in front of it.
+        self.is_stuck = False
+
+    def flush(self) -> None:
+        if self._queued:
+            lines = self.unannounced()
+            if lines:
+                written = b"".join(CONTROL + line + b"\n" for line in lines)
+                self._parts.insert(0, written)
+                self.unsent_bytes += len(written)
+        super().flush()
+        self.is_stuck = self._waiting
 
 
 class FrontEndLink(DescriptorLink):
     """Messages of one client, through its front end."""
+
+    writer_type = AnnouncingWriter
 
     def __init__(
         self, batch: WriteBatch, limit: int, read_fd: int, write_fd: int, budgets: ClientBudgets | None = None
@@ -30,12 +55,19 @@ class FrontEndLink(DescriptorLink):
         # Of all clients together; None where there is one.
         self._budgets = budgets
         self._is_held = False
+        # The beginning of a line that is meant for us.
+        self._control = b""
+        # A large message is on its way from this client.
+        self._is_arriving = False
         self._source = self._target = "the front end"
-        # Says what has become of the client since it was asked last; asked before each message.
-        self.news: Callable[[], list[bytes]] = list
+        # What the front end has to know of the client and has not been told yet.
+        self.unannounced: Callable[[], list[bytes]] = list
 
     def start(self, receiver: Receiver) -> None:
-        super().start(_WithoutControl(receiver, self))
+        super().start(receiver)
+        assert isinstance(self._writer, AnnouncingWriter)
+        self._announcer = self._writer
+        self._announcer.unannounced = self.unannounced
         if self._budgets is not None:
             self._writer.on_drained = self._on_drained
             self._budgets.add(self)
@@ -64,44 +96,48 @@ class FrontEndLink(DescriptorLink):
 
     def _feeder(self, lines: LineFeed) -> Callable[[bytes], asyncio.Future[None] | None]:
         budgets = self._budgets
-        if budgets is None:
-            return lines.feed
 
         def feed(data: bytes) -> asyncio.Future[None] | None:
-            before = lines.unfinished_bytes
+            if self._control or CONTROL in data:
+                data = self._obey(data, is_line_begun=lines.unfinished_bytes > 0)
             reading = lines.feed(data)
-            unfinished = lines.unfinished_bytes
-            if before > LARGE_MESSAGE or unfinished > LARGE_MESSAGE:
-                budgets.on_arriving(self, unfinished)
+            if budgets is not None and (self._is_arriving or data[-1:] != b"\n"):
+                unfinished, was_arriving = lines.unfinished_bytes, self._is_arriving
+                self._is_arriving = unfinished > LARGE_MESSAGE
+                if self._is_arriving or was_arriving:
+                    budgets.on_arriving(self, unfinished)
             return reading
 
         return feed
 
+    def _obey(self, data: bytes, *, is_line_begun: bool) -> bytes:
+        """Without the lines that are meant for us."""
+        *lines, unfinished = (self._control + data).split(b"\n")
+        self._control = b""
+        kept = []
+        for line in lines:
+            if line == _PING and not is_line_begun:
+                self.say(b"pong")
+            else:
+                kept.append(line + b"\n")
+            is_line_begun = False
+        if unfinished and not is_line_begun and _PING.startswith(unfinished):
+            # Its rest is on the way.
+            self._control = unfinished
+        else:
+            kept.append(unfinished)
+        return b"".join(kept)
+
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        # Before the message that tells the client: what the client knows of, the front end must know of, too.
-        for line in self.news():
-            self._writer.write(CONTROL, line, b"\n")
-        super().send(*parts, about=about)
+        writer = self._announcer
+        if writer.is_stuck:
+            for line in self.unannounced():
+                self.say(line)
+        # As in `DescriptorLink`, without calling it: on the path of every call.
+        writer.write(*parts, b"\n")
+        if writer.unsent_bytes > PAUSE_ABOVE:
+            self._on_unread(parts)
 
     def say(self, line: bytes) -> None:
         """A line for the front end."""
         self._writer.write(CONTROL, line, b"\n")
-
-
-class _WithoutControl:
-    """A receiver without the lines that are meant for us."""
-
-    __slots__ = ("_link", "_receiver", "on_closed", "on_oversized", "on_request_failed")
-
-    def __init__(self, receiver: Receiver, link: FrontEndLink) -> None:
-        self._receiver = receiver
-        self._link = link
-        self.on_closed: Callable[[str], None] = receiver.on_closed
-        self.on_oversized: Callable[[Oversized], None] = receiver.on_oversized
-        self.on_request_failed: Callable[[bytes, DownstreamError], None] = receiver.on_request_failed
-
-    def on_message(self, line: bytes) -> None:
-        if line[:1] != CONTROL:
-            self._receiver.on_message(line)
-        elif line == b"\x01ping":
-            self._link.say(b"pong")

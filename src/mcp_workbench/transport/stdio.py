@@ -31,6 +31,8 @@ _LONGEST_HEAD: Final = 300
 class DescriptorLink:
     """Messages from one descriptor, messages to another one."""
 
+    writer_type: type[PipeWriter] = PipeWriter
+
     def __init__(self, batch: WriteBatch, limit: int, read_fd: int, write_fd: int) -> None:
         self._limit = limit
         self._lines: LineFeed | None = None
@@ -48,7 +50,7 @@ class DescriptorLink:
     def start(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._lines = LineFeed(self._limit, receiver)
-        self._writer = PipeWriter(self._batch, self._write_fd, self._write_failed)
+        self._writer = self.writer_type(self._batch, self._write_fd, self._write_failed)
         self._reader = PipeReader(self._batch, self._read_fd, self._feeder(self._lines), self._ended)
         widen(self._write_fd)
         self._writer.on_drained = self._reader.resume
@@ -73,9 +75,13 @@ class DescriptorLink:
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         writer = self._writer
         writer.write(*parts, b"\n")
-        if writer.unsent_bytes > PAUSE_ABOVE and not self._closed:
+        if writer.unsent_bytes > PAUSE_ABOVE:
+            self._on_unread(parts)
+
+    def _on_unread(self, parts: tuple[bytes | Raw | memoryview, ...]) -> None:
+        if not self._closed:
             self._reader.pause()
-            if writer.unsent_bytes > self._most_unsent():
+            if self._writer.unsent_bytes > self._most_unsent():
                 self._make_it_fit(parts)
 
     @property
