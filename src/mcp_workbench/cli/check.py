@@ -8,6 +8,7 @@ first `open_toolbox` after a check is answered at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -119,7 +120,7 @@ def run(parsed: Parsed) -> int:
     redactor = log_for(parsed, config)
     for text in about_ignored_keys(config):
         remark("warning", text)
-    for text in _about_sign_ins(config):
+    for text in about_sign_ins(config):
         remark("warning", text)
     lacking = unresolved(config)
     if not parsed.has("connect"):
@@ -164,7 +165,7 @@ def _say_failed(findings: list[Finding], status: int) -> int:
     return complain(f"{which} failed", status=status)
 
 
-def _about_sign_ins(config: WorkbenchConfig) -> list[str]:
+def about_sign_ins(config: WorkbenchConfig) -> list[str]:
     """Sign-ins that end soon. Without any nothing is imported for it."""
     from mcp_workbench.signin.store_location import may_hold
 
@@ -186,10 +187,16 @@ def connect(
     remember: bool,
     redactor: Redactor,
     only: Sequence[ServerEntry] | None = None,
+    seconds: float | None = None,
 ) -> tuple[list[Finding], list[str]]:
     """Start every server, or only some, learn what it offers, stop it again. Also what is to be said of all that they
-    offer together: names and addresses that two want, and names that clients refuse."""
-    entries = only or [entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values()]
+    offer together: names and addresses that two want, and names that clients refuse. After so many `seconds`, those
+    that are not ready are left as they are."""
+    entries = (
+        list(only)
+        if only is not None
+        else [entry for toolbox in config.toolboxes for entry in engine.toolbox(toolbox).values()]
+    )
     findings = [Finding(entry.toolbox, entry.name) for entry in entries]
     places = StartingPlaces()
 
@@ -213,6 +220,11 @@ def connect(
         finding.remarks += _about_noise(connection.counts()[2])
 
     async def list_all() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await every()
+
+    async def every() -> None:
         await asyncio.gather(*(list_one(entry, finding) for entry, finding in zip(entries, findings, strict=True)))
 
     async def watched() -> None:

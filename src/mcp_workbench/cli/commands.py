@@ -23,6 +23,7 @@ SUMMARIES = {
     "undo": "bring back what was there before install or uninstall",
     "add": "add a server to the configuration: a program, an address, or by name",
     "remove": "take a server out of the configuration",
+    "doctor": "find out what is wrong, and what to do about it",
     "check": "validate the configuration; with --connect, test every server",
     "list": "show toolboxes and servers; with --face, the names that clients see",
     "open": "show the tools of a toolbox as an agent gets them",

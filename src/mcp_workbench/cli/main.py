@@ -24,6 +24,7 @@ COMMANDS = (
     "undo",
     "add",
     "remove",
+    "doctor",
     "check",
     "list",
     "open",

@@ -1,0 +1,205 @@
+"""`mcp-workbench doctor`: everything that can be wrong, looked at in one go and told in order of importance.
+
+Owns the list of checks, their bound, and that one which fails or hangs keeps no other from being told. What each looks
+at is `doctor_checks` and `doctor_clients`; servers are started as by `check --connect`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Final
+
+from mcp_workbench.cli import doctor_checks, doctor_clients
+from mcp_workbench.cli.check import Finding, connect
+from mcp_workbench.cli.diagnosis import Check, Diagnosis, Examined, Severity, in_order
+from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.error_output import FAILED, remark
+from mcp_workbench.cli.flags import Command, Flag, Parsed
+from mcp_workbench.cli.screen import Screen, Style, stdout
+from mcp_workbench.cli.settings import CONFIG, JSON, log_for
+from mcp_workbench.config.choose import choose
+from mcp_workbench.config.ignored_keys import about_ignored_keys
+from mcp_workbench.config.load import unresolved
+from mcp_workbench.downstream.status import SIGN_IN_NEEDED
+from mcp_workbench.errors import ConfigError, WorkbenchError
+
+FIX = Flag("fix", None, "put right what is safe to: permissions of your own files and folders")
+
+# For all servers together; those that are not ready by then are said to be slow.
+SERVERS_SECONDS: Final = 60.0
+# For each of the other checks, which run meanwhile. The keychain has the longest bound of its own.
+CHECK_SECONDS: Final = 20.0
+# Clients wait 10 to 60 seconds for a server; one that takes this long is near the first of them.
+SLOW_SECONDS: Final = 8.0
+
+CHECKS: Final[tuple[tuple[str, Check], ...]] = (
+    ("programs", doctor_checks.programs),
+    ("secrets", doctor_checks.secrets),
+    ("sign-ins", doctor_checks.sign_ins),
+    ("clients", doctor_clients.client_entries),
+    ("keychain", doctor_checks.keychain),
+    ("sockets", doctor_checks.sockets),
+    ("versions", doctor_checks.versions),
+    ("limits", doctor_checks.limits),
+    ("cache", doctor_checks.cache),
+    ("older files of clients", doctor_clients.stale_files),
+)
+_STYLES: Final[dict[Severity, Style]] = {"error": "bad", "warning": "warn", "note": "name"}
+
+ABOUT = """
+Looks at everything that can be wrong, and says what to do about it, the most important first: the configuration and
+whether it is trusted, programs that are missing, variables and secrets, sign-ins, servers that fail, start slowly or
+write to stdout, names that clients refuse, hidden characters, what your clients start, files of older versions of
+clients, the keychain, the cache, sockets, versions, and limits of the system. Every server is started once. It changes
+nothing, except with --fix, which puts right what is safe to.
+
+Exit code: 0 if nothing is broken, 1 if something is.
+"""
+
+
+def run(parsed: Parsed) -> int:
+    """Look, tell, and put right what is to be put right; the exit status."""
+    subject, found = _configuration(parsed)
+    waiting = [_Aside(area, check, subject) for area, check in CHECKS]
+    servers, about = _servers(parsed, subject)
+    found += about
+    end = time.monotonic() + CHECK_SECONDS
+    for one in waiting:
+        found += one.outcome(end)
+    found = in_order(found)
+    if parsed.has("fix"):
+        for each in found:
+            _put_right(each)
+    screen = stdout()
+    if parsed.has("json"):
+        screen.json(
+            {
+                "config": None if subject.config is None else subject.config.path,
+                "findings": [each.as_json() for each in found],
+                "servers": [each.as_json() for each in servers],
+            }
+        )
+    else:
+        _show(screen, found)
+        screen.flush()
+        _sum_up(found)
+    return FAILED if any(each.severity == "error" and not each.fixed for each in found) else 0
+
+
+COMMAND = Command("doctor [OPTIONS]", ABOUT, (CONFIG, FIX, JSON), run, takes=0)
+
+
+class _Aside:
+    """A check in a thread that nobody waits for longer than its bound: files may be on a disk that is away."""
+
+    def __init__(self, area: str, check: Check, subject: Examined) -> None:
+        self._area = area
+        self._found: list[Diagnosis] | None = None
+
+        def work() -> None:
+            try:
+                self._found = check(subject)
+            except Exception as error:
+                # A defect in one check must not hide what the others found.
+                why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                self._found = [Diagnosis("warning", area, f"this could not be looked at: {why}")]
+
+        self._thread = threading.Thread(target=work, name=f"doctor-{area}", daemon=True)
+        self._thread.start()
+
+    def outcome(self, end: float) -> list[Diagnosis]:
+        """What it found, by that time."""
+        self._thread.join(max(0.0, end - time.monotonic()))
+        if self._found is None:
+            return [Diagnosis("warning", self._area, f"this could not be looked at within {CHECK_SECONDS:g} s")]
+        return self._found
+
+
+def _configuration(parsed: Parsed) -> tuple[Examined, list[Diagnosis]]:
+    """What there is to look at, and what is wrong with the file itself."""
+    try:
+        choice = choose(parsed.value("config"), None, os.environ)
+    except ConfigError as error:
+        return Examined(None, os.environ), [Diagnosis("error", "configuration", error.message, error.hint or "")]
+    config = choice.config
+    found = []
+    if choice.warning is not None:
+        text, _, hint = choice.warning.partition("\nhint: ")
+        found.append(Diagnosis("warning", "configuration", text, hint))
+    lacking = unresolved(config)
+    if lacking is not None:
+        found.append(
+            Diagnosis("error", "variables", lacking.message, "set them, or write `${NAME:-default}` in the file")
+        )
+    found += [Diagnosis("warning", "configuration", text) for text in about_ignored_keys(config)]
+    return Examined(config, os.environ), found
+
+
+def _servers(parsed: Parsed, subject: Examined) -> tuple[list[Finding], list[Diagnosis]]:
+    """Start those whose program is there; of the others it is said what is missing."""
+    config = subject.config
+    if config is None:
+        return [], []
+    redactor = log_for(parsed, config)
+    engine = Engine(config, use_cache=False, redactor=redactor)
+    entries = [
+        entry
+        for toolbox in config.toolboxes
+        for entry in engine.toolbox(toolbox).values()
+        if not entry.config.unresolved and doctor_checks.missing_program(entry.config, subject) is None
+    ]
+    findings, remarks = connect(config, engine, remember=True, redactor=redactor, only=entries, seconds=SERVERS_SECONDS)
+    found = [each for finding in findings for each in about_server(finding)]
+    return findings, found + [Diagnosis("warning", "names", text) for text in remarks]
+
+
+def about_server(finding: Finding) -> list[Diagnosis]:
+    """What is to be said of a server that was started."""
+    label = f"{finding.toolbox}/{finding.server}"
+    if finding.state == "failed":
+        return [Diagnosis("error", "servers", f"{label}: {finding.error}", finding.hint)]
+    if finding.state == SIGN_IN_NEEDED:
+        hint = finding.hint or f"mcp-workbench login {label}"
+        return [Diagnosis("warning", "sign-ins", f"{label}: {finding.error}", hint)]
+    if finding.state != "ready":
+        text = f"{label}: was not ready after {SERVERS_SECONDS:g} s"
+        return [Diagnosis("error", "servers", text, "mcp-workbench check --connect waits longer for it")]
+    found = [Diagnosis("warning", "servers", f"{label}: {text}") for text in finding.remarks]
+    found += [Diagnosis("warning", "hidden characters", f"{label}: {text}") for text in finding.hidden]
+    if finding.seconds is not None and finding.seconds > SLOW_SECONDS:
+        text = f"{label}: took {finding.seconds:.0f} s to start"
+        hint = "install its package instead of having it downloaded each time, and name a version"
+        found.append(Diagnosis("note", "servers", text, hint))
+    return found
+
+
+def _put_right(each: Diagnosis) -> None:
+    if each.fix is None:
+        return
+    try:
+        each.fixed = each.fix()
+    except (OSError, WorkbenchError) as error:
+        each.hint = f"could not be put right: {error}"
+
+
+def _show(screen: Screen, found: list[Diagnosis]) -> None:
+    for each in found:
+        first, _, rest = each.text.partition("\n")
+        screen.line((each.severity, _STYLES[each.severity]), f": {each.area}: {first}")
+        if rest:
+            screen.line((rest, "dim"), indent=2)
+        if each.fixed:
+            screen.line(("fixed: ", "good"), each.fixed, indent=2)
+        elif each.hint:
+            screen.line(("hint: ", "name"), each.hint, indent=2)
+
+
+def _sum_up(found: list[Diagnosis]) -> None:
+    left = [each for each in found if not each.fixed]
+    counts = {severity: sum(each.severity == severity for each in left) for severity in ("error", "warning")}
+    said = [f"{count} {word}{'s' if count > 1 else ''}" for word, count in counts.items() if count]
+    remark("note", " and ".join(said) if said else "nothing is wrong")
+    if any(each.fix is not None for each in left):
+        remark("hint", "mcp-workbench doctor --fix puts right what is safe to")

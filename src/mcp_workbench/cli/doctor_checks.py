@@ -1,0 +1,225 @@
+"""What `doctor` looks at beside servers and clients: small functions, each from what there is to what is wrong with it.
+
+Each may block, within its bound: they run side by side in threads. What `check` knows already is asked of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from mcp_workbench import __version__
+from mcp_workbench.cli.diagnosis import Diagnosis, Examined
+from mcp_workbench.config.model import ServerConfig, references_in
+
+# Below this, caches, logs and packages that servers download soon fail to be written.
+LEAST_DISK_BYTES: Final = 200 * 1024 * 1024
+# The workbench itself, and each server with its pipes, link and log.
+FILES_OF_ITS_OWN: Final = 64
+FILES_PER_SERVER: Final = 10
+# Who runs a package for a server, and where that program comes from.
+WHERE_FROM: Final = {
+    "npx": "install Node.js (nodejs.org, or `nvm`, `brew install node`, `apt install npm`)",
+    "node": "install Node.js (nodejs.org, or `nvm`, `brew install node`, `apt install nodejs`)",
+    "npm": "install Node.js (nodejs.org, or `nvm`, `brew install node`, `apt install npm`)",
+    "bunx": "install Bun (bun.sh)",
+    "bun": "install Bun (bun.sh)",
+    "deno": "install Deno (deno.com)",
+    "uvx": "install uv (docs.astral.sh/uv, or `pipx install uv`, `brew install uv`)",
+    "uv": "install uv (docs.astral.sh/uv, or `pipx install uv`, `brew install uv`)",
+    "pipx": "install pipx (`brew install pipx`, `apt install pipx`)",
+    "python": "install Python, or write `python3` as `command`",
+    "docker": "install Docker (docs.docker.com/get-docker), or use `podman`",
+    "podman": "install Podman (podman.io)",
+    "dnx": "install the .NET SDK, version 10 or newer",
+    "dotnet": "install the .NET SDK",
+    "java": "install a Java runtime",
+    "go": "install Go (go.dev)",
+    "cargo": "install Rust (rustup.rs)",
+}
+_ELSEWHERE: Final = "install it, or give its full path as `command`"
+
+
+def missing_program(server: ServerConfig, subject: Examined) -> str | None:
+    """The program that a server names and this machine does not have."""
+    command = server.command
+    if command is None or command == "mcp-workbench":
+        return None
+    if os.sep in command:
+        path = command if server.cwd is None else os.path.join(server.cwd, command)
+        return None if os.path.exists(path) else command
+    return None if shutil.which(command, path=server.env.get("PATH", subject.environ.get("PATH"))) else command
+
+
+def programs(subject: Examined) -> list[Diagnosis]:
+    """Programs that are missing, and how to get them."""
+    missing: dict[str, list[str]] = {}
+    for label, server in subject.servers.items():
+        if program := missing_program(server, subject):
+            missing.setdefault(program, []).append(label)
+    return [
+        Diagnosis(
+            "error",
+            "programs",
+            f"the program `{program}` is missing, which {_listed(labels)} {'needs' if len(labels) == 1 else 'need'}",
+            WHERE_FROM.get(program, _ELSEWHERE),
+        )
+        for program, labels in missing.items()
+    ]
+
+
+def secrets(subject: Examined) -> list[Diagnosis]:
+    """References that lead nowhere, and files of secrets that others can read."""
+    if subject.config is None:
+        return []
+    from mcp_workbench.cli.check_references import look
+    from mcp_workbench.config.redact import Redactor
+
+    looked = look(subject.config, Redactor(subject.config.secrets))
+    found = [
+        Diagnosis("error", "secrets", f"{each.label}: {each.message}", each.hint or "") for each in looked.unfetched
+    ]
+    paths = dict.fromkeys(path for server in subject.servers.values() for path in server.env_files)
+    open_files = [path for path in paths if _is_open(path)]
+    found += [
+        Diagnosis(
+            "warning", "secrets", f"`{path}` holds secrets and can be read by other users", "chmod 600", _closed(path)
+        )
+        for path in open_files
+    ]
+    told = tuple(f"`{path}` " for path in open_files)
+    found += [Diagnosis("warning", "secrets", text) for text in looked.warnings if not text.startswith(told or ("\0",))]
+    return found
+
+
+def sign_ins(subject: Examined) -> list[Diagnosis]:
+    """Those that end soon, and what keeps them from being read."""
+    if subject.config is None:
+        return []
+    from mcp_workbench.cli.check import about_sign_ins
+
+    return [Diagnosis("warning", "sign-ins", text) for text in about_sign_ins(subject.config)]
+
+
+def keychain(subject: Examined) -> list[Diagnosis]:
+    """Whether it can be used, where anything needs it."""
+    needs = [
+        label for label, server in subject.servers.items() if any(r.kind == "keyring" for r in references_in(server))
+    ]
+    if not needs and not (subject.config is not None and subject.config.keychain):
+        return []
+    from mcp_workbench.secrets import keychain as system
+
+    try:
+        system.get(system.SERVICE, "doctor", os.environ)
+    except system.KeychainUnusable as error:
+        who = f"; {_listed(needs)} cannot start without it" if needs else "; sign-ins are to be encrypted with it"
+        return [Diagnosis("error", "keychain", error.message + who, error.hint or "")]
+    return []
+
+
+def cache(subject: Examined) -> list[Diagnosis]:
+    """Whether what servers offer can be remembered."""
+    from mcp_workbench.catalog.manifests import default_folder
+
+    folder = default_folder()
+    if folder is None:
+        return [
+            Diagnosis(
+                "warning", "cache", "there is no folder for the cache, so every start asks all servers", "set `HOME`"
+            )
+        ]
+    place = folder
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
+        return []
+    text = f"the cache `{folder}` cannot be written, so every start asks all servers again"
+    return [Diagnosis("warning", "cache", text, f"make `{place}` a folder that you can write to")]
+
+
+def sockets(subject: Examined) -> list[Diagnosis]:
+    """Where workbenches listen for `status`, `up` and each other."""
+    from mcp_workbench.runtime_folder import LONGEST_SOCKET_PATH, SOCKET, is_private, runtime_folder
+
+    folder = runtime_folder()
+    found = []
+    if len(os.fsencode(os.path.join(folder, SOCKET))) > LONGEST_SOCKET_PATH:
+        text = (
+            f"the path of `{folder}` is too long for a socket, so a workbench cannot be shared or asked for its status"
+        )
+        found.append(Diagnosis("warning", "sockets", text, "set `XDG_RUNTIME_DIR` to a folder with a short path"))
+    if os.path.lexists(folder) and not is_private(folder):
+        text = f"`{folder}` can be entered by others or is not yours, so no workbench listens there"
+        owned = os.path.isdir(folder) and os.lstat(folder).st_uid == os.getuid()
+        found.append(Diagnosis("warning", "sockets", text, "chmod 700", _closed(folder, 0o700) if owned else None))
+    return found
+
+
+def versions(subject: Examined) -> list[Diagnosis]:
+    """Whether what runs, and what a shell would start, is what is installed."""
+    from mcp_workbench.cli.status import running_workbenches
+    from mcp_workbench.run import run
+
+    found = []
+    for status in run(running_workbenches()):
+        if status.get("version") != __version__:
+            text = f"process {status['pid']} is a workbench of version {status.get('version')}; this is {__version__}"
+            shared = status.get("serving") == "shared"
+            hint = "mcp-workbench restart" if shared else "restart the client that started it"
+            found.append(Diagnosis("warning", "versions", text, hint))
+        rejected = (status.get("configuration") or {}).get("rejected")
+        if rejected:
+            text = f"process {status['pid']} goes on with the configuration from before a change: {rejected}"
+            found.append(Diagnosis("error", "configuration", text, "correct the file; it is in force when it is saved"))
+    own = os.path.join(os.path.dirname(sys.executable), "mcp-workbench")
+    on_path = shutil.which("mcp-workbench")
+    if on_path is not None and os.path.exists(own) and os.path.realpath(on_path) != os.path.realpath(own):
+        text = f"a shell starts `{on_path}`, which is another installation than this one, `{own}`"
+        found.append(Diagnosis("warning", "versions", text, "uninstall one of them, or put the other first on PATH"))
+    return found
+
+
+def limits(subject: Examined) -> list[Diagnosis]:
+    """What the system allows: open files and room on the disk."""
+    found = []
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - Windows
+        return []
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    wanted = FILES_OF_ITS_OWN + FILES_PER_SERVER * len(subject.servers)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        text = f"only {allowed} files may be open at once, and {wanted} may be needed for all servers"
+        found.append(Diagnosis("warning", "limits", text, "raise the limit with `ulimit -n`"))
+    for folder in dict.fromkeys(filter(os.path.isdir, (os.path.expanduser("~"), "/tmp"))):
+        free = shutil.disk_usage(folder).free
+        if free < LEAST_DISK_BYTES:
+            text = f"only {free // 1024**2} MiB are free on the disk of `{folder}`"
+            found.append(Diagnosis("warning", "limits", text, "make room; servers that download packages need it"))
+    return found
+
+
+def _listed(labels: list[str]) -> str:
+    shown = ", ".join(f"`{label}`" for label in labels[:3])
+    return shown + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
+
+
+def _is_open(path: str) -> bool:
+    try:
+        about = os.stat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid() and bool(about.st_mode & 0o077)
+
+
+def _closed(path: str, mode: int = 0o600) -> Callable[[], str]:
+    def fix() -> str:
+        os.chmod(path, mode)
+        return f"only you can use `{path}` now"
+
+    return fix

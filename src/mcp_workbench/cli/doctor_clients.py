@@ -1,0 +1,115 @@
+"""What `doctor` says of MCP clients: which have the workbench, and whether what they start is there and the right one.
+
+On macOS, reading files of other apps asks their user for consent, so there only those are read that we have written.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Any
+
+from mcp_workbench.cli.client_files import FoundFile, changes, existing, is_present, present
+from mcp_workbench.cli.diagnosis import Diagnosis, Examined
+from mcp_workbench.cli.install import own_command, served_by
+from mcp_workbench.clients.dialects import is_own, translated
+from mcp_workbench.clients.identity import identity
+from mcp_workbench.clients.remote_wrappers import unwrapped
+from mcp_workbench.clients.table import Client, clients
+from mcp_workbench.errors import ConfigError
+
+
+def client_entries(subject: Examined) -> list[Diagnosis]:
+    """What each client that is here starts."""
+    served = served_by(subject.config.path) if subject.config is not None else set()
+    here = present()
+    found: list[Diagnosis] = []
+    having: list[str] = []
+    for client in here:
+        if not _may_read(client):
+            continue
+        about, has_us = _about(client, served)
+        found += about
+        having += [client.title] if has_us else []
+    if here and not having and subject.config is not None:
+        hint = f"mcp-workbench install {here[0].name}, or --all"
+        text = f"none of the clients on this machine starts the workbench ({', '.join(each.title for each in here)})"
+        found.append(Diagnosis("warning", "clients", text, hint))
+    elif having:
+        found.append(Diagnosis("note", "clients", f"these clients start the workbench: {', '.join(having)}"))
+    return found
+
+
+def stale_files(subject: Examined) -> list[Diagnosis]:
+    """Files of clients that were renamed or moved their settings, which nobody reads any more."""
+    found = []
+    for client in clients().values():
+        files = existing(client, "user")
+        newest = [each for each in files if not each.file.generation]
+        for old in (each for each in files if each.file.generation and newest):
+            text = (
+                f"{client.title} reads `{newest[0].path}`; `{old.path}` is of an older version ({old.file.generation})"
+            )
+            hint = f"mcp-workbench init --from {client.name} takes over what is in both; then delete the older one"
+            found.append(Diagnosis("note", "clients", text, hint))
+        if client.import_only and is_present(client) and files:
+            text = f"{client.title} was {client.import_only}; its servers are still in `{files[0].path}`"
+            found.append(Diagnosis("note", "clients", text, f"mcp-workbench init --from {client.name} takes them over"))
+    return found
+
+
+def _may_read(client: Client) -> bool:
+    return sys.platform != "darwin" or bool(changes(client))
+
+
+def _about(client: Client, served: set[str]) -> tuple[list[Diagnosis], bool]:
+    found: list[Diagnosis] = []
+    own: list[tuple[FoundFile, str, dict[str, Any]]] = []
+    doubles: list[str] = []
+    for file in (each for each in existing(client, "user")):
+        try:
+            servers = file.servers()
+        except ConfigError as error:
+            found.append(Diagnosis("warning", "clients", f"{client.title}: {error.message}", error.hint or ""))
+            continue
+        for name, written in servers.items():
+            entry = translated(written, file.file.dialect).entry
+            if entry is None:
+                continue
+            if is_own(entry):
+                own.append((file, name, entry))
+            elif identity(unwrapped(entry)[0]) in served:
+                doubles.append(name)
+    for file, name, entry in own:
+        found += _about_own(client, file, name, entry)
+    if own and doubles:
+        listed = ", ".join(f"`{name}`" for name in doubles)
+        text = f"{client.title} also starts {listed} itself, beside the workbench"
+        found.append(Diagnosis("warning", "clients", text, f"mcp-workbench install {client.name} --replace"))
+    if len(own) > 1 and len({file.path for file, _, _ in own}) == 1:
+        names = ", ".join(f"`{name}`" for _, name, _ in own)
+        text = f"{client.title} starts the workbench {len(own)} times: {names}"
+        found.append(Diagnosis("warning", "clients", text, f"remove all but one from `{own[0][0].path}`"))
+    return found, bool(own)
+
+
+def _about_own(client: Client, file: FoundFile, name: str, entry: dict[str, Any]) -> list[Diagnosis]:
+    again = f"mcp-workbench install {client.name}" + (f" --name {name}" if name != "workbench" else "")
+    command = str(entry["command"])
+    path = entry.get("env", {}).get("PATH", os.environ.get("PATH"))
+    program = command if os.sep in command else shutil.which(command, path=path)
+    where = f"{client.title} starts `{command}` (`{name}` in `{file.path}`)"
+    if program is None or not os.access(program, os.X_OK):
+        return [Diagnosis("error", "clients", f"{where}, which does not exist", again)]
+    found = []
+    installed = own_command("")[0]
+    if os.path.realpath(program) != os.path.realpath(installed) and os.path.basename(program) == "mcp-workbench":
+        text = f"{where}; this is `{installed}`, another installation"
+        found.append(Diagnosis("warning", "clients", text, again))
+    words = [str(word) for word in entry.get("args", [])]
+    config = next((words[at + 1] for at, word in enumerate(words[:-1]) if word == "--config"), None)
+    if config is not None and not os.path.exists(os.path.expanduser(config)):
+        text = f"{client.title} starts the workbench with `{config}` (`{name}` in `{file.path}`), which does not exist"
+        found.append(Diagnosis("error", "clients", text, again))
+    return found

@@ -1,0 +1,137 @@
+"""`doctor`: all checks in one go, in order of importance, each bounded and none hiding another."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.cli import doctor
+from mcp_workbench.cli.check import Finding
+from mcp_workbench.cli.diagnosis import Diagnosis, Examined
+from tests.cli.in_process import command, live_in
+from tests.cli.test_init import CLOCK, config_of, environment, write
+
+NOISY = "print('hello', flush=True); import runpy; runpy.run_module('mcp_workbench', run_name='__main__')"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "run").mkdir()
+    live_in(monkeypatch, tmp_path, {**environment(tmp_path), "XDG_RUNTIME_DIR": "/tmp"})
+    return tmp_path
+
+
+def written(home: Path, **servers: object) -> Path:
+    path = config_of(home)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"toolboxes": {"box": {"description": "d", "mcpServers": servers}}}))
+    return path
+
+
+@pytest.mark.processes
+def test_a_machine_in_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(home, clock=CLOCK)
+    assert command(monkeypatch, "doctor") == (0, "", "note: nothing is wrong\n")
+
+
+@pytest.mark.processes
+def test_everything_that_is_wrong_is_told_in_order_of_importance(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noisy = {"command": sys.executable, "args": ["-c", f"import sys; sys.argv[1:] = ['demo', 'clock']; {NOISY}"]}
+    broken = {"command": sys.executable, "args": ["-c", "raise SystemExit('no luck')"]}
+    lacking = {"command": sys.executable, "env": {"A": "${NOT_SET_ANYWHERE}"}, "alwaysAllow": ["x"]}
+    path = written(home, noisy=noisy, broken=broken, lacking=lacking, gone={"command": "npx", "envFile": "x.env"})
+    (path.parent / "x.env").write_text("A=1\n")
+    (path.parent / "x.env").chmod(0o644)
+    write(home, ".cursor/mcp.json", {})
+    done = command(monkeypatch, "doctor")
+    assert done.status == 1
+    heads = [": ".join(line.split(": ")[:2]) for line in done.stdout.splitlines() if not line.startswith(" ")]
+    assert heads == [
+        "error: variables",
+        "error: servers",
+        "error: programs",
+        "warning: configuration",
+        "warning: servers",
+        "warning: secrets",
+        "warning: clients",
+    ]
+    assert "box/broken: the server exited with status 1\n  last lines of its stderr:\n    no luck\n" in done.stdout
+    assert "box/noisy: wrote a line to stdout that is not a message" in done.stdout
+    assert "  hint: install Node.js" in done.stdout and "box/gone: " not in done.stdout, "it is said once"
+    assert done.stderr == (
+        "note: 3 errors and 4 warnings\nhint: mcp-workbench doctor --fix puts right what is safe to\n"
+    )
+    done = command(monkeypatch, "doctor", "--fix", "--json")
+    found = json.loads(done.stdout)
+    assert found["config"] == str(path) and [each["state"] for each in found["servers"]] == ["ready", "failed"]
+    (fixed,) = [each for each in found["findings"] if each["fixed"]]
+    assert fixed["area"] == "secrets" and (path.parent / "x.env").stat().st_mode & 0o077 == 0
+
+
+def test_without_a_configuration_the_rest_is_looked_at(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home, ".aws/amazonq/mcp.json", {})
+    done = command(monkeypatch, "doctor")
+    assert done.status == 1 and done.stdout.startswith("error: configuration: no configuration found;")
+    assert "  hint: `mcp-workbench init` makes one" in done.stdout and "note: clients: Amazon Q" in done.stdout
+
+
+def test_a_project_that_is_not_trusted_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(home, gone={"command": "npx"})
+    write(home, "workbench-config.json", {"x": {"command": "x"}})
+    done = command(monkeypatch, "doctor")
+    assert "warning: configuration: the configuration" in done.stdout and "is not trusted yet; using" in done.stdout
+    assert "  hint: look at what it starts, then run `mcp-workbench trust`" in done.stdout
+
+
+def test_a_check_that_breaks_or_hangs_hides_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+
+    def hangs(subject: Examined) -> list[Diagnosis]:
+        never.wait()
+        return []
+
+    def breaks(subject: Examined) -> list[Diagnosis]:
+        raise RuntimeError
+
+    monkeypatch.setattr(doctor, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(doctor, "CHECKS", (("disk", hangs), ("network", breaks)))
+    done = command(monkeypatch, "doctor")
+    never.set()
+    assert "warning: disk: this could not be looked at within 0.01 s" in done.stdout
+    assert "warning: network: this could not be looked at: RuntimeError" in done.stdout
+
+
+def test_what_cannot_be_put_right_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> str:
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(doctor, "CHECKS", (("disk", lambda _: [Diagnosis("warning", "disk", "odd", "", fails)]),))
+    done = command(monkeypatch, "doctor", "--fix")
+    assert "warning: disk: odd\n  hint: could not be put right: [Errno 13] Permission denied\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("finding", "said"),
+    [
+        (Finding("b", "s", "needs sign-in", error="sign in"), "warning: sign-ins: b/s: sign in"),
+        (Finding("b", "s", "starting"), "error: servers: b/s: was not ready after 60 s"),
+        (Finding("b", "s", "ready", seconds=12.0), "note: servers: b/s: took 12 s to start"),
+        (Finding("b", "s", "ready", seconds=1.0, hidden=("tool `x`: …",)), "warning: hidden characters: b/s: tool"),
+    ],
+)
+def test_what_is_said_of_a_server(finding: Finding, said: str) -> None:
+    (found,) = doctor.about_server(finding)
+    assert f"{found.severity}: {found.area}: {found.text}".startswith(said)
+
+
+@pytest.mark.processes
+def test_servers_that_hang_do_not_hold_it_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(home, hangs={"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]})
+    monkeypatch.setattr(doctor, "SERVERS_SECONDS", 0.05)
+    monkeypatch.setattr(doctor, "CHECKS", ())
+    done = command(monkeypatch, "doctor")
+    assert done.status == 1 and "box/hangs: was not ready after 0.05 s" in done.stdout
