@@ -49,6 +49,7 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     "BadState": (0, "message", "{}"),
     "BadRequest": (0, "message", "{}"),
     "BadQuestion": (0, "message", "{}"),
+    "BadInitialize": (0, "message", "{}"),
     "BadExpression": (0, "message", "{}"),
     "refused": (0, "reason", "{}"),
     # how a connection to a server ends

@@ -21,6 +21,7 @@ from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, ResponseWriter
+from mcp_workbench.transport.pieces import Pieces
 from mcp_workbench.transport.write_batch import WriteBatch
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import modern, modern_headers, written
@@ -74,7 +75,8 @@ class Mirror:
     def is_still_admitted(self, head: RequestHead) -> bool:
         return True
 
-    def serve(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
+    def serve(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> None:
+        assert isinstance(body, bytes)
         told = {
             "method": head.method,
             "path": head.path,

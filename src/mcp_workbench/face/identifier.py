@@ -50,10 +50,10 @@ _OWN: Final = frozenset(UseTool.__struct_fields__)
 _decode_canonical: Final = Decoder(UseTool).decode
 
 
-def read_use_tool(raw: Raw | None) -> UseTool:
-    """Raises `BadIdentifier`."""
+def read_use_tool(raw: Raw | None, members: dict[str, Raw] | None = None) -> UseTool:
+    """Raises `BadIdentifier`. `members` are those of a large object, which is not read as a whole then."""
     try:
-        call = _decode_canonical(b"{}" if raw is None else raw)
+        call = _decode_canonical(b"{}" if raw is None else raw) if members is None else _read_members(members)
     except (DecodeError, ValidationError, RecursionError):
         call = _read_tolerantly(raw)
     identifier = call.tool
@@ -71,9 +71,16 @@ def read_use_tool(raw: Raw | None) -> UseTool:
     if memoryview(call.arguments)[0] != _OPENING_BRACE:
         call.arguments = _read_arguments(_decoded(call.arguments))
     if len(memoryview(call.arguments)) == len(b"{}"):
-        call.arguments = _beside(raw)
+        call.arguments = _beside(members if members is not None else {} if raw is None else decode_object(raw))
     if call.max_tokens < 0:
         raise BadIdentifier("`max_tokens` must be a number of tokens, 0 for no limit of its own")
+    return call
+
+
+def _read_members(members: dict[str, Raw]) -> UseTool:
+    own = {name: value for name, value in members.items() if name in _OWN and name != "arguments"}
+    call = _decode_canonical(encode(own))
+    call.arguments = members.get("arguments", NO_ARGUMENTS)
     return call
 
 
@@ -101,9 +108,8 @@ def _read_tolerantly(raw: Raw | None) -> UseTool:
     return UseTool(identifier, arguments, _tokens(given))
 
 
-def _beside(raw: Raw | None) -> Raw:
+def _beside(members: dict[str, Raw]) -> Raw:
     """The arguments that were put beside `arguments` instead of inside, as they were written."""
-    members = {} if raw is None else decode_object(raw)
     return Raw(encode({name: value for name, value in members.items() if name not in _OWN and name[:1] != "_"}))
 
 

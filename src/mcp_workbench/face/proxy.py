@@ -24,7 +24,7 @@ from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, concern
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, no_such
-from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_string, encode
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, LargeObject, decode_string, encode
 from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
@@ -206,7 +206,8 @@ class ProxyFace(Face):
 
     def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision | _Unread:
         try:
-            call = read_use_tool(params.get("arguments"))
+            large = None if type(params) is not LargeObject else params.inner.get("arguments")
+            call = read_use_tool(params.get("arguments"), large)
             wanted = call.tool
             if isinstance(wanted, str):
                 if wanted.startswith(RESULTS):

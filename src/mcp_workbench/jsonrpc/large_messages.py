@@ -4,6 +4,9 @@ msgspec holds the interpreter while it decodes, in whichever thread that is. Her
 size, and the pieces together are checked as strictly as the whole: what is no JSON must not pass, or a server could
 write the end of its own answer, and begin another's.
 
+Of a request the members of its params are found as well, and those of what is large among them: whoever routes it would
+otherwise go through all of it again, in one go.
+
 A piece ends at a comma. With the brackets that are open at its beginning and at its end it is JSON by itself, and what
 commas must stand between is looked at here. Long strings are pieces of their own. What lies two levels deep or more is
 left out of the outline, in which the members of the message are then found.
@@ -21,12 +24,14 @@ from msgspec import UNSET, DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import Envelope, Malformed, decode_object, decode_string, find_id
+from mcp_workbench.jsonrpc.messages import Envelope, LargeObject, Malformed, decode_object, decode_string, find_id
 
 # Read in one go: a few milliseconds, whatever is in it.
 PIECE_BYTES: Final = 1 << 18
 # What is left of a message without what lies deeper; everything but the payload is small in any real one.
 MOST_OUTLINE: Final = 1 << 22
+# A member of the params that is an object of at least this size is taken apart too: `use_tool` has its call in one.
+LARGE_MEMBER: Final = 1 << 20
 # Commas at which a piece may end that are tried before a longer piece is.
 MOST_TRIES: Final = 32
 _LONGEST_TAIL: Final = 1 << 12
@@ -48,22 +53,31 @@ _check: Final[Callable[[bytes], Raw]] = Decoder(Raw).decode
 Span = tuple[int, int]
 
 
-def read_large(line: bytes, piece_bytes: int = PIECE_BYTES) -> Envelope:
+class LargeEnvelope(Envelope, gc=False):
+    """A message that was read in pieces. `members` are those of its params; None where it has none, or they are
+    something else than an object of reasonable members."""
+
+    members: LargeObject | None = None
+
+
+def read_large(line: bytes, piece_bytes: int = PIECE_BYTES, large_member: int = LARGE_MEMBER) -> Envelope:
     """The same as `messages.read`. Raises `Malformed`."""
     if not line.startswith(b"{"):
         return messages.read(line)
     if not line.isascii() and not messages.is_utf8(line):
         raise Malformed("not valid UTF-8", find_id(line))
     try:
-        outline = _Outline(line, piece_bytes)
-        outline.read()
-        return _envelope(outline.members())
+        spans = _members(line, (0, len(line)), piece_bytes)
+        message = _envelope({name: memoryview(line)[start:end] for name, (start, end) in spans.items()})
     except _UNREADABLE as error:
         raise Malformed(str(error) or "not valid JSON", find_id(line)) from None
+    if "params" in spans:
+        message.members = _large_object(line, spans["params"], piece_bytes, large_member, deeper=True)
+    return message
 
 
-def _envelope(members: dict[str, bytes | memoryview]) -> Envelope:
-    message = Envelope()
+def _envelope(members: dict[str, memoryview]) -> LargeEnvelope:
+    message = LargeEnvelope()
     if "method" in members:
         message.method = decode_string(members["method"])
     for name in ("id", "params", "result", "error"):
@@ -74,12 +88,44 @@ def _envelope(members: dict[str, bytes | memoryview]) -> Envelope:
     return message
 
 
-class _Outline:
-    """Goes through a message, checks it, and keeps where its outline stands in it."""
+def _large_object(
+    line: bytes, span: Span, piece_bytes: int, large_member: int, *, deeper: bool = False
+) -> LargeObject | None:
+    """The members of what is known to be JSON; None where it is no object, has too many members, or is not valid
+    Unicode: what a session then says of it is its own affair."""
+    if not line.startswith(b"{", span[0]):
+        return None
+    try:
+        spans = _members(line, span, piece_bytes, is_tolerant=False)
+    except _UNREADABLE:
+        return None
+    view = memoryview(line)
+    found = LargeObject({name: Raw(view[start:end]) for name, (start, end) in spans.items()})
+    if deeper:
+        for name, inside in spans.items():
+            if inside[1] - inside[0] >= large_member:
+                within = _large_object(line, inside, piece_bytes, large_member)
+                if within is not None:
+                    found.inner[name] = within
+    return found
 
-    def __init__(self, line: bytes, piece_bytes: int) -> None:
+
+def _members(line: bytes, span: Span, piece_bytes: int, *, is_tolerant: bool = True) -> dict[str, Span]:
+    """Where the members of an object stand. Raises what is wrong with it."""
+    outline = _Outline(line, span, piece_bytes, is_tolerant)
+    outline.read()
+    return outline.members()
+
+
+class _Outline:
+    """Goes through a message, or an object in it, checks it, and keeps where its outline stands in it."""
+
+    def __init__(self, line: bytes, span: Span, piece_bytes: int, is_tolerant: bool) -> None:
         self._line = line
+        self._start, self._end = span
         self._piece_bytes = piece_bytes
+        # Lone surrogates, which JavaScript writes, are let pass.
+        self._is_tolerant = is_tolerant
         self._brackets = bytearray()
         # Since the last comma at which a piece ended.
         self._piece: list[Span] = []
@@ -93,7 +139,7 @@ class _Outline:
 
     def read(self) -> None:
         """Raises what is wrong with it."""
-        line, position, end = self._line, 0, len(self._line)
+        line, position, end = self._line, self._start, self._end
         while position < end:
             edge = min(position + self._piece_bytes, end)
             strings = _STRINGS.match(line, position, edge)
@@ -113,34 +159,35 @@ class _Outline:
             position = stop
         self._end_piece(None)
 
-    def members(self) -> dict[str, bytes | memoryview]:
-        """Its members, as they were written."""
+    def members(self) -> dict[str, Span]:
+        """Where its members stand."""
         text = b"".join(part for part, _ in self._parts)
         try:
             found = decode_object(text)
         except DecodeError:
+            if not self._is_tolerant:
+                raise
             text = messages.without_surrogates(text)
             found = decode_object(text)
-        view = memoryview(self._line)
         starts = [0, *accumulate(len(part) for part, _ in self._parts)]
 
         def place(offset: int) -> int:
             index = bisect_right(starts, offset) - 1
             return self._parts[index][1] + offset - starts[index]
 
-        members: dict[str, bytes | memoryview] = {}
+        members: dict[str, Span] = {}
         at = text.index(b"{") + 1
         while (match := _KEY.match(text, at)) is not None:
             key, value = decode_string(match[1]), match.end()
             at = value + len(bytes(found[key]))
             if key in members or text[value:at] != bytes(found[key]):
                 raise ValueError("a member appears twice")
-            members[key] = view[place(value) : place(at - 1) + 1]
+            members[key] = (place(value), place(at - 1) + 1)
         return members
 
     def _long_string(self, quote: int) -> int:
         """Check a string that is longer than a piece; where it has ended."""
-        line, at, end = self._line, quote + 1, len(self._line)
+        line, at, end = self._line, quote + 1, self._end
         self._piece.append((quote, at))
         while True:
             match = _IN_STRING.match(line, at, min(at + self._piece_bytes, end))
@@ -148,7 +195,7 @@ class _Outline:
             stop = match.end()
             if stop < end and not line.startswith(b'"', stop):
                 stop = _before_escape(line, at, stop)
-            _checked(b'"%b"' % line[at:stop])
+            self._check(b'"%b"' % line[at:stop])
             if line.startswith(b'"', stop):
                 self._piece.append((stop, stop + 1))
                 return stop + 1
@@ -179,12 +226,21 @@ class _Outline:
             raise ValueError("not valid JSON")
         if (not self._is_first and bare[:1] in b"]},") or (comma is not None and bare[-1:] in b"[{,"):
             raise ValueError("a comma stands where a value is expected")
-        _checked(b"".join((_opened(before), text, _closed(self._brackets))))
+        self._check(b"".join((_opened(before), text, _closed(self._brackets))))
         if self._is_first or comma is None or min(lowest, len(before)) < 2:
             self._keep(before, comma)
         else:
             self._has_left_out = True
         self._is_first = False
+
+    def _check(self, text: bytes) -> None:
+        """Raises unless this is JSON."""
+        try:
+            _check(text)
+        except _UNREADABLE:
+            if not self._is_tolerant or (tolerated := messages.without_surrogates(text)) == text:
+                raise
+            _check(tolerated)
 
     def _keep(self, before: bytes, comma: int | None) -> None:
         if self._has_left_out:
@@ -212,16 +268,6 @@ def _before_escape(line: bytes, start: int, stop: int) -> int:
         return stop
     run = line[start:escape]
     return escape if (len(run) - len(run.rstrip(b"\\"))) % 2 == 0 else stop
-
-
-def _checked(text: bytes) -> None:
-    """Raises unless this is JSON; lone surrogates, which JavaScript writes, are let pass."""
-    try:
-        _check(text)
-    except _UNREADABLE:
-        if (tolerated := messages.without_surrogates(text)) == text:
-            raise
-        _check(tolerated)
 
 
 def _follow(brackets: bytearray, text: bytes) -> int:

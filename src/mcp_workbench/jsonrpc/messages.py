@@ -49,6 +49,17 @@ class ErrorObject(Struct, gc=False):
     data: Raw | UnsetType = UNSET
 
 
+class LargeObject(dict[str, Raw]):
+    """The members of an object of megabytes, which was read in a thread. `inner` has the members of those among them
+    that are large objects themselves: reading these again would keep everybody waiting."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, members: dict[str, Raw]) -> None:
+        super().__init__(members)
+        self.inner: dict[str, LargeObject] = {}
+
+
 class Malformed(Exception):
     """A line that is not a JSON-RPC message. `id` is what could be made out of its id, as JSON, if anything.
 

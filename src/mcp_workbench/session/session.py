@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
-from msgspec.json import Decoder, decode
+from msgspec.json import decode
 
 from mcp_workbench.downstream.sharing import SHARED, Caller
 from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
@@ -26,7 +26,7 @@ from mcp_workbench.jsonrpc.messages import (
     Malformed,
     decode_object,
 )
-from mcp_workbench.protocol.meta import TOO_CAPABLE, BadStamp, Stamp, canonical, read_stamp
+from mcp_workbench.protocol.meta import BadStamp, Stamp, read_stamp
 from mcp_workbench.protocol.results import Part
 from mcp_workbench.protocol.revisions import Revision, negotiate, newest
 from mcp_workbench.protocol.sealing import BadState
@@ -38,7 +38,7 @@ from mcp_workbench.session.notifications import ListChangeNotifier, ListenStream
 from mcp_workbench.session.parking import Parking
 from mcp_workbench.session.questions import BadQuestion, Question, Questions, may_be_asked
 from mcp_workbench.session.session_registry import SessionRegistry
-from mcp_workbench.session.welcome import Welcome
+from mcp_workbench.session.welcome import BadInitialize, Welcome, read_initialize
 from mcp_workbench.transport.link import Link
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ log = logging.getLogger(__name__)
 MOST_CALLS: Final = 10_000
 # Unsent bytes beyond which a client is not told anything that it did not ask for.
 MOST_UNSENT_FOR_NOTIFICATIONS: Final = 4 * 1024 * 1024
-# How a client introduces itself is kept for as long as it is there. Those of real clients are some hundred bytes.
-MOST_CLIENT_INFO: Final = 16 * 1024
 UNDER_WAY: Final = "a request with this id is still in progress"
 UNSTAMPED: Final = (
     "`_meta` lacks `io.modelcontextprotocol/protocolVersion`; stamp each request (MCP 2026-07-28), or send "
@@ -62,13 +60,6 @@ UNSTAMPED: Final = (
 )
 
 
-class _Initialize(Struct):
-    protocolVersion: str
-    capabilities: Raw = Raw(b"{}")
-    clientInfo: Raw = Raw(b"{}")
-
-
-_decode_initialize: Final = Decoder(_Initialize).decode
 NO_STAMP: Final = Stamp()
 Closed = Callable[[str], None] | None
 # Tells clients with a session apart.
@@ -164,8 +155,7 @@ class Session:
             message = messages.read(line)
         except Malformed as error:
             if line.strip():
-                id = self._unless_under_way(error.id)
-                self._link.send(messages.error_response(id, error.code, error.complaint))
+                self._complain(error)
             return
         if message.method is UNSET:
             self._on_answer(message)
@@ -173,6 +163,21 @@ class Session:
             self._on_notification(message.method, None if message.params is UNSET else message.params)
         else:
             self._on_unread_request(bytes(message.id), message.method, message.params)
+
+    def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
+        """A large message, which has been read in a thread (`ReadReceiver`)."""
+        if isinstance(message, Malformed):
+            self._complain(message)
+        elif message.method is UNSET:
+            self._on_answer(message)
+        elif message.id is UNSET:
+            self._on_notification(message.method, None if message.params is UNSET else message.params)
+        else:
+            members = getattr(message, "members", None)
+            self._on_unread_request(bytes(message.id), message.method, message.params, members)
+
+    def _complain(self, error: Malformed) -> None:
+        self._link.send(messages.error_response(self._unless_under_way(error.id), error.code, error.complaint))
 
     def on_oversized(self, remains: Oversized) -> None:
         """The client sent a message beyond the limit."""
@@ -223,13 +228,15 @@ class Session:
         if self.subscriptions:
             self.router.end_subscriptions(self, self.subscriptions)
 
-    def _on_unread_request(self, id: bytes, method: str, raw_params: Raw | UnsetType) -> None:
+    def _on_unread_request(
+        self, id: bytes, method: str, raw_params: Raw | UnsetType, members: dict[str, Raw] | None = None
+    ) -> None:
         # Most are numbers, which need no closer look.
         if not id.isdigit() and not messages.is_valid_id(id):
             self._link.send(messages.error_response(None, INVALID_REQUEST, "`id` must be a string or a number"))
             return
         try:
-            params = {} if raw_params is UNSET else decode_object(raw_params)
+            params = members or ({} if raw_params is UNSET else decode_object(raw_params))
         except (DecodeError, ValidationError, RecursionError) as error:
             if id in self.calls or id in self.streams:
                 self._refuse(id, INVALID_REQUEST, UNDER_WAY)
@@ -341,21 +348,16 @@ class Session:
 
     def _initialize(self, id: bytes, members: dict[str, Raw]) -> None:
         try:
-            params = _decode_initialize(messages.encode(members))
-        except (DecodeError, ValidationError) as error:
-            self._refuse(id, INVALID_PARAMS, f"`initialize` cannot be used: {error}")
-            return
-        capabilities = canonical(params.capabilities)
-        if capabilities is None:
-            self._refuse(id, INVALID_PARAMS, TOO_CAPABLE)
+            client = read_initialize(members)
+        except BadInitialize as error:
+            self._refuse(id, INVALID_PARAMS, str(error))
             return
         if self.revision is None and not self._number:
             self.view = self.router.views.begin_session(self.view.principal)
-        self.revision = negotiate(params.protocolVersion)
+        self.revision = negotiate(client.version)
         number = self.caller.client or next(_numbers)
-        self.caller = Caller(self.view.principal, "legacy", capabilities, number)
-        info = bytes(params.clientInfo)
-        self.client_info = info if len(info) <= MOST_CLIENT_INFO else b"{}"
+        self.caller = Caller(self.view.principal, "legacy", client.capabilities, number)
+        self.client_info = client.info
         self.subscribe_to_changes()
         result = self.welcome.initialize_result(self.revision, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import DecodeError, Raw, ValidationError
-from msgspec.json import decode
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder, decode
 
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.tasks import declared_tasks, extensions
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.protocol.constants import SERVER_INFO
+from mcp_workbench.protocol.meta import TOO_CAPABLE, canonical
 from mcp_workbench.protocol.results import COMPLETE
 from mcp_workbench.protocol.revisions import Revision, names
 
@@ -20,6 +21,42 @@ from mcp_workbench.protocol.revisions import Revision, names
 # minutes is enough. What servers decide may change any time, and is announced.
 STABLE_TTL_MS: Final = 300_000
 CHANGING_TTL_MS: Final = 0
+# How a client introduces itself is kept for as long as it is there. Those of real clients are some hundred bytes.
+MOST_CLIENT_INFO: Final = 16 * 1024
+
+
+class _Initialize(Struct):
+    protocolVersion: str
+    capabilities: Raw = Raw(b"{}")
+    clientInfo: Raw = Raw(b"{}")
+
+
+_decode_initialize: Final = Decoder(_Initialize).decode
+
+
+class IntroducedClient(Struct):
+    """What a client says of itself in `initialize`."""
+
+    version: str
+    capabilities: bytes
+    info: bytes
+
+
+class BadInitialize(Exception):
+    """Says why an `initialize` cannot be used."""
+
+
+def read_initialize(members: dict[str, Raw]) -> IntroducedClient:
+    """Raises `BadInitialize`."""
+    try:
+        params = _decode_initialize(encode(members))
+    except (DecodeError, ValidationError) as error:
+        raise BadInitialize(f"`initialize` cannot be used: {error}") from None
+    capabilities = canonical(params.capabilities)
+    if capabilities is None:
+        raise BadInitialize(TOO_CAPABLE)
+    info = bytes(params.clientInfo)
+    return IntroducedClient(params.protocolVersion, capabilities, info if len(info) <= MOST_CLIENT_INFO else b"{}")
 
 
 class Welcome:

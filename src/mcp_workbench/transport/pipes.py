@@ -166,14 +166,15 @@ class PipeReader:
         try:
             handled = self._batch.run(self._on_data, data)
             if handled is not None and not self._closed:
-                self._wait_for(handled)
+                self.wait_for(handled)
         except Exception as error:
             # Where the next message begins is not known any more.
             if shortage(error) is None:
                 log.exception("incoming data could not be handled; please report this")
             self._end(error)
 
-    def _wait_for(self, handled: asyncio.Future[None]) -> None:
+    def wait_for(self, handled: asyncio.Future[None]) -> None:
+        """Read nothing more before this is done; where it fails, that is the end."""
         if self._pollable and not self.paused:
             self._loop.remove_reader(self._fd)
         self.is_busy = True

@@ -70,7 +70,9 @@ class DescriptorLink:
     def feed(self, data: bytes) -> None:
         """Take what somebody else has read of the connection before us."""
         assert self._lines is not None
-        self._batch.run(self._lines.feed, data)
+        handled = self._batch.run(self._lines.feed, data)
+        if handled is not None:
+            self._reader.wait_for(handled)
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         writer = self._writer

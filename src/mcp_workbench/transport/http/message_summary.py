@@ -55,9 +55,16 @@ def version_in_answer(message: bytes) -> str | None:
 class MessageSummary:
     """The fields of one message that HTTP routes by."""
 
-    __slots__ = ("id", "kind", "method", "params", "raw_params", "version")
+    __slots__ = ("envelope", "id", "kind", "method", "params", "raw_params", "version")
 
-    def __init__(self, kind: Kind, id: bytes | None, method: str, raw_params: Raw | None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        id: bytes | None,
+        method: str,
+        raw_params: Raw | None,
+        envelope: messages.Envelope | None = None,
+    ) -> None:
         self.kind = kind
         self.id = id
         self.method = method
@@ -66,9 +73,12 @@ class MessageSummary:
         self.params: dict[str, Raw] | None = {}
         # The revision that a modern request is stamped with; empty where the stamp is not a string.
         self.version: str | None = None
+        # What reading a large message found, for whoever would have to read it again.
+        self.envelope = envelope
         if raw_params is not None:
             try:
-                self.params = members = messages.decode_object(raw_params)
+                known = None if envelope is None else getattr(envelope, "members", None)
+                self.params = members = known or messages.decode_object(raw_params)
             except _UNREADABLE:
                 self.params = None
             else:
@@ -117,17 +127,19 @@ def _version_of(stamp: bytes) -> str | None:
         return ""
 
 
-def summarise(message: bytes) -> MessageSummary:
-    """Look at a message. Raises `Malformed` for anything that is not a message."""
-    found = messages.read(message)
+def summarise(message: bytes, found: messages.Envelope | None = None) -> MessageSummary:
+    """Look at a message. Raises `Malformed` for anything that is not a message. `found`: what is in a large one."""
+    envelope = found
+    if found is None:
+        found = messages.read(message)
     id = None if found.id is UNSET else bytes(found.id)
     if found.method is UNSET:
         if found.result is UNSET and found.error is UNSET:
             known = id if id is not None and messages.is_valid_id(id) else None
             raise messages.Malformed(messages.NOT_A_MESSAGE, known, code=messages.INVALID_REQUEST)
-        return MessageSummary("result" if found.error is UNSET else "error", id, "", None)
+        return MessageSummary("result" if found.error is UNSET else "error", id, "", None, envelope)
     params = None if found.params is UNSET else found.params
-    return MessageSummary("notification" if id is None else "request", id, found.method, params)
+    return MessageSummary("notification" if id is None else "request", id, found.method, params, envelope)
 
 
 # How we write messages, and how many others do: enough to tell an answer from the rest without reading

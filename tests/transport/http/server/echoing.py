@@ -13,6 +13,7 @@ from msgspec import Raw
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
+from mcp_workbench.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.pages import Page
 from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer, serve_http
@@ -46,6 +47,10 @@ class EchoSession:
 
     def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
         self.on_message(messages.request(id, method, messages.encode(params)))
+
+    def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
+        assert isinstance(message, Envelope)
+        self.on_message(line)
 
     def on_oversized(self, remains: Oversized) -> None:
         raise AssertionError("HTTP refuses what is too large")

@@ -4,7 +4,7 @@
 - HTTP: `connection.py`, `request_reader.py`, `request_head.py`, `head_cache.py`, `response_writer.py`; `connections.py`
   is all of them, `unauthenticated_connections.py` and `body_budget.py` what strangers may cost.
 - `endpoint.py` decides and serves: `admission.py`, `authentication.py` and `throttle.py` judge a head, `validation.py`
-  a body against its head; `pages.py` is the table of pages.
+  a body against its head; `large_bodies.py` reads large ones aside; `pages.py` is the table of pages.
 - A modern POST is a `modern_request.py` with its `status_codes.py`; a legacy one belongs to `sessions.py` and is
   answered by a `legacy_response.py`, perhaps on a `resumable_stream.py`.
   `served_session.py` is the boundary to sessions.

@@ -169,7 +169,7 @@ class InboundConnection(asyncio.Protocol):
         self._first_read = b""
         self._heads.forget()
         for request in self._queue:
-            self._connections.bodies.drop(request.reserved, len(request.body))
+            self._connections.bodies.drop(request.reserved, request.held_bytes)
         self._queue.clear()
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -287,14 +287,18 @@ class InboundConnection(asyncio.Protocol):
         head = request.head
         self.is_chunking = request.is_chunking
         self.is_kept = self.is_kept and request.is_kept
-        if request.reserved:
-            self._connections.bodies.release(request.reserved)
         writer = self._begin(without_body=head.method == "HEAD")
-        application = self._connections.application
+        application, bodies = self._connections.application, self._connections.bodies
+        reading = None
         if head.refusal is not None:
             application.refuse(head, head.refusal, writer)
         else:
-            application.serve(head, request.body, writer)
+            reading = application.serve(head, request.body, writer)
+        if reading is not None:
+            # Also when the client is gone meanwhile: it is held all the same.
+            reading.add_done_callback(lambda _: bodies.release(request.reserved))
+        elif request.reserved:
+            bodies.release(request.reserved)
 
     def _serve_next(self) -> None:
         if self._stalled_since is None and self._queue and self._writer is None and not self._transport.is_closing():

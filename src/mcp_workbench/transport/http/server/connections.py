@@ -20,6 +20,7 @@ from mcp_workbench.transport.http.server.limits import CROWD, Limits
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import Headers, ResponseWriter
 from mcp_workbench.transport.http.server.unauthenticated_connections import UnauthenticatedConnections
+from mcp_workbench.transport.pieces import Pieces
 from mcp_workbench.transport.shared_timer import SharedTimer
 from mcp_workbench.transport.write_batch import WriteBatch
 
@@ -36,8 +37,8 @@ class Application(Protocol):
     def is_still_admitted(self, head: RequestHead) -> bool:
         """Whether a head that came in before does so now."""
 
-    def serve(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
-        """Answer a request, now or later."""
+    def serve(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
+        """Answer a request, now or later. Where a future is returned, its body is held until that is done."""
 
     def refuse(self, head: RequestHead, refusal: Refusal, writer: ResponseWriter) -> None:
         """Answer a request that does not come in. Its body may not have been read."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from mcp_workbench.errors import shortage
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, Malformed
 from mcp_workbench.protocol.constants import HEADER_MISMATCH
@@ -18,6 +19,7 @@ from mcp_workbench.protocol.revisions import KNOWN, has_handshake
 from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.message_summary import MessageSummary, is_batch, single_line, split_batch, summarise
 from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post
+from mcp_workbench.transport.http.server.large_bodies import LargeBodies, ReadBody
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
 from mcp_workbench.transport.http.server.modern_request import JSON_HEADERS, ModernRequest
 from mcp_workbench.transport.http.server.pages import Page, PageAccess, Readiness, ReadinessPage, operator_pages
@@ -28,6 +30,7 @@ from mcp_workbench.transport.http.server.sessions import LegacySession, Posted, 
 from mcp_workbench.transport.http.server.status_codes import STATUS_OF_CODE
 from mcp_workbench.transport.http.server.throttle import AuthenticationThrottle
 from mcp_workbench.transport.http.server.validation import ParametersOf, is_stateless, mismatch
+from mcp_workbench.transport.pieces import Pieces
 from mcp_workbench.transport.shared_timer import SharedTimer
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,7 @@ class Endpoint:
         self._throttle = AuthenticationThrottle(self._now)
         self.readiness = ReadinessPage(readiness, self._now)
         self._pages = {**operator_pages(self.readiness), **(pages or {})}
+        self._large_bodies = LargeBodies(self._serve_later)
         self.sessions = SessionTable(make_session, limits, self._now)
         # Modern requests under way.
         self.modern_requests: SharedTimer[ModernRequest] = SharedTimer(limits.comment_seconds / 3)
@@ -139,18 +143,30 @@ class Endpoint:
 
     # ── the whole (`Application`) ──
 
-    def serve(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
-        """Answer a request, now or later."""
+    def serve(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
+        """Answer a request, now or later; with the future, where its body has to be read first."""
         if "origin" in head.headers:
             writer.add_headers(self._admission.cors_headers(head))
         try:
-            if head.method == "POST":
+            if head.method != "POST":
+                self._serve_rest(head, writer)
+            elif type(body) is not bytes or self._large_bodies.behind:
+                return self._large_bodies.take(head, body, writer)
+            else:
+                self._serve_post(head, body, writer)
+        except Exception as error:
+            _fail(writer, error)
+        return None
+
+    def _serve_later(self, head: RequestHead, body: bytes | ReadBody, writer: ResponseWriter) -> None:
+        """A POST that was large, or came behind one of the same session."""
+        try:
+            if isinstance(body, bytes):
                 self._serve_post(head, body, writer)
             else:
-                self._serve_rest(head, writer)
-        except Exception:
-            log.exception("internal error; please report it")
-            _complain(writer, None, INTERNAL_ERROR, "internal error; see the log of the workbench", status=500)
+                self._serve_read(head, body, writer)
+        except Exception as error:
+            _fail(writer, error)
 
     def _serve_rest(self, head: RequestHead, writer: ResponseWriter) -> None:
         page = self._pages.get(head.path)
@@ -178,18 +194,35 @@ class Endpoint:
 
     # ── POST ──
 
-    def _serve_post(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
-        # JSON may be written over many lines; to servers over stdio a message is one.
-        if b"\n" in body or b"\r" in body:
-            body = single_line(body)
-        if body[:1] != b"{" and is_batch(body):
-            self._serve_batch(head, body, writer)
-            return
-        try:
-            summary = summarise(body)
-        except Malformed as error:
-            _complain(writer, error.id, error.code, error.complaint)
-            return
+    def _serve_read(self, head: RequestHead, body: ReadBody, writer: ResponseWriter) -> None:
+        """A large POST, which has been read."""
+        if body.error is not None:
+            raise body.error
+        if body.is_batch:
+            self._serve_batch(head, body.messages, writer)
+        elif body.malformed is not None:
+            _complain(writer, body.malformed.id, body.malformed.code, body.malformed.complaint)
+        else:
+            ((message, summary),) = body.posted
+            # In the modern era going away means to cancel.
+            if not (writer.is_over and is_stateless(head, summary)):
+                self._serve_post(head, message, writer, summary)
+
+    def _serve_post(
+        self, head: RequestHead, body: bytes, writer: ResponseWriter, summary: MessageSummary | None = None
+    ) -> None:
+        if summary is None:
+            # JSON may be written over many lines; to servers over stdio a message is one.
+            if b"\n" in body or b"\r" in body:
+                body = single_line(body)
+            if body[:1] != b"{" and is_batch(body):
+                self._serve_batch(head, lambda: [(each, summarise(each)) for each in split_batch(body)], writer)
+                return
+            try:
+                summary = summarise(body)
+            except Malformed as error:
+                _complain(writer, error.id, error.code, error.complaint)
+                return
         if summary.kind == "request":
             if not messages.is_valid_id(summary.id or b"null"):
                 _complain(writer, None, INVALID_REQUEST, "`id` must be a string or a number")
@@ -227,7 +260,7 @@ class Endpoint:
             request = ModernRequest(summary, writer, self.modern_requests, self._now(), self._limits)
             request.start(self._make_session(request, head.principal), body, summary)
 
-    def _serve_batch(self, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
+    def _serve_batch(self, head: RequestHead, read: Callable[[], Posted], writer: ResponseWriter) -> None:
         session = self._find_session(head)
         if isinstance(session, Refusal):
             _complain(writer, None, INVALID_REQUEST, session.message, status=session.status)
@@ -237,7 +270,7 @@ class Endpoint:
             _complain(writer, None, INVALID_REQUEST, f"only MCP {having} supports batches")
             return
         try:
-            posted = [(each, summarise(each)) for each in split_batch(body)]
+            posted = read()
         except Malformed as error:
             _complain(writer, None, error.code, error.complaint)
             return
@@ -283,6 +316,17 @@ def _serve_legacy(session: LegacySession, posted: Posted, writer: ResponseWriter
     for message, summary in posted:
         session.deliver(message, summary)
     writer.answer(202, NO_HEADERS)
+
+
+def _fail(writer: ResponseWriter, error: Exception) -> None:
+    """It could not be served, and that is not the client's fault."""
+    what = shortage(error)
+    if what is not None:
+        log.warning("a request could not be handled: %s", what)
+        _complain(writer, None, INTERNAL_ERROR, f"the workbench could not handle this request: {what}", status=503)
+        return
+    log.error("internal error; please report it", exc_info=error)
+    _complain(writer, None, INTERNAL_ERROR, "internal error; see the log of the workbench", status=500)
 
 
 def _complain(writer: ResponseWriter, id: bytes | None, code: int, message: str, *, status: int | None = None) -> None:

@@ -28,6 +28,9 @@ MOST_PIPELINED: Final = 16
 # A body up to this size is in the kernel's buffer already; reading it past a refusal keeps the connection usable. Such
 # bodies come in however much is under way.
 SMALL_BODY: Final = 64 * 1024
+# A longer body is joined and read in a thread, where a hundred megabytes take a second or two and nobody else waits. Up
+# to this it is done at once, in some ten milliseconds, and costs less.
+LARGE_BODY: Final = 8 * 1024 * 1024
 # Some clients send an empty object where no body is asked for. Nothing of it is kept.
 MOST_UNUSED_BODY: Final = 4 * 1024
 # What a client whose large body found no room is told to wait: most uploads are over by then.

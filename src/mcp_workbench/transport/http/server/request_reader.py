@@ -21,7 +21,7 @@ from msgspec import Struct
 from mcp_workbench.transport.allocator import KEPT_BYTES, trim_soon
 from mcp_workbench.transport.http.server.admission import Refusal
 from mcp_workbench.transport.http.server.body_budget import BodyBudget
-from mcp_workbench.transport.http.server.limits import MOST_HEAD_BYTES, MOST_UNUSED_BODY, SMALL_BODY, Limits
+from mcp_workbench.transport.http.server.limits import LARGE_BODY, MOST_HEAD_BYTES, MOST_UNUSED_BODY, SMALL_BODY, Limits
 from mcp_workbench.transport.http.server.request_head import NAMES, PARAMETER_PREFIX, RequestHead, path_of, shown_again
 from mcp_workbench.transport.pieces import Pieces
 
@@ -34,12 +34,17 @@ class CompleteRequest(Struct, gc=False):
     """A request that is whole."""
 
     head: RequestHead
-    body: bytes
+    # One that is large is not joined here.
+    body: bytes | Pieces
     # Whether the client understands a response in chunks (HTTP/1.1), and wants to go on afterwards.
     is_chunking: bool
     is_kept: bool
     # What its body has reserved until it is handed on.
     reserved: int
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self.body) if isinstance(self.body, bytes) else self.body.size
 
 
 class RequestReceiver(Protocol):
@@ -336,9 +341,12 @@ class RequestReader:
             reserved, self._reserved = self._reserved, 0
             self._budget.drop(reserved, held)
 
-    def _take_body(self) -> bytes:
+    def _take_body(self) -> bytes | Pieces:
         if self._body.size > KEPT_BYTES:
             trim_soon(self._loop)
+        if self._body.size > LARGE_BODY:
+            body, self._body = self._body, Pieces()
+            return body
         return self._body.take()
 
 

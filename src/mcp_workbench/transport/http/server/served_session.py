@@ -9,10 +9,10 @@ from msgspec import Raw
 
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.transport.http.message_summary import MessageSummary
-from mcp_workbench.transport.link import Link, Receiver
+from mcp_workbench.transport.link import Link, ReadReceiver, Receiver
 
 
-class ServedSession(Receiver, Protocol):
+class ServedSession(Receiver, ReadReceiver, Protocol):
     """One client, as the endpoint sees it."""
 
     @property
@@ -38,6 +38,8 @@ def hand_over(session: ServedSession, message: bytes, summary: MessageSummary) -
     """Let a session have a message, and not read it a second time where that can be spared."""
     if summary.id is not None and summary.method and summary.params is not None:
         session.on_request(summary.id, summary.method, summary.params)
+    elif summary.envelope is not None:
+        session.on_read_message(message, summary.envelope)
     else:
         session.on_message(message)
 

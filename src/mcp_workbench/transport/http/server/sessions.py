@@ -95,7 +95,7 @@ class LegacySession:
     def deliver(self, message: bytes, summary: MessageSummary) -> None:
         """A notification, or the answer to a question."""
         assert self.session is not None
-        self.session.on_message(message)
+        hand_over(self.session, message, summary)
         self._note_cancelled(self.session, summary)
 
     def _note_cancelled(self, session: ServedSession, summary: MessageSummary) -> None:

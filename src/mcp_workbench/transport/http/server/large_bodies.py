@@ -1,0 +1,137 @@
+"""Large bodies of POSTs: read in a thread, piece by piece, while everybody else is served.
+
+Owns their order: what the same session posts meanwhile, on other connections, waits behind them, because a cancellation
+must not overtake the request that it cancels. Refuses to know what is done with a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.jsonrpc.large_messages import read_large
+from mcp_workbench.jsonrpc.messages import Malformed
+from mcp_workbench.slices import sliced
+from mcp_workbench.transport.http import header_names as names
+from mcp_workbench.transport.http.message_summary import MessageSummary, is_batch, single_line, summarise
+from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH
+from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.http.server.response_writer import ResponseWriter
+from mcp_workbench.transport.pieces import Pieces
+
+_decode_list: Final = Decoder(list[Raw]).decode
+
+
+class ReadBody(Struct):
+    """What was found in a body: its messages, or why there are none."""
+
+    posted: list[tuple[bytes, MessageSummary]]
+    is_batch: bool = False
+    malformed: Malformed | None = None
+    # Something of ours failed.
+    error: Exception | None = None
+
+    def messages(self) -> list[tuple[bytes, MessageSummary]]:
+        """Raises `Malformed`."""
+        if self.malformed is not None:
+            raise self.malformed
+        return self.posted
+
+
+class _Post(Struct):
+    """A POST that is not served yet."""
+
+    head: RequestHead
+    body: bytes | Pieces
+    writer: ResponseWriter
+    served: asyncio.Future[None]
+
+
+class LargeBodies:
+    """Those that are being read, and who waits behind them."""
+
+    def __init__(self, serve: Callable[[RequestHead, bytes | ReadBody, ResponseWriter], None]) -> None:
+        self._serve = serve
+        # By session, while one of its bodies is being read: what it has posted since. One for each connection at most.
+        self.behind: dict[tuple[str, str], deque[_Post]] = {}
+
+    def __repr__(self) -> str:
+        return f"<LargeBodies of {len(self.behind)} sessions, {sum(map(len, self.behind.values()))} requests behind>"
+
+    def take(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
+        """Serve a POST, at once where it is small and nothing is ahead of it; else it is done with the future."""
+        session = head.get(names.SESSION_ID)
+        key = None if session is None else (head.principal, session)
+        queue = None if key is None else self.behind.get(key)
+        if queue is None and isinstance(body, bytes):
+            self._serve(head, body, writer)
+            return None
+        post = _Post(head, body, writer, asyncio.get_running_loop().create_future())
+        if queue is not None:
+            queue.append(post)
+            return post.served
+        if key is not None:
+            self.behind[key] = deque()
+        self._read(key, post)
+        return post.served
+
+    def _read(self, key: tuple[str, str] | None, post: _Post) -> None:
+        assert isinstance(post.body, Pieces)
+        reading = asyncio.get_running_loop().run_in_executor(None, read_body, post.body)
+        reading.add_done_callback(partial(self._on_read, key, post))
+
+    def _on_read(self, key: tuple[str, str] | None, post: _Post, reading: asyncio.Future[ReadBody]) -> None:
+        error = reading.exception()
+        self._finish(post, reading.result() if error is None else ReadBody([], error=_as_ours(error)))
+        if key is None:
+            return
+        queue = self.behind[key]
+        while queue:
+            waiting = queue.popleft()
+            if isinstance(waiting.body, Pieces):
+                self._read(key, waiting)
+                return
+            self._finish(waiting, waiting.body)
+        del self.behind[key]
+
+    def _finish(self, post: _Post, body: bytes | ReadBody) -> None:
+        was_gone = post.writer.is_over
+        self._serve(post.head, body, post.writer)
+        if was_gone:
+            # The client went while nobody was looking out for that.
+            post.writer.disconnected()
+        post.served.set_result(None)
+
+
+def _as_ours(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(repr(error))
+
+
+def read_body(pieces: Pieces) -> ReadBody:
+    """Join a body and read what is in it. Takes a second or two for the largest; other threads run meanwhile."""
+    body = single_line(pieces.take())
+    batch = is_batch(body)
+    try:
+        found = _split(body) if batch else [body]
+        return ReadBody([(each, summarise(each, read_large(each))) for each in found], batch)
+    except Malformed as error:
+        return ReadBody([], batch, error)
+
+
+def _split(batch: bytes) -> list[bytes]:
+    """The messages of a batch, up to one more than it may have. Raises `Malformed`."""
+    found: list[bytes] = []
+    try:
+        for some in sliced(batch, _decode_list):
+            found += map(bytes, some[: MOST_IN_BATCH + 1 - len(found)])
+            if len(found) > MOST_IN_BATCH:
+                break
+    except (DecodeError, ValidationError, RecursionError) as error:
+        raise Malformed(str(error)) from None
+    return found
