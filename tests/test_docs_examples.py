@@ -186,6 +186,9 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench install": is_a_command_line,
     "mcp-workbench uninstall": is_a_command_line,
     "mcp-workbench undo": is_a_command_line,
+    # Servers from elsewhere need their programs and the network; tests/cli/test_add.py has its own.
+    "mcp-workbench add": is_a_command_line,
+    "mcp-workbench remove": is_a_command_line,
     "mcp-workbench secret": runs_with_a_keychain,
     "mcp-workbench auth --encrypt": runs_with_a_keychain,
     "mcp-workbench": runs,
