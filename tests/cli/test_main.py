@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import mcp_workbench
-from mcp_workbench.cli.commands import SUMMARIES
+from mcp_workbench.cli.commands import SUMMARIES, groups
 from mcp_workbench.cli.main import COMMANDS
 from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal, run
 from tests.support.processes import available
@@ -23,14 +23,40 @@ HINT = "\nhint: mcp-workbench --help lists the commands; name a configuration wi
 
 
 def test_every_command_is_in_the_overview() -> None:
-    assert tuple(SUMMARIES) == COMMANDS
+    assert set(SUMMARIES) == set(COMMANDS)
     status, shown, complaints = run("--help")
     assert (status, complaints) == (0, "")
-    assert shown.startswith("Usage: mcp-workbench [serve] [OPTIONS] [CONFIG]\n")
-    assert [line.split()[0] for line in shown.partition("Commands:\n")[2].splitlines()[: len(COMMANDS)]] == list(
-        COMMANDS
-    )
-    assert run("help") == run("help", "serve") == run("serve", "-h") == Done(0, shown, "")
+    assert shown.startswith("Usage: mcp-workbench COMMAND [OPTIONS] …\n")
+    listed = re.findall(r"^  ([a-z]+) +\S", shown, re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS), "each once, in one of the groups"
+    assert re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE) == list(groups())
+    assert run("help") == run("-h") == Done(0, shown, "")
+    assert len(set(SUMMARIES.values())) == len(SUMMARIES)
+
+
+def test_the_overview_fits_a_terminal_of_80_columns_with_one_line_for_each_command() -> None:
+    column = max(map(len, SUMMARIES)) + 4
+    assert [name for name, text in SUMMARIES.items() if column + len(text) > 80] == []
+
+
+def test_serve_has_its_options_to_itself() -> None:
+    status, shown, complaints = run("serve", "--help")
+    assert (status, complaints) == (0, "") and shown.startswith("Usage: mcp-workbench [serve] [OPTIONS] [CONFIG]\n")
+    assert "--http ADDRESS" in shown and "uninstall" not in shown
+    assert run("help", "serve") == Done(0, shown, "")
+
+
+def test_the_overview_loads_less_than_importing_asyncio_does() -> None:
+    """`--help` is to take at most twice as long as that; modules are counted because time depends on the machine."""
+    code = "import sys; sys.stdout = sys.stderr; from mcp_workbench.entry_point import main; main(['--help']); "
+    loaded = [
+        subprocess.run([COMMAND[0], "-c", each], capture_output=True, text=True, check=True).stdout
+        for each in (
+            f"{code} print(len(sys.modules), file=sys.__stdout__)",
+            "import asyncio, sys; print(len(sys.modules))",
+        )
+    ]
+    assert int(loaded[0]) < int(loaded[1])
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "serve"])

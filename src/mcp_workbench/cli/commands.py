@@ -21,11 +21,11 @@ SUMMARIES = {
     "install": "put the workbench into MCP clients",
     "uninstall": "take the workbench out of MCP clients",
     "undo": "bring back what was there before install or uninstall",
-    "add": "add a server to the configuration: a program, an address, or by name",
+    "add": "add a server to the configuration",
     "remove": "take a server out of the configuration",
     "doctor": "find out what is wrong, and what to do about it",
     "check": "validate the configuration; with --connect, test every server",
-    "list": "show toolboxes and servers; with --face, the names that clients see",
+    "list": "show toolboxes and servers; with --face, what clients see",
     "open": "show the tools of a toolbox as an agent gets them",
     "call": "call a tool",
     "tokens": "show what tools cost an agent, with and without the workbench",
@@ -45,14 +45,46 @@ SUMMARIES = {
 }
 
 
+# What people do with the commands, in the order in which they come to it. What is in no other group is for teams.
+_SET_UP = "init install uninstall undo add remove doctor check secret login logout auth completion schema".split()
+_USE = "list open find call prompt resource tokens demo".split()
+_RUN = "serve up down restart status top logs reload".split()
+
+
+def groups() -> dict[str, list[str]]:
+    """The commands, by what they are for."""
+    team = [name for name in SUMMARIES if name not in (*_SET_UP, *_USE, *_RUN)]
+    all_groups = {"Set up": _SET_UP, "Use": _USE, "Run": _RUN, "Team": team}
+    return {title: [name for name in names if name in SUMMARIES] for title, names in all_groups.items()}
+
+
+USAGE = """\
+Usage: mcp-workbench COMMAND [OPTIONS] …
+
+One MCP server in front of many. Clients start `mcp-workbench serve`; the other commands are for people.
+"""
+
+
 def overview() -> str:
-    """What there is, with the options of `serve`, which need no command before them."""
+    """Every command in its group, one line each."""
+    width = width_of(sys.stdout)
+    column = max(map(len, SUMMARIES)) + 2
+    parts = [paragraphs(USAGE.rstrip(), width)]
+    for title, names in groups().items():
+        parts.append(f"{title}:\n" + columns_text([(name, SUMMARIES[name]) for name in names], column))
+    parts.append(
+        paragraphs(
+            "mcp-workbench COMMAND --help explains a command, mcp-workbench --version says which this is.", width
+        )
+    )
+    return "\n\n".join(parts)
+
+
+def about_serve() -> str:
+    """What `serve --help` says: `serve` is no command like the others, because it has to start at once."""
     from mcp_workbench.cli.serve import FLAGS, USAGE
 
-    usage = paragraphs(USAGE.rstrip(), width_of(sys.stdout))
-    commands = columns_text(list(SUMMARIES.items()))
-    more = "mcp-workbench COMMAND --help explains a command and its options."
-    return f"{usage}\n\nCommands:\n{commands}\n\n{more}\n\n{options_text([*FLAGS, HELP])}"
+    return f"{paragraphs(USAGE.rstrip(), width_of(sys.stdout))}\n\n{options_text([*FLAGS, HELP])}"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -97,8 +129,8 @@ _HINT = "mcp-workbench --help lists the commands; name a configuration with --co
 
 
 def _help(names: Sequence[str]) -> int:
-    name = names[0] if names else "serve"
-    if name not in SUMMARIES:
+    name = names[0] if names else ""
+    if name and name not in SUMMARIES:
         return unknown(name, list(SUMMARIES))
-    print(overview() if name == "serve" else find(name).help())
+    print(overview() if not name else about_serve() if name == "serve" else find(name).help())
     return 0

@@ -145,11 +145,11 @@ def options_text(flags: Sequence[Flag]) -> str:
     return f"Options:\n{columns_text(rows)}"
 
 
-def columns_text(rows: Sequence[tuple[str, str]]) -> str:
-    """Words with their meaning beside them, broken between words on a terminal."""
+def columns_text(rows: Sequence[tuple[str, str]], column: int = 0) -> str:
+    """Words with their meaning beside them, broken between words on a terminal. `column`: where the meanings begin."""
     from mcp_workbench.cli.wrapping import beside, width_of
 
-    column, width = max(len(left) for left, _ in rows) + 2, width_of(sys.stdout)
+    column, width = column or max(len(left) for left, _ in rows) + 2, width_of(sys.stdout)
     return "\n".join(beside(left, right, column, width) for left, right in rows)
 
 

@@ -101,6 +101,9 @@ def _fill_standard_streams() -> None:
 
 def _dispatch(arguments: list[str], handover: Handover | None) -> int:
     first = arguments[0] if arguments else ""
+    if first in ("--help", "-h"):
+        arguments = ["help"]
+        first = "help"
     if first == "help" or (first in COMMANDS and first != "serve"):
         from mcp_workbench.cli.commands import run
 

@@ -55,8 +55,8 @@ FLAGS = (
 USAGE = """\
 Usage: mcp-workbench [serve] [OPTIONS] [CONFIG]
 
-One MCP server in front of many. MCP clients start it over stdio; with --http it serves HTTP instead. The other commands
-are for people.
+Runs the MCP server. MCP clients start it over stdio; with --http it serves any number of them at one address. It is the
+default command: its options can stand without it.
 """
 
 
@@ -67,9 +67,9 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
     except UsageError as error:
         return complain(str(error), "mcp-workbench --help lists all options")
     if parsed.wants_help:
-        from mcp_workbench.cli.commands import overview
+        from mcp_workbench.cli.commands import about_serve
 
-        print(overview())
+        print(about_serve())
         return 0
     if parsed.is_bare("version"):
         print(f"mcp-workbench {__version__}")
