@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Difference
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
+    from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
-    from mcp_workbench.signin.signed_in_headers import SignInTarget
     from mcp_workbench.steps import EventKind, Step
     from mcp_workbench.transport.http.header_parameters import HeaderParameters
 
@@ -99,10 +99,8 @@ class Gateway:
             runtime.own_info = self.welcome.info
             runtime.open_link = self._open_link
             runtime.describe = self._status_for_our_user
-            runtime.keychain = config.keychain
         else:
-            runtime.keychain = config.keychain if runtime.keychain is None else runtime.keychain
-            runtime.redactor.add(config.secrets)
+            runtime.redactor.replace(self, config.secrets)
         self._applying = asyncio.Lock()
         # How often a configuration was read again, and why the last one that was read is not in force.
         self.reloads = 0
@@ -153,6 +151,7 @@ class Gateway:
         entries = list(self.catalog.entries())
         self.catalog.close(DownstreamError(NOT_IN_USE))
         self.runtime.forget(entry for entry in entries if entry.ended is not None)
+        self.runtime.redactor.release(self)
         self.pool.drain_ended()
 
     def _stop_work(self) -> None:
@@ -192,7 +191,7 @@ class Gateway:
             # From here on nothing waits: every request sees either the one or the other.
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)
-            self.runtime.redactor.add(config.secrets)
+            self.runtime.redactor.replace(self, config.secrets)
             self.config = plan.config
             self.face.settings = _face_settings(plan.config, self._options)
             difference = self.catalog.replace(plan)
@@ -224,7 +223,7 @@ class Gateway:
 
     def sign_ins(self) -> SignIns:
         """Everything about signing in to servers."""
-        return self.runtime.sign_ins()
+        return self.runtime.sign_ins(self.config.keychain)
 
     async def begin_sign_in(self, entry: ServerEntry, principal: str) -> BrowserSignIn:
         """For a client whose user can be shown a page (`SignInService`). The page leads back to this machine."""

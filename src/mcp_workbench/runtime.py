@@ -58,10 +58,9 @@ class Runtime:
         self._old_handler: Any = None
         self._status_socket: StatusSocket | None = None
         self._http: HttpClient | None = None
-        self._sign_ins: SignIns | None = None
+        # By whether they have to be encrypted: each configuration has the store that it asks for.
+        self._sign_ins: dict[bool | None, SignIns] = {}
         self._resolved: ResolvedServers | None = None
-        # Whether sign-ins have to be encrypted; the first configuration that says something counts.
-        self.keychain: bool | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -89,8 +88,7 @@ class Runtime:
                 signal.signal(signal.SIGCHLD, self._old_handler)
             if self._status_socket is not None:
                 self._status_socket.close()
-            if self._sign_ins is not None:
-                await self._sign_ins.close()
+            await asyncio.gather(*(sign_ins.close() for sign_ins in self._sign_ins.values()))
             if self._http is not None:
                 await self._http.close()
             # There should be nothing left but strays; if there is, it does not stay.
@@ -168,14 +166,14 @@ class Runtime:
             self._http = HttpClient(f"mcp-workbench/{__version__}")
         return self._http
 
-    def sign_ins(self) -> SignIns:
-        """Everything about signing in to servers."""
+    def sign_ins(self, keychain: bool | None) -> SignIns:
+        """Everything about signing in to servers, for configurations that have this to say of the keychain."""
         from mcp_workbench.signin.sign_ins import SignIns
         from mcp_workbench.signin.store import TokenStore
 
-        if self._sign_ins is None:
-            self._sign_ins = SignIns(self.http, TokenStore(keychain=self.keychain), self.redactor)
-        return self._sign_ins
+        if keychain not in self._sign_ins:
+            self._sign_ins[keychain] = SignIns(self.http, TokenStore(keychain=keychain), self.redactor)
+        return self._sign_ins[keychain]
 
     def reap_strays_when_they_end(self) -> None:
         """From the first server on."""

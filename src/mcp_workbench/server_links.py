@@ -24,8 +24,8 @@ from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.server_link import ServerLink
+    from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import SignIns
-    from mcp_workbench.signin.signed_in_headers import SignInTarget
     from mcp_workbench.transport.http.client.headers import HeaderSource
     from mcp_workbench.transport.http.client.pool import HttpClient
 
@@ -44,7 +44,7 @@ class Means(Protocol):
     def http(self) -> HttpClient:
         """The one HTTP client of this process."""
 
-    def sign_ins(self) -> SignIns:
+    def sign_ins(self, keychain: bool | None) -> SignIns:
         """Everything about signing in to servers."""
 
     def reap_strays_when_they_end(self) -> None:
@@ -130,7 +130,7 @@ def header_source(means: Means, connection: Connection) -> HeaderSource:
 
     def signed_in(headers: Mapping[str, str]) -> HeaderSource:
         target = sign_in_target(entry, config, principal)
-        source = means.sign_ins().source(target, headers)
+        source = means.sign_ins(entry.context.keychain).source(target, headers)
         if not target.principal:
             # The entry is shown to everybody; what another principal has signed in to is nobody else's.
             entry.sign_in = source
@@ -143,7 +143,7 @@ def header_source(means: Means, connection: Connection) -> HeaderSource:
 
 def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> SignInTarget:
     """Where this principal signs in to this server. `config` has everything in it that the server refers to."""
-    from mcp_workbench.signin.signed_in_headers import SignInTarget
+    from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.transport.http.server.authentication import ANONYMOUS, TOKEN_PRINCIPAL
 
     assert config.url is not None

@@ -103,7 +103,7 @@ async def test_where_no_device_code_is_offered_login_says_what_else_there_is(tmp
     async with scene(tmp_path) as at:
         status, _, said = await CommandLine(tmp_path, at.authority).run("login", "files", "--device")
         assert status == 1
-        assert "offers no device code" in said
+        assert "does not support device codes" in said
         assert "--no-browser" in said
 
 
@@ -115,12 +115,12 @@ async def test_logout_revokes_and_says_when_it_could_not(tmp_path: Path) -> None
         assert (status, "the server has revoked the token" in out) == (0, True)
         assert at.authority.revoked == ["refresh-1"]
         status, _, said = await user.run("logout", "files")
-        assert (status, "nobody was signed in" in said) == (0, True)
+        assert (status, "you were not signed in" in said) == (0, True)
         at.authority.metadata = {"revocation_endpoint": None}
         await user.run("login", "files")
         status, out, said = await user.run("logout", "files")
-        assert (status, "the token is removed here" in out) == (0, True)
-        assert "remove the workbench there" in said
+        assert (status, "the token was deleted on this machine" in out) == (0, True)
+        assert "you can remove the workbench from" in said
 
 
 async def test_auth_shows_everything_but_tokens(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_auth_shows_everything_but_tokens(tmp_path: Path) -> None:
     async with scene(tmp_path, token_answer=answer) as at:
         user = CommandLine(tmp_path, at.authority, oauth={"grantDays": 30})
         _, _, said = await user.run("auth")
-        assert "nobody is signed in anywhere" in said
+        assert "you are not signed in to any server" in said
         await user.run("check", "--connect")
         _, out, _ = await user.run("auth")
         assert "needs sign-in" in out
@@ -185,7 +185,7 @@ async def test_a_callback_port_that_is_taken_is_said(tmp_path: Path) -> None:
             user = CommandLine(tmp_path, at.authority, oauth={"clientId": "mine", "callbackPort": port})
             status, _, said = await user.run("login", "files")
         assert status == 1
-        assert f"port {port} on this machine is taken" in said
+        assert f"port {port} on this machine is in use" in said
 
 
 async def test_what_is_pasted_may_be_the_query_alone(tmp_path: Path) -> None:

@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.cli import service
 from mcp_workbench.cli.service import service_text
+from mcp_workbench.front.commanding import END_SECONDS
 from mcp_workbench.front.joining import log_path
 from mcp_workbench.observe import rotated_log
 from mcp_workbench.observe.rotated_log import OLD, RotatedLog
+from mcp_workbench.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS
+from mcp_workbench.shared.client import LAST_REQUESTS_SECONDS
+from mcp_workbench.signin.signed_in_headers import SETTLE_SECONDS
+from mcp_workbench.transport.child import EOF_GRACE, EXIT_STATUS_GRACE, KILL_GRACE, TERM_GRACE
+from mcp_workbench.transport.http.client.link import STOP_SECONDS
 from tests.cli.shell import COMMAND, environment, run
 
 LINES = [
@@ -100,3 +107,13 @@ def test_a_service_is_printed_for_each_system() -> None:
     assert "ExecStart=" in unit and "up --foreground" in unit and "WantedBy=default.target" in unit
     assert "<string>--foreground</string>" in agent and "<key>RunAtLoad</key>" in agent
     assert run("up", "--print-service").stdout in (unit, agent)
+
+
+def test_whoever_ends_a_workbench_waits_for_as_long_as_it_may_take() -> None:
+    """A refresh that is cut off loses the token that came back, and with it the sign-in."""
+    of_servers = EOF_GRACE + TERM_GRACE + KILL_GRACE + EXIT_STATUS_GRACE
+    longest = LAST_REQUESTS_SECONDS + STDIO_DRAIN_SECONDS + FLUSH_SECONDS + max(of_servers, STOP_SECONDS)
+    longest += SETTLE_SECONDS
+    assert longest < END_SECONDS < service.STOP_SECONDS
+    assert f"TimeoutStopSec={service.STOP_SECONDS}\n" in service_text("linux")
+    assert f"<key>ExitTimeOut</key>\n  <integer>{service.STOP_SECONDS}</integer>" in service_text("darwin")

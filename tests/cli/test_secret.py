@@ -41,10 +41,10 @@ def test_a_value_is_kept_listed_and_removed(chain: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("words", "text", "said"),
     [
-        ((), "", "what should be done?"),
-        (("show", "x"), "", "what should be done?"),
-        (("set",), "", "which entry?"),
-        (("set", "service/"), "", "which entry?"),
+        ((), "", "expected `set`, `list` or `remove`"),
+        (("show", "x"), "", "expected `set`, `list` or `remove`"),
+        (("set",), "", "the name of the entry is missing"),
+        (("set", "service/"), "", "the name of the entry is missing"),
         (("set", "x"), "\n", "the value is empty"),
         (("set", "x"), "y" * 140_000, "the value is longer than 128 KiB"),
         (("list", "x"), "", "list takes no name"),

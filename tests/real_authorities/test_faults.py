@@ -58,5 +58,5 @@ async def test_metadata_of_another_issuer_signs_nobody_in(tmp_path: Path, mock: 
     user = User(tmp_path, url, oauth={"clientId": "tests", "issuer": foreign})
     status, _, said = await user.run("login", "greeter", "--config", str(user.config))
     assert status == 1
-    assert "is another one's: its `issuer` is `http://localhost" in said
+    assert "names a different issuer: `http://localhost" in said
     assert user.store.read().records == []

@@ -62,8 +62,7 @@ class User:
 
     @property
     def record(self) -> SignInRecord:
-        found = self.store.read().find("", self.url)
-        assert found is not None
+        (found,) = self.store.read().records
         return found
 
     async def change(self, change: Callable[[SignInRecord], SignInRecord]) -> None:

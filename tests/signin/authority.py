@@ -17,8 +17,9 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from mcp_workbench.config.model import OAuthConfig
+from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.sign_ins import SignIns
-from mcp_workbench.signin.signed_in_headers import SignedInHeaders, SignInTarget
+from mcp_workbench.signin.signed_in_headers import SignedInHeaders
 from mcp_workbench.signin.store import SignInRecord, TokenStore
 from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.response_body import read_whole
@@ -227,7 +228,7 @@ class Scene:
 
     @property
     def record(self) -> SignInRecord:
-        found = self.sign_ins.store.read().find(self.target.principal, self.target.server)
+        found = self.target.find(self.sign_ins.store.read())
         assert found is not None
         return found
 

@@ -33,8 +33,7 @@ class CommandLine:
 
     @property
     def record(self) -> SignInRecord:
-        found = self.store.read().find("", self._authority.url)
-        assert found is not None
+        (found,) = self.store.read().records
         return found
 
     async def run(self, *arguments: str, browser: str = BROWSER) -> tuple[int, str, str]:

@@ -41,8 +41,8 @@ async def refused(at: Scene) -> str:
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        ({"issuer": "https://evil.example.com"}, "is another one's: its `issuer` is `https://evil.example.com`"),
-        ({"issuer": None}, "is another one's"),
+        ({"issuer": "https://evil.example.com"}, "names a different issuer: `https://evil.example.com`"),
+        ({"issuer": None}, "names a different issuer"),
         ({"token_endpoint": "http://evil.example.com/token"}, "which is not encrypted"),
         ({"authorization_endpoint": "http://evil.example.com/authorize"}, "which is not encrypted"),
         ({"registration_endpoint": "http://evil.example.com/register"}, "which is not encrypted"),
@@ -51,7 +51,7 @@ async def refused(at: Scene) -> str:
         ({"token_endpoint": ["https://a"]}, "is not an address"),
         ({"code_challenge_methods_supported": None}, "does not support PKCE with S256"),
         ({"code_challenge_methods_supported": ["plain"]}, "does not support PKCE with S256"),
-        ({"authorization_endpoint": None}, "has no page to sign in at"),
+        ({"authorization_endpoint": None}, "has no sign-in page"),
     ],
 )
 async def test_metadata_that_lies_signs_nobody_in(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:
@@ -185,7 +185,7 @@ async def test_a_callback_that_never_comes_ends_with_what_to_try(
         sign_in = await at.sign_ins.begin(at.target)
         with pytest.raises(SignInFailed) as failed:
             await sign_in.wait()
-        assert "nobody came back from the sign-in" in failed.value.message
+        assert "the sign-in was not completed within" in failed.value.message
         assert "--new-client" in (failed.value.hint or "")
         monkeypatch.undo()
         await at.log_in()

@@ -145,9 +145,9 @@ async def test_a_first_sign_in_is_not_stored_in_the_clear_because_the_keychain_i
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ("{}", "the key is not in the keychain any more"),
-        ('{"mcp-workbench/master-key": "%s"}' % ("A" * 43 + "="), "with another key than the one in the keychain"),
-        ('{"mcp-workbench/master-key": "nonsense"}', "is not a key of ours"),
+        ("{}", "the key is no longer in the keychain"),
+        ('{"mcp-workbench/master-key": "%s"}' % ("A" * 43 + "="), "with a different key than the one in the keychain"),
+        ('{"mcp-workbench/master-key": "nonsense"}', "is not a key of the workbench"),
     ],
 )
 async def test_another_key_is_told_apart_from_a_damaged_file(tmp_path: Path, keys: str, words: str) -> None:
@@ -188,7 +188,7 @@ async def test_two_damaged_files_are_both_kept(tmp_path: Path) -> None:
 def test_the_command_turns_it_and_says_how_it_is_stored(tmp_path: Path) -> None:
     environ = {**fake_keyring.environment(tmp_path / "keys"), "XDG_DATA_HOME": str(tmp_path)}
     done = run("auth", "--encrypt", env=environ)
-    assert done.status == 0 and "are encrypted under a key in your keychain" in done.stdout
+    assert done.status == 0 and "are encrypted with a key in your keychain" in done.stdout
     path = tmp_path / "mcp-workbench" / "sign-ins" / "sign-ins.json"
     assert path.read_bytes().startswith(SEALED_HEAD) and path.stat().st_mode & 0o777 == 0o600
     locked = run("auth", "--decrypt", env={**environ, "FAKE_KEYRING_FAULT": "locked"})

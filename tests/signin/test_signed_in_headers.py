@@ -13,7 +13,7 @@ from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import signed_in_headers
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed
-from mcp_workbench.signin.signed_in_headers import SignInTarget
+from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import SignInRecord, lock_name
 from mcp_workbench.transport.http.client.headers import CredentialRefusal
 from tests.signin.authority import Scene, another, scene
@@ -147,7 +147,7 @@ async def test_a_cancelled_call_does_not_lose_a_rotated_token(tmp_path: Path) ->
         while not at.authority.refreshes:
             await asyncio.sleep(0)
         call.cancel()
-        await at.source.settled()
+        await at.source.settle()
         assert at.record.refresh_token == "refresh-2"
         assert await at.call() == 200
 

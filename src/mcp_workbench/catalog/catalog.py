@@ -279,6 +279,7 @@ def context_of(config: WorkbenchConfig, context: ServerContext) -> ServerContext
         path=config.path,
         max_message_bytes=config.max_message_bytes,
         max_definition_bytes=config.max_definition_bytes,
+        keychain=config.keychain,
     )
 
 

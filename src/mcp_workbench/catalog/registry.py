@@ -90,7 +90,9 @@ def identity(toolbox: str, config: ServerConfig, store: ManifestStore, context: 
         # What a program prints that fetches a secret may depend on any variable of its client.
         environment = comparable_environment(context.environ, replace(config, inherit_env=("*",)))
     limits = context.max_message_bytes, context.max_definition_bytes
+    # Where their sign-ins may lie; programs have none.
+    keychain = context.keychain if config.command is None else None
     # Written by `repr`: variables and paths may hold what is no Unicode. Dictionaries in the order of their keys.
     named = [sorted(each.items()) for each in (config.env, config.headers, config.rename)]
-    what = (toolbox, replace(config, env={}, headers={}, rename={}), named, environment, folder, limits)
+    what = (toolbox, replace(config, env={}, headers={}, rename={}), named, environment, folder, limits, keychain)
     return hashlib.sha256(f"{id(store)} {what!r}".encode(errors="surrogatepass")).digest()

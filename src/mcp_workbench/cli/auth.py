@@ -15,7 +15,8 @@ from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.printable import visible
 from mcp_workbench.signin.grant_end import ends_at, is_near, note, shown
-from mcp_workbench.signin.signed_in_headers import SignInTarget, due_at
+from mcp_workbench.signin.sign_in_target import SignInTarget
+from mcp_workbench.signin.signed_in_headers import due_at
 from mcp_workbench.signin.store import SignInRecord, TokenStore, WantedSignIn
 
 ABOUT = """
@@ -44,7 +45,7 @@ def run(parsed: Parsed) -> int:
         screen.json([*(_as_json(record, stored) for record in contents.records), *map(_wanted_json, missing)])
         return 0
     if not contents.records and not missing:
-        remark("note", "nobody is signed in anywhere; mcp-workbench login SERVER signs in")
+        remark("note", "you are not signed in to any server; run `mcp-workbench login SERVER`")
         return 0
     rows = [_row(record) for record in contents.records]
     rows += [[(wanted.server, "name"), ("needs sign-in", "warn"), "", "", "", "", ""] for wanted in missing]
@@ -52,8 +53,8 @@ def run(parsed: Parsed) -> int:
     for record in contents.records:
         if text := note(record, "mcp-workbench login SERVER", time.time()):
             remark("warning", f"{visible(record.server)}: {text}")
-    how = "encrypted under a key in your keychain" if store.is_sealed else "readable by you alone"
-    remark("note", f"kept in {store.path}, {how}")
+    how = "encrypted with a key in your keychain" if store.is_sealed else "readable only by you"
+    remark("note", f"stored in {store.path}, {how}")
     return 0
 
 
@@ -62,12 +63,12 @@ COMMAND = Command("auth [OPTIONS]", ABOUT, (ENCRYPT, DECRYPT, JSON), run, takes=
 
 def _convert(parsed: Parsed, store: TokenStore) -> int:
     if parsed.has("json") or (parsed.has("encrypt") and parsed.has("decrypt")):
-        raise UsageError("--encrypt and --decrypt stand alone")
+        raise UsageError("--encrypt and --decrypt cannot be combined with anything else")
     asyncio.run(store.convert(sealed=parsed.has("encrypt")))
-    how = "encrypted under a key in your keychain" if store.is_sealed else "stored in the clear, readable by you alone"
+    how = "encrypted with a key in your keychain" if store.is_sealed else "stored unencrypted, readable only by you"
     print(f"the sign-ins in {store.path} are {how}")
     if store.is_sealed:
-        remark("note", "backups that were made before hold them in the clear")
+        remark("note", "earlier backups still contain them unencrypted")
     return 0
 
 
@@ -83,7 +84,7 @@ def warnings(config: WorkbenchConfig) -> list[str]:
             if server.url is None:
                 continue
             command = f"mcp-workbench login {shlex.quote(server.name)}"
-            record = contents.find("", SignInTarget("", server.url, server.oauth, command).server)
+            record = SignInTarget("", server.url, server.oauth, command).find(contents)
             if record is not None and (text := note(record, command, time.time())):
                 found.append(f"{server.name}: {text}")
     return found

@@ -75,7 +75,7 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     await gateway.resolve(entry)
     target = gateway.sign_in_target(entry, LOCAL_PRINCIPAL)
     sign_ins = gateway.sign_ins()
-    signed_in = sign_ins.store.read().find(target.principal, target.server)
+    signed_in = target.find(sign_ins.store.read())
     wanted = sign_ins.store.read().wanted_at(target.principal, target.server)
     if wanted is None and not parsed.has("again") and not parsed.has("new-client"):
         # What the server says when it refuses us is where a sign-in starts.
@@ -103,10 +103,10 @@ async def _visit(sign_in: BrowserSignIn, no_browser: bool) -> SignInRecord:
     if no_browser or not await _open_browser(page):
         remark("note", "open this address in a browser, on any machine:")
         print(visible(page), flush=True)
-        remark("note", "then come back here, or paste the address to which you were sent at the end:")
+        remark("note", "then come back here, or paste the address you are redirected to at the end:")
         return await _wait_or_paste(sign_in)
-    remark("note", "a page to sign in at was opened in your browser; waiting for you to come back")
-    remark("hint", "does nothing open? End this with Ctrl-C and use --no-browser")
+    remark("note", "the sign-in page was opened in your browser; waiting for you to finish")
+    remark("hint", "if no page opens, press Ctrl-C and use --no-browser")
     return await sign_in.wait()
 
 
@@ -168,6 +168,6 @@ def _say_signed_in(entry: ServerEntry, record: SignInRecord) -> None:
     print(f"signed in to {entry.name}{who}")
     end = ends_at(record)
     if record.refresh_token is not None and end is not None:
-        remark("note", f"the server ends this sign-in on {shown(end)}; you are told ahead")
+        remark("note", f"the server ends this sign-in on {shown(end)}; you will be reminded before that")
     if record.refresh_token is None and record.expires_at is not None:
-        remark("warning", "the server gave no refresh token: you will have to sign in again when this one ends")
+        remark("warning", "the server gave no refresh token: you will have to sign in again when this token expires")

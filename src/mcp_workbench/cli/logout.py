@@ -25,12 +25,15 @@ def run(parsed: Parsed) -> int:
         await gateway.resolve(entry)
         record, is_revoked = await gateway.sign_ins().sign_out(gateway.sign_in_target(entry, LOCAL_PRINCIPAL))
         if record is None:
-            remark("note", f"nobody was signed in to {entry.name}")
+            remark("note", f"you were not signed in to {entry.name}")
         elif is_revoked:
             print(f"signed out of {entry.name}; the server has revoked the token")
         else:
-            print(f"signed out of {entry.name}; the token is removed here")
-            remark("note", "the server was not asked to revoke it: remove the workbench there if you want it gone")
+            print(f"signed out of {entry.name}; the token was deleted on this machine")
+            remark(
+                "note",
+                "the server did not revoke it; you can remove the workbench from the server's list of connected apps",
+            )
 
     engine.run(sign_out)
     return 0

@@ -28,13 +28,17 @@ def run(parsed: Parsed) -> int:
     """Set, list or remove."""
     action, name = parsed.positional(0), parsed.positional(1)
     if action not in ACTIONS:
-        raise UsageError("what should be done?", hint="mcp-workbench secret set NAME, list, or remove NAME")
+        raise UsageError(
+            "expected `set`, `list` or `remove`", hint="mcp-workbench secret set NAME, list, or remove NAME"
+        )
     if action == "list":
         return _list(parsed, name)
     if parsed.has("json"):
         raise UsageError("--json requires list")
     if not name or not keychain.entry_of(name)[1]:
-        raise UsageError("which entry?", hint=f"mcp-workbench secret {action} NAME, or service/name")
+        raise UsageError(
+            "the name of the entry is missing", hint=f"mcp-workbench secret {action} NAME, or service/name"
+        )
     return _set(name) if action == "set" else _remove(name)
 
 
@@ -46,7 +50,7 @@ def _set(name: str) -> int:
     if not value:
         raise UsageError("the value is empty")
     if len(value.encode(errors="surrogateescape")) > MOST_SECRET_BYTES or "\0" in value:
-        raise UsageError(f"the value is longer than {MOST_SECRET_BYTES // 1024} KiB, or holds a NUL character")
+        raise UsageError(f"the value is longer than {MOST_SECRET_BYTES // 1024} KiB, or contains a NUL character")
     keychain.put(*keychain.entry_of(name), value, os.environ)
     keychain_names.remember(name)
     print(f"stored; refer to it as ${{keyring:{name}}}")
@@ -75,7 +79,7 @@ def _list(parsed: Parsed, name: str | None) -> int:
     for each in found:
         stdout().line((each, "name"))
     if not found:
-        remark("note", "no entry was made here; mcp-workbench secret set NAME makes one")
+        remark("note", "there are no entries; `mcp-workbench secret set NAME` creates one")
     return 0
 
 

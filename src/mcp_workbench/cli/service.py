@@ -9,9 +9,14 @@ import os
 import shlex
 import sys
 from html import escape
+from typing import Final
 
+from mcp_workbench.front.commanding import END_SECONDS
 from mcp_workbench.front.joining import log_path
 from mcp_workbench.runtime_folder import runtime_folder
+
+# What a service manager leaves a workbench to end by itself: more than `down` does, which says that it takes too long.
+STOP_SECONDS: Final = int(END_SECONDS) + 5
 
 _UNIT = """\
 # Save as ~/.config/systemd/user/mcp-workbench.service, then:
@@ -24,8 +29,8 @@ Description=MCP Workbench, shared by all MCP clients of this user
 ExecStart={command}
 ExecReload=/bin/kill -HUP $MAINPID
 Environment=XDG_RUNTIME_DIR=%t
-# Calls have a moment to finish, then servers end.
-TimeoutStopSec=30
+# Calls have a moment to finish, then servers end, and tokens that are being refreshed are waited for.
+TimeoutStopSec={seconds}
 Restart=on-failure
 
 [Install]
@@ -52,6 +57,8 @@ _PLIST = """\
     <key>SuccessfulExit</key>
     <false/>
   </dict>
+  <key>ExitTimeOut</key>
+  <integer>{seconds}</integer>
   <key>StandardErrorPath</key>
   <string>{log}</string>
 </dict>
@@ -64,14 +71,14 @@ def service_text(platform: str = sys.platform) -> str:
     command = [sys.executable, "-m", "mcp_workbench", "up", "--foreground"]
     if platform == "darwin":
         arguments = "\n".join(f"    <string>{escape(word)}</string>" for word in command)
-        return _PLIST.format(arguments=arguments, log=escape(log_path()))
+        return _PLIST.format(arguments=arguments, seconds=STOP_SECONDS, log=escape(log_path()))
     # systemd reads `%` and `$` in a command line.
     words = shlex.join(command).replace("%", "%%").replace("$", "$$")
     return _unit_for(words)
 
 
 def _unit_for(command: str) -> str:
-    text = _UNIT.format(command=command)
+    text = _UNIT.format(command=command, seconds=STOP_SECONDS)
     if not os.path.dirname(runtime_folder()).startswith("/run/user/"):
         # Without a runtime folder of systemd's, front ends look elsewhere, and the service must, too.
         text = text.replace("Environment=XDG_RUNTIME_DIR=%t\n", "")

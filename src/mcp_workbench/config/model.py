@@ -114,6 +114,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     path: str = ""
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
+    # Whether sign-ins have to be encrypted; None: as they are.
+    keychain: bool | None = None
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):

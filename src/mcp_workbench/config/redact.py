@@ -137,7 +137,7 @@ class Redactor:
         newest, before = frozenset(secrets), self._passing.get(owner, (frozenset[str](), frozenset[str]()))
         if newest != before[0]:
             self._passing[owner] = newest, before[0]
-            self._finder = None
+            self._finder, self._has_news = None, True
 
     def release(self, owner: Hashable) -> None:
         """The owner is gone. What was said of it last may still be on its way."""
@@ -147,7 +147,7 @@ class Redactor:
 
     def hides(self, value: str) -> bool:
         """Whether this very value is one of the secrets."""
-        return value in self._secrets
+        return value in self._secrets or any(value in secrets for pair in self._passing.values() for secrets in pair)
 
     def has_news(self) -> bool:
         """Whether secrets have come since this was asked last."""

@@ -10,8 +10,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-# A workbench lets calls finish for some seconds, and its servers end after that.
-END_SECONDS: Final = 20.0
+# A workbench lets calls finish for some seconds, its servers end after that, and a token that is being refreshed is
+# waited for (`signin.signed_in_headers.SETTLE_SECONDS`): an answer that nobody takes would end the sign-in.
+END_SECONDS: Final = 40.0
 
 
 class Ended:

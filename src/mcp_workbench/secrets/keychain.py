@@ -27,11 +27,16 @@ IMPORT_SECONDS: Final = 15.0
 MOST_REPLY_BYTES: Final = 256 * 1024
 # What our own entries stand under; a name without a service means one of these.
 SERVICE: Final = "mcp-workbench"
+START_ONE: Final = "on Linux, start one (GNOME Keyring, KWallet) with a D-Bus session"
 _MODULE: Final = "mcp_workbench.secrets.keychain_child"
 
 
 class KeychainUnusable(DownstreamError):
     """The keychain does not answer, or there is none."""
+
+
+class KeychainMissing(KeychainUnusable):
+    """There is none."""
 
 
 class KeychainRequest(Struct, frozen=True):
@@ -108,10 +113,9 @@ def _read(end: ProgramEnd) -> KeychainReply:
                 hint="install it with `pip install 'mcp-workbench[keychain]'`",
             )
         case "missing":
-            raise KeychainUnusable(
+            raise KeychainMissing(
                 "this machine has no keychain that can be used",
-                hint="on Linux, start one (GNOME Keyring, KWallet) with a D-Bus session; on servers and in containers "
-                "use `${file:…}` or `${cmd:…}` instead",
+                hint=f"{START_ONE}; on servers and in containers use `${{file:…}}` or `${{cmd:…}}` instead",
             )
         case "locked":
             raise KeychainUnusable(f"the system's keychain is locked ({reply.detail})", hint="unlock it, and try again")

@@ -64,10 +64,10 @@ class Callback:
                 break
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                    raise SignInFailed(f"no callback can be taken at {host}: {error.strerror}") from None
+                    raise SignInFailed(f"the callback cannot be received at {host}: {error.strerror}") from None
         if server is None:
             raise SignInFailed(
-                f"port {ports[0]} on this machine is taken, and the callback has to come to it",
+                f"port {ports[0]} on this machine is in use, and the callback must arrive there",
                 hint="end the program that uses it, or change `callbackPort` here and at the authorization server",
             )
         chosen = server.sockets[0].getsockname()[1]
@@ -93,7 +93,7 @@ class Callback:
         fields = dict(pairs)
         # RFC 6749, section 3.1: no parameter comes twice. Which of them another reader would take is anybody's guess.
         if len(fields) < len(pairs):
-            return "This address names something twice, so it is not taken."
+            return "This address contains a parameter twice, so it was rejected."
         if self._state is None or not hmac.compare_digest(fields.get("state", "").encode(), self._state.encode()):
             return "This address does not belong to the sign-in that is under way."
         if self._returned.done():

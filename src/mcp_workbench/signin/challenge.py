@@ -25,7 +25,6 @@ class Challenge(Struct, frozen=True):
 
     resource_metadata: str | None = None
     scope: tuple[str, ...] = ()
-    error: str | None = None
 
 
 def parse(header: str) -> Challenge:
@@ -36,5 +35,4 @@ def parse(header: str) -> Challenge:
     return Challenge(
         resource_metadata=found.get("resource_metadata"),
         scope=tuple(found.get("scope", "").split()),
-        error=found.get("error"),
     )

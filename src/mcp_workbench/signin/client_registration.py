@@ -104,7 +104,9 @@ def register(discovery: Discovery, endpoint: str, redirect_uri: str | None, url:
     id = given.get("client_id")
     if not answer.is_good or not isinstance(id, str) or not id:
         if answer.status >= 500 or answer.status in (0, 429):
-            raise SignInFailed(f"{origin_of(endpoint)} could not register us ({_said(answer)})", hint="try again later")
+            raise SignInFailed(
+                f"{origin_of(endpoint)} could not register the workbench ({_said(answer)})", hint="try again later"
+            )
         if server.is_guessed and answer.status in (404, 405):
             raise SignInFailed(
                 f"{origin_of(url)} offers no sign-in", hint="if it wants a token, put it into `headers` of this server"

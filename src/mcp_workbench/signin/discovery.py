@@ -63,6 +63,8 @@ class Discovery(Struct, frozen=True, kw_only=True):
 
 def discover(url: str, challenge: Challenge, settings: OAuthConfig | None) -> Requests[Discovery]:
     """From the address of an MCP server and what it said to its authorization server."""
+    # The token goes there with every call.
+    checked_url(url, "`url` of this server")
     document = yield from _resource_metadata(url, challenge)
     own = profile_for(url, settings)
     if document is None:
@@ -165,7 +167,7 @@ def _check_issuer(issuer: str, document: dict[str, Any], profile: Profile) -> No
     if isinstance(said, str) and not urlsplit(issuer).path.strip("/") and said.rstrip("/") == issuer.rstrip("/"):
         return
     raise SignInFailed(
-        f"the metadata of the authorization server `{issuer}` is another one's: its `issuer` is `{str(said)[:200]}`",
+        f"the metadata of the authorization server `{issuer}` names a different issuer: `{str(said)[:200]}`",
         hint="do not sign in there; if its operator vouches for it, set `issuerCheck` to `waive` in `oauth` of this "
         "server",
     )

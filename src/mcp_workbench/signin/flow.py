@@ -58,6 +58,8 @@ class SignInRequest(Struct, frozen=True, kw_only=True):
     earlier_scopes: tuple[str, ...] = ()
     # A registration that the issuer gave earlier, by issuer.
     clients: Mapping[str, OAuthClient] = {}
+    # The authorization server that has seen the configured credentials before; None: they are new.
+    bound_issuer: str | None = None
     now: float = 0.0
 
 
@@ -79,11 +81,11 @@ Steps = Generator[
 
 def sign_in(attempt: SignInRequest) -> Steps[Grant]:
     """The authorization code grant with PKCE."""
-    discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
+    discovery = yield from _discover(attempt)
     server = discovery.server
     if server.authorization_endpoint is None or attempt.redirect_uri is None:
         raise SignInFailed(
-            f"{server.identifier} has no page to sign in at", hint="use a device code, or a token in `headers`"
+            f"{server.identifier} has no sign-in page", hint="use a device code, or a token in `headers`"
         )
     client = yield from prepare(attempt, discovery)
     scopes = select_scopes(attempt, discovery)
@@ -121,6 +123,22 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
     )
     given = yield from tokens.ask(asked)
     return Grant(discovery=discovery, client=client, tokens=given, scopes=scopes)
+
+
+def _discover(attempt: SignInRequest) -> Requests[Discovery]:
+    """*Authorization Server Binding*: what the user configured is for one authorization server. A server that names
+    another one would be given the secret otherwise, without anybody noticing."""
+    discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
+    profile, now = discovery.profile, discovery.server.identifier
+    is_secret = profile.client_id is not None or profile.initial_access_token is not None
+    if is_secret and attempt.bound_issuer not in (None, now) and profile.issuer is None:
+        raise SignInFailed(
+            f"{origin_of(attempt.url)} now names another authorization server, `{now[:200]}`; the credentials in "
+            f"`oauth` were for `{attempt.bound_issuer}` and are not sent there",
+            hint="if that is right, configure the client that you have there, and set `issuer` in `oauth` of this "
+            "server",
+        )
+    return discovery
 
 
 def prepare(attempt: SignInRequest, discovery: Discovery) -> Steps[OAuthClient]:
@@ -170,7 +188,7 @@ def check_response(returned: Mapping[str, str], state: str, discovery: Discovery
         raise SignInFailed(f"{origin_of(server.identifier)} refused the sign-in ({said[:300]})", hint="start again")
     code = returned.get("code")
     if not code:
-        raise SignInFailed("the callback holds no code", hint="start again; paste the whole address")
+        raise SignInFailed("the callback contains no code", hint="start again; paste the whole address")
     return code
 
 
@@ -191,7 +209,7 @@ class RefreshGrant(Struct, frozen=True):
 
 def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
     """For machines: the client is the user."""
-    discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
+    discovery = yield from _discover(attempt)
     if not discovery.profile.client_id:
         raise SignInFailed(
             "`client_credentials` needs a client",
@@ -207,11 +225,11 @@ def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
 
 def device_code(attempt: SignInRequest) -> Steps[Grant]:
     """RFC 8628, where the authorization server offers it: a code to enter on another device."""
-    discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
+    discovery = yield from _discover(attempt)
     server = discovery.server
     if server.device_authorization_endpoint is None:
         raise SignInFailed(
-            f"{server.identifier} offers no device code", hint="use `login --no-browser` and paste the callback"
+            f"{server.identifier} does not support device codes", hint="use `login --no-browser` and paste the callback"
         )
     client = yield from prepare(attempt, discovery)
     scopes = select_scopes(attempt, discovery)
@@ -221,7 +239,7 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
     given = begun.fields()
     device, code, page = given.get("device_code"), given.get("user_code"), given.get("verification_uri")
     if not begun.is_good or not all(isinstance(each, str) and each for each in (device, code, page)):
-        raise SignInFailed(f"{origin_of(server.identifier)} gave no device code (status {begun.status})")
+        raise SignInFailed(f"{origin_of(server.identifier)} issued no device code (status {begun.status})")
     pause, waited = _seconds(given.get("interval"), DEVICE_PAUSE), 0.0
     limit = min(_seconds(given.get("expires_in"), LONGEST_DEVICE_WAIT), LONGEST_DEVICE_WAIT)
     asked = tokens.request(
@@ -242,7 +260,7 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
         elif error != "authorization_pending":
             found = tokens.read(answer, origin_of(server.token_endpoint))
             return Grant(discovery=discovery, client=client, tokens=found, scopes=scopes)
-    raise SignInFailed("nobody entered the code in time", hint="start again")
+    raise SignInFailed("the code was not entered in time", hint="start again")
 
 
 def revoke(endpoint: str, client: OAuthClient, credentials: Credentials, token: str) -> OAuthRequest:

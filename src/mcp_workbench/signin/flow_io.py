@@ -14,11 +14,11 @@ from msgspec import DecodeError, Struct
 from msgspec.json import decode, encode
 
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.transport.http.client.address import LOOPBACK
 
 T = TypeVar("T")
 FORM: Final = "application/x-www-form-urlencoded"
 JSON: Final = "application/json"
-LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 class SignInFailed(DownstreamError):

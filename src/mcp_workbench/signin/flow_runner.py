@@ -19,8 +19,9 @@ T = TypeVar("T")
 
 # Metadata and tokens are a few kilobytes.
 LARGEST_ANSWER: Final = 1024 * 1024
-# One request to an authorization server, with everything that it needs.
-REQUEST_SECONDS: Final = 30.0
+# One request to an authorization server, with everything that it needs. A workbench that ends waits this long for the
+# answer to a refresh, so whoever waits for its end waits longer (`front.commanding.END_SECONDS`).
+REQUEST_SECONDS: Final = 20.0
 NO_HEADERS: Final = FixedHeaders({})
 
 OnAuthorizationRequest = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]

@@ -17,7 +17,7 @@ from msgspec import MsgspecError, Struct
 from msgspec.json import decode, encode
 
 from mcp_workbench.secrets import keychain
-from mcp_workbench.secrets.keychain import KeychainUnusable
+from mcp_workbench.secrets.keychain import KeychainMissing, KeychainUnusable
 from mcp_workbench.signin.store_location import StoreUnusable, mark_of
 
 if TYPE_CHECKING:
@@ -67,14 +67,23 @@ class MasterKey:
                     keychain.put(keychain.SERVICE, KEY_NAME, _text(os.urandom(_KEY_BYTES)), self._environ)
                     found = keychain.get(keychain.SERVICE, KEY_NAME, self._environ)
             except KeychainUnusable as error:
-                raise StoreUnusable(f"your sign-ins cannot be decrypted: {error.message}", hint=error.hint) from None
+                raise _without_key(error, create=create) from None
             if found is None:
                 raise StoreUnusable(
-                    "your sign-ins are encrypted, and the key is not in the keychain any more",
+                    "your sign-ins are encrypted, and the key is no longer in the keychain",
                     hint="restore the keychain; or move the file of sign-ins away and sign in again",
                 )
             self._key = _bytes(found)
         return self._key
+
+
+def _without_key(error: KeychainUnusable, *, create: bool) -> StoreUnusable:
+    hint = keychain.START_ONE if isinstance(error, KeychainMissing) else error.hint
+    if not create:
+        return StoreUnusable(f"your sign-ins cannot be decrypted: {error.message}", hint=hint)
+    if isinstance(error, KeychainMissing):
+        hint = f"{hint}; without a keychain, sign-ins can only be stored unencrypted, readable only by you"
+    return StoreUnusable(f"sign-ins cannot be encrypted: {error.message}", hint=hint)
 
 
 def seal(content: bytes, key: bytes, servers: Iterable[str]) -> bytes:
@@ -95,7 +104,7 @@ def unseal(content: bytes, key: bytes) -> bytes:
         raise StoreUnusable("your sign-ins were encrypted by a newer workbench", hint="update this one")
     if envelope.key != _id_of(key):
         raise StoreUnusable(
-            "your sign-ins are encrypted with another key than the one in the keychain",
+            "your sign-ins are encrypted with a different key than the one in the keychain",
             hint="restore the keychain; or move the file of sign-ins away and sign in again",
         )
     cipher = _cipher(key)
@@ -137,7 +146,7 @@ def _bytes(text: str) -> bytes:
         key = b""
     if len(key) != _KEY_BYTES:
         raise StoreUnusable(
-            f"the entry `{keychain.SERVICE}/{KEY_NAME}` in the keychain is not a key of ours",
+            f"the entry `{keychain.SERVICE}/{KEY_NAME}` in the keychain is not a key of the workbench",
             hint="restore the keychain; or remove the entry, move the file of sign-ins away and sign in again",
         )
     return key

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.signin import flow
@@ -21,7 +22,8 @@ from mcp_workbench.signin.flow import Grant, SignInRequest
 from mcp_workbench.signin.flow_io import AuthorizationRequest, DeviceCodeWait, SignInFailed
 from mcp_workbench.signin.flow_runner import run, send
 from mcp_workbench.signin.profiles import profile_for
-from mcp_workbench.signin.signed_in_headers import SignedInHeaders, SignInTarget, keep
+from mcp_workbench.signin.sign_in_target import SignInTarget
+from mcp_workbench.signin.signed_in_headers import SignedInHeaders, keep
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore
 from mcp_workbench.transport.http.client.pool import HttpClient
 
@@ -74,22 +76,24 @@ class SignIns:
         self._client = client
         # What we are sent and send must not be shown, whoever quotes it.
         self._redactor = redactor or Redactor(())
-        self._sources: dict[tuple[str, str, frozenset[tuple[str, str]]], SignedInHeaders] = {}
-        self._visits: dict[tuple[str, str], BrowserSignIn] = {}
+        # Each lives for as long as a connection or a refresh uses it: clients come and go.
+        self._sources: WeakValueDictionary[object, SignedInHeaders] = WeakValueDictionary()
+        self._visits: dict[tuple[str | None, ...], BrowserSignIn] = {}
 
     def source(self, target: SignInTarget, base: Mapping[str, str]) -> SignedInHeaders:
         """Where the headers of this server come from, for this principal."""
         # Two servers of a configuration may have one address, and further headers of their own.
-        key = (target.principal, target.server, frozenset(base.items()))
-        if key not in self._sources:
-            self._sources[key] = SignedInHeaders(target, base, self.store, self._client, self._redactor)
+        key = (target.key, frozenset(base.items()))
+        source = self._sources.get(key)
+        if source is None:
+            source = self._sources[key] = SignedInHeaders(target, base, self.store, self._client, self._redactor)
         # The secret of a client may have been fetched anew.
-        self._sources[key].target = target
-        return self._sources[key]
+        source.target = target
+        return source
 
     async def begin(self, target: SignInTarget, *, new_client: bool = False) -> BrowserSignIn:
         """Begin a sign-in, or join the one under way; return when there is a page to visit. Raises `SignInFailed`."""
-        key = (target.principal, target.server)
+        key = target.key
         sign_in = self._visits.get(key)
         if sign_in is None or sign_in.task is None or sign_in.task.done():
             sign_in = self._visits[key] = BrowserSignIn()
@@ -100,7 +104,7 @@ class SignIns:
 
     def under_way(self, target: SignInTarget) -> BrowserSignIn | None:
         """The sign-in of this target whose page has been shown."""
-        sign_in = self._visits.get((target.principal, target.server))
+        sign_in = self._visits.get(target.key)
         return sign_in if sign_in is not None and sign_in.page.done() else None
 
     async def sign_in_by_device(self, target: SignInTarget, show: Callable[[DeviceCodeWait], None]) -> SignInRecord:
@@ -122,12 +126,10 @@ class SignIns:
         found: list[SignInRecord] = []
 
         def change(contents: Contents) -> None:
-            record = contents.find(target.principal, target.server)
+            record = target.find(contents)
             if record is not None:
                 found.append(record)
-            same = (target.principal, target.server)
-            contents.records = [each for each in contents.records if (each.principal, each.server) != same]
-            contents.satisfy(*same)
+            target.remove(contents)
 
         await self.store.change(change)
         self._look_again(target)
@@ -146,7 +148,7 @@ class SignIns:
             if sign_in.task is not None:
                 sign_in.task.cancel()
                 await asyncio.wait({sign_in.task})
-        await asyncio.gather(*(source.settled() for source in self._sources.values()))
+        await asyncio.gather(*(source.settle() for source in list(self._sources.values())))
 
     async def _visit(self, target: SignInTarget, sign_in: BrowserSignIn, new_client: bool) -> SignInRecord:
         await self.store.unlock()
@@ -167,7 +169,7 @@ class SignIns:
                         return await returned
                 except TimeoutError:
                     raise SignInFailed(
-                        f"nobody came back from the sign-in within {BROWSER_SIGN_IN_SECONDS:.0f} s", hint=NO_CALLBACK
+                        f"the sign-in was not completed within {BROWSER_SIGN_IN_SECONDS:.0f} s", hint=NO_CALLBACK
                     ) from None
 
             attempt = self._attempt(target, callback.redirect_uri, new_client=new_client)
@@ -186,14 +188,15 @@ class SignIns:
             settings=target.settings,
             redirect_uri=redirect_uri,
             earlier_scopes=() if wanted is None else wanted.scopes,
-            clients={} if new_client else contents.clients_of(),
+            clients={} if new_client else contents.clients_by_issuer(),
+            bound_issuer=target.bound_issuer(contents),
             now=time.time(),
         )
 
     def _earlier_ports(self, target: SignInTarget) -> list[int]:
         """The ports of earlier registrations, of this server's before the others': at some the very same is wanted."""
         contents = self.store.read()
-        record = contents.find(target.principal, target.server)
+        record = target.find(contents)
         uris = [] if record is None else list(record.client.redirect_uris)
         uris += [uri for client in reversed(contents.clients) for uri in client.redirect_uris]
         ports = [port for uri in uris if (port := urlsplit(uri).port) is not None]
@@ -208,11 +211,11 @@ class SignIns:
         return record
 
     def _look_again(self, target: SignInTarget) -> None:
-        for (principal, server, _), source in self._sources.items():
-            if (principal, server) == (target.principal, target.server):
+        for source in list(self._sources.values()):
+            if (source.target.principal, source.target.server) == (target.principal, target.server):
                 source.forget()
 
-    def _on_over(self, key: tuple[str, str], sign_in: BrowserSignIn, task: asyncio.Task[SignInRecord]) -> None:
+    def _on_over(self, key: tuple[str | None, ...], sign_in: BrowserSignIn, task: asyncio.Task[SignInRecord]) -> None:
         if self._visits.get(key) is sign_in:
             del self._visits[key]
         if not sign_in.page.done():

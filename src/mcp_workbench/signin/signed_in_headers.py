@@ -12,10 +12,10 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
+from weakref import finalize
 
 from msgspec.structs import replace
 
-from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.config.redact import Redactor, secrets_fetched
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import flow
@@ -25,6 +25,7 @@ from mcp_workbench.signin.flow_io import SignInFailed, origin_of
 from mcp_workbench.signin.flow_runner import REQUEST_SECONDS, run
 from mcp_workbench.signin.grant_end import DAY, ends_at, note
 from mcp_workbench.signin.profiles import profile_for
+from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore, WantedSignIn, lock_name
 from mcp_workbench.signin.tokens import ClientUnknown, GrantOver, Tokens
 from mcp_workbench.transport.http.client.headers import CredentialRefusal
@@ -39,28 +40,14 @@ REFRESH_AT: Final = 0.8
 RETRY_SECONDS: Final = 30.0
 # Another process may be refreshing: one request, and some for reading and writing.
 REFRESH_LOCK_SECONDS: Final = REQUEST_SECONDS + 15.0
+# At the end, for a refresh that has been sent: the answer, and writing it down.
+SETTLE_SECONDS: Final = REQUEST_SECONDS + 2.0
 # A token that is refused this soon after it was given will be refused again: a further refresh would only be a loop.
 # Later than that, the server has taken it in between, and another refresh is worth it.
 LAST_CHANCE_SECONDS: Final = 60.0
 # Who signs out, or in as somebody else, means all workbenches: each looks this often whether the store has changed,
 # where calls are made, which costs no more than a stat.
 LOOK_SECONDS: Final = 10.0
-
-
-class SignInTarget:
-    """Whose sign-in it is, and where."""
-
-    __slots__ = ("command", "principal", "server", "settings", "url")
-
-    def __init__(self, principal: str, url: str, settings: OAuthConfig | None, command: str) -> None:
-        self.principal = principal
-        self.url = url
-        self.settings = settings
-        account = settings.account if settings is not None else None
-        # What it is stored under: several accounts at one address are several servers.
-        self.server = f"{url}#{account}" if account else url
-        # What a user runs to sign in.
-        self.command = command
 
 
 class SignedInHeaders:
@@ -93,6 +80,11 @@ class SignedInHeaders:
         # A token that we got because its predecessor was refused, and until when it is the last that is tried.
         self._last_chance = ("", -math.inf)
         self._task: asyncio.Task[None] | None = None
+        # It has passed the lock: the authorization server may have acted on it.
+        self._is_sent = False
+        # Tokens are hidden for as long as there are requests that may carry them.
+        self._owner = object()
+        finalize(self, redactor.release, self._owner)
 
     @property
     def ends_at(self) -> float | None:
@@ -118,7 +110,7 @@ class SignedInHeaders:
         if refusal.sent is not self._headers and refusal.sent is not self._base:
             return True
         await self._store.unlock()
-        record = self._store.read().find(self.target.principal, self.target.server)
+        record = self.target.find(self._store.read())
         sent = refusal.sent.get("authorization", "")
         if record is not None and record.access_token and not record.ended and sent != _bearer(record):
             # Somebody signed in, or another process refreshed.
@@ -141,10 +133,14 @@ class SignedInHeaders:
         await self._want(refusal.challenge, record)
         raise self._needed("wants you to sign in" if record is None else "wants you to sign in again")
 
-    async def settled(self) -> None:
-        """Return when no refresh is under way: one that the server has acted on must not be lost."""
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=REFRESH_LOCK_SECONDS)
+    async def settle(self) -> None:
+        """Return when no refresh is under way. The old token is worth nothing once the server has acted on it, so the
+        answer is waited for; one that has not been sent is not sent any more."""
+        if self._task is None or self._task.done():
+            return
+        if not self._is_sent:
+            self._task.cancel()
+        await asyncio.wait({self._task}, timeout=SETTLE_SECONDS)
 
     def forget(self) -> None:
         """Look at the store again before the next request."""
@@ -165,16 +161,17 @@ class SignedInHeaders:
         await store.unlock()
         # Before it is read: what is written in between is seen at the next look.
         self._stamp = store.stamp()
-        record = store.read().find(target.principal, target.server)
+        record = target.find(store.read())
         if _serves(record, refused) or (record is None and not self._is_machine()):
             self._adopt(record)
             return
         async with store.locked(lock_name(target.principal, target.server), REFRESH_LOCK_SECONDS):
             # Somebody else may have done it while we waited.
-            record = store.read().find(target.principal, target.server)
+            record = target.find(store.read())
             if _serves(record, refused):
                 self._adopt(record)
                 return
+            self._is_sent = True
             try:
                 self._adopt(await self._new_token(record))
             except SignInFailed as error:
@@ -184,11 +181,14 @@ class SignedInHeaders:
                 log.warning("%s; still using the old token", error.message)
                 self._adopt(record)
                 self._good_until = min(time.time() + RETRY_SECONDS, record.expires_at or math.inf)
+            finally:
+                self._is_sent = False
 
     async def _new_token(self, record: SignInRecord | None) -> SignInRecord:
         target, now = self.target, time.time()
         if self._is_machine():
-            attempt = SignInRequest(url=target.url, settings=target.settings, now=now)
+            issuer = None if record is None else record.issuer
+            attempt = SignInRequest(url=target.url, settings=target.settings, bound_issuer=issuer, now=now)
             return await keep(self._store, target, await run(flow.client_credentials(attempt), self._client()))
         assert record is not None
         self._conceal(record)
@@ -201,13 +201,13 @@ class SignedInHeaders:
         except (GrantOver, ClientUnknown) as error:
             ended, is_unknown = replace(record, ended=error.message), isinstance(error, ClientUnknown)
             contents = await self._store.change(lambda contents: _end(contents, ended, forget=is_unknown))
-            current = contents.find(target.principal, target.server)
+            current = target.find(contents)
             if current is not None and not current.ended:
                 return current
             raise self._needed(f"wants you to sign in again: {error.message}") from None
         renewed = with_tokens(record, tokens, now)
         contents = await self._store.change(lambda contents: _put_unless_replaced(contents, renewed, record))
-        found = contents.find(target.principal, target.server)
+        found = target.find(contents)
         if found is None:
             raise self._needed("wants you to sign in: you have signed out meanwhile")
         return found
@@ -231,7 +231,7 @@ class SignedInHeaders:
         """Servers quote what they were sent."""
         secrets = (record.access_token, record.refresh_token, record.client.secret)
         hidden = [each for secret in secrets if secret for each in secrets_fetched(secret)]
-        self._redactor.replace(("sign-in", record.principal, record.server), hidden)
+        self._redactor.replace(self._owner, hidden)
 
     def _adopt(self, record: SignInRecord | None) -> None:
         if record is not None:
@@ -283,8 +283,8 @@ async def keep(store: TokenStore, target: SignInTarget, grant: Grant) -> SignInR
     record = with_tokens(record, grant.tokens, now)
 
     def change(contents: Contents) -> None:
-        contents.replace_all(record)
-        contents.satisfy(target.principal, target.server)
+        target.remove(contents)
+        contents.put(record)
 
     await store.change(change)
     return record
@@ -342,7 +342,7 @@ def _is_over(record: SignInRecord) -> bool:
 
 def _put_unless_replaced(contents: Contents, record: SignInRecord, earlier: SignInRecord) -> None:
     """Keep it, unless the user has signed out or in while it was asked for: what they did last stands."""
-    current = contents.find(earlier.principal, earlier.server)
+    current = next((each for each in contents.records if each.key == earlier.key), None)
     if current is not None and current.refresh_token == earlier.refresh_token:
         contents.put(record)
 

@@ -1,9 +1,9 @@
 """Tokens and registrations at rest: one file of the user's own, mode 0600, replaced as a whole, with a lock.
 
 In the clear, or encrypted under a key in the system's keychain (`sealing`).
-One record for each principal, server and issuer. Whoever changes something locks, reads again, changes, writes, and
-unlocks; the disk is the truth. A file that is damaged is set aside under another name, never overwritten. Refuses to
-know where tokens come from.
+One record for each principal, server, issuer, client and resource. Whoever changes something locks, reads again,
+changes, writes, and unlocks; the disk is the truth. A file that is damaged is set aside under another name, never
+overwritten. Refuses to know where tokens come from, and whose they are.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class SignInRecord(Struct, frozen=True, kw_only=True):
     refresh_ends_at: float | None = None
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        return self.principal, self.server, self.issuer
+    def key(self) -> tuple[str | None, ...]:
+        return self.principal, self.server, self.issuer, self.client.id, self.resource
 
 
 class WantedSignIn(Struct, frozen=True, kw_only=True):
@@ -93,24 +93,12 @@ class Contents(Struct, kw_only=True):
     clients: list[OAuthClient] = field(default_factory=list)
     wanted: list[WantedSignIn] = field(default_factory=list)
 
-    def find(self, principal: str, server: str) -> SignInRecord | None:
-        """The sign-in of this principal at this server: the latest, should there be one for each of several issuers.
-        Nobody else's, whatever is missing."""
-        found = [record for record in self.records if (record.principal, record.server) == (principal, server)]
-        return max(found, key=lambda record: record.signed_in_at, default=None)
-
     def put(self, record: SignInRecord) -> None:
         """Keep it, instead of the one with the same key."""
         self.records = [each for each in self.records if each.key != record.key] + [record]
 
-    def replace_all(self, record: SignInRecord) -> None:
-        """Keep it, instead of all that this principal has of this server, whoever issued it."""
-        same = (record.principal, record.server)
-        self.records = [each for each in self.records if (each.principal, each.server) != same] + [record]
-
-    def clients_of(self, issuer: str | None = None) -> dict[str, OAuthClient]:
-        """Registrations by issuer."""
-        return {client.issuer: client for client in self.clients if issuer in (None, client.issuer)}
+    def clients_by_issuer(self) -> dict[str, OAuthClient]:
+        return {client.issuer: client for client in self.clients}
 
     def put_client(self, client: OAuthClient) -> None:
         """Keep a registration, instead of an earlier one of the same issuer."""
@@ -296,7 +284,7 @@ class TokenStore:
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
         except OSError as error:
-            raise StoreUnusable(f"`{self._folder}` cannot be made: {error.strerror}", hint=_FOLDER_HINT) from None
+            raise StoreUnusable(f"`{self._folder}` cannot be created: {error.strerror}", hint=_FOLDER_HINT) from None
 
     def _check(self, found: os.stat_result) -> None:
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():

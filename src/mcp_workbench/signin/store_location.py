@@ -22,7 +22,7 @@ def folder() -> str:
 
     data = user_data_dir("mcp-workbench", appauthor=False)
     if not os.path.isabs(data):
-        raise StoreUnusable("there is no folder to keep sign-ins in", hint="set `HOME`")
+        raise StoreUnusable("there is no folder to store sign-ins in", hint="set `HOME`")
     return os.path.join(data, "sign-ins")
 
 

@@ -70,7 +70,7 @@ class GrantOver(SignInFailed):
 
 
 class ClientUnknown(SignInFailed):
-    """The authorization server does not know our client (any more)."""
+    """The authorization server does not know the workbench's client (any more)."""
 
 
 def request(
@@ -119,10 +119,12 @@ def read(answer: OAuthResponse, where: str) -> Tokens:
         return tokens
     said = _said(answer, fields)
     if error in ("invalid_client", "unrecognized_client", "invalid_client_id"):
-        raise ClientUnknown(f"{where} does not know our client ({said})", hint="sign in again to register again")
+        raise ClientUnknown(
+            f"{where} does not know the workbench's client ({said})", hint="sign in again to register again"
+        )
     if error in _GRANT_IS_OVER:
         raise GrantOver(f"{where} refused ({said})", hint="sign in again")
-    raise SignInFailed(f"{where} gave no token ({said})", hint="try to sign in again")
+    raise SignInFailed(f"{where} issued no token ({said})", hint="try to sign in again")
 
 
 def _tokens(fields: dict[str, Any]) -> Tokens | None:

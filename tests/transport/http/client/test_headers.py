@@ -155,6 +155,61 @@ async def test_a_request_is_sent_again_once_for_each_status_and_the_source_hears
         assert len(server.requests) == 3
 
 
+@pytest.mark.parametrize(
+    ("challenge", "body"),
+    [
+        ('Bearer error="invalid_token"', b""),
+        ("", b'{"error": "invalid_token", "error_description": "The access token expired"}'),
+        ("", b'{"error": "expired_token"}'),
+    ],
+)
+async def test_a_403_that_says_that_the_token_is_over_counts_as_401(challenge: str, body: bytes) -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        if token_of(request) > 1:
+            await answer(request, reply)
+        else:
+            await reply.head(403, {"content-type": "application/json", "content-length": str(len(body)), **extra})
+            for piece in (body[:9], body[9:]):
+                await reply.raw(piece)
+
+    extra = {"www-authenticate": challenge} if challenge else {}
+    tokens = Tokens()
+    async with scripted_http(handler) as server, talking(server.url, source=tokens) as talk:
+        assert (await talk.ask("tools/list", modern=True))["result"] == {"token": 2}
+        assert tokens.refusals == [CredentialRefusal(401, challenge, {"authorization": "Bearer 1"})]
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": "access_denied"}',
+        b'{"message": "invalid_token"}',
+        b'["invalid_token"]',
+        b"invalid_token",
+    ],
+)
+async def test_a_403_of_the_servers_own_code_is_not_repeated_and_keeps_its_body(body: bytes) -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        await reply.send(403, body)
+
+    tokens = Tokens()
+    async with scripted_http(handler) as server, talking(server.url, source=tokens) as talk:
+        said = (await talk.failure(talk.request("tools/list", modern=True))).message
+        assert "(403)" in said and ("invalid_token" in said or "access_denied" in said)
+        assert not tokens.refusals and len(server.requests) == 1
+
+
+async def test_a_403_with_an_error_of_json_rpc_is_not_repeated() -> None:
+    async def handler(request: Request, reply: Reply) -> None:
+        await reply.send(403, b'{"jsonrpc": "2.0", "error": {"code": -32000, "message": "invalid_token"}}')
+
+    tokens = Tokens()
+    async with scripted_http(handler) as server, talking(server.url, source=tokens) as talk:
+        assert (await talk.ask("tools/list", modern=True))["error"]["message"] == "invalid_token"
+        assert not tokens.refusals and len(server.requests) == 1
+
+
 @pytest.mark.parametrize("challenge", ["", 'Bearer error="access_denied"'])
 async def test_any_other_403_is_not_repeated(challenge: str) -> None:
     tokens = Tokens()

@@ -7,6 +7,8 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from msgspec import Struct
 
+# Names of this machine, as far as nothing has to be looked up for that.
+LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 # Everything that RFC 3986 allows, and the percent sign: what is escaped already stays so.
 _SAFE: Final = "/%:@!$&'()*+,;=~-._?"

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mcp_workbench.jsonrpc.pending import within
-from mcp_workbench.transport.http.client.address import Address, BadAddress
+from mcp_workbench.transport.http.client.address import LOOPBACK, Address, BadAddress
 from mcp_workbench.transport.http.client.connection import OutboundConnection, write_head
 from mcp_workbench.transport.http.client.response import RequestFailed
 from mcp_workbench.transport.write_batch import WriteBatch
@@ -142,6 +142,9 @@ def proxy_for(address: Address, environ: Mapping[str, str] = os.environ) -> Addr
     """The proxy that this environment names for this address. Raises `BadAddress`."""
     from urllib import request
 
+    if address.host in LOOPBACK:
+        # Meant for this machine: a proxy would take it, with its token and in the clear, to another one.
+        return None
     if environ is os.environ:
         proxies = request.getproxies()
         is_passed_by = request.proxy_bypass

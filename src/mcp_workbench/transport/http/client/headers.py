@@ -16,7 +16,8 @@ FRAMING_HEADERS: Final = frozenset(("connection", "content-length", "transfer-en
 class CredentialRefusal(NamedTuple):
     """A server wants other credentials than those that it was sent, and did not act on the request."""
 
-    # 401, or 403 with the error `insufficient_scope` (RFC 6750, section 3.1).
+    # 401, also of a server that says 403 of a token that has expired; 403 with the error `insufficient_scope` (RFC
+    # 6750, section 3.1).
     status: int
     # `WWW-Authenticate`: several are joined with a comma, as HTTP has it; empty where the server sent none.
     challenge: str

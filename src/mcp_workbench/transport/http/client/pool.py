@@ -14,9 +14,10 @@ from typing import Final
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.transport.http.client.address import Address, BadAddress
 from mcp_workbench.transport.http.client.connection import OutboundConnection, end_head, open_head
+from mcp_workbench.transport.http.client.credential_refusal import credential_refusal
 from mcp_workbench.transport.http.client.dialing import Dialer, basic, proxy_for, proxy_headers
 from mcp_workbench.transport.http.client.failures import explain_redirect
-from mcp_workbench.transport.http.client.headers import CredentialRefusal, HeaderSource
+from mcp_workbench.transport.http.client.headers import HeaderSource
 from mcp_workbench.transport.http.client.response import Response, ResponseListener
 from mcp_workbench.transport.shared_timer import SharedTimer
 from mcp_workbench.transport.write_batch import WriteBatch
@@ -89,11 +90,11 @@ class HttpClient:
             for followed in range(MOST_REDIRECTS + 1):
                 status = response.status
                 location = response.headers.get("location")
-                if refused.count(status) < 2 and _wants_other_credentials(response):
-                    refused.append(status)
-                    challenge = response.headers.get("www-authenticate", "")
-                    is_better = await target.source.refused(CredentialRefusal(status, challenge, own))
-                    if not is_better or refused.count(status) > 1:
+                refusal = await credential_refusal(response, own) if status in (401, 403) else None
+                if refusal is not None and refused.count(refusal.status) < 2:
+                    refused.append(refusal.status)
+                    is_better = await target.source.refused(refusal)
+                    if not is_better or refused.count(refusal.status) > 1:
                         return response
                     response.release()
                 elif status not in REDIRECTS or location is None:
@@ -238,13 +239,6 @@ class HttpTarget:
     def shown_proxy(self) -> str | None:
         """The proxy as it may be named in a message: without its password."""
         return None if self.proxy is None else self.proxy.origin
-
-
-def _wants_other_credentials(response: Response) -> bool:
-    """Whether a request may be sent again with other credentials. Any other 403 may come from the server's own code,
-    which has acted by then."""
-    challenge = response.headers.get("www-authenticate", "")
-    return response.status == 401 or (response.status == 403 and "insufficient_scope" in challenge)
 
 
 def _follow(method: str, address: Address, location: str, status: int) -> Address:

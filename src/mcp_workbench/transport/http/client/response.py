@@ -6,6 +6,7 @@ Owns the flow of a body. Refuses to know how it is framed: that is the connectio
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -127,6 +128,14 @@ class Response:
         """The body of a response that is there."""
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
+    async def peek(self, most: int, seconds: float) -> bytes:
+        """The body, which stays to be read; what there is of it, where it is longer, or takes longer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._ended and self._buffered <= most:
+                    await self._more()
+        return self.take()
+
     async def read(self) -> bytes:
         """What has come of the body since the last time; waits for it. Empty at the end."""
         while not self._pieces:
@@ -134,17 +143,20 @@ class Response:
                 raise self._error
             if self._ended:
                 return b""
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._more()
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         if self._buffered > MOST_BUFFERED and self._connection is not None:
             self._connection.resume_reading()
         self._buffered = 0
         return data
+
+    async def _more(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
     def release(self) -> None:
         """Done with it. A connection whose response was read to its end can be used again; any other is closed."""
