@@ -1,18 +1,26 @@
-"""Writes the sections of docs/clients.md that are made from the table of clients."""
+"""Writes what is made from the tables of clients, in docs/clients.md and docs/client-behaviour.md."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from mcp_workbench.clients.client_docs import START, sections
+from mcp_workbench.clients import behaviour_docs, client_docs
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "clients.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCUMENT = DOCS / "clients.md"
+BEHAVIOUR = DOCS / "client-behaviour.md"
 
 
 def document() -> str:
     """The document as it should be: what was written by hand, then the sections."""
-    return DOCUMENT.read_text(encoding="utf-8").partition(START)[0] + sections()
+    return DOCUMENT.read_text(encoding="utf-8").partition(client_docs.START)[0] + client_docs.sections()
+
+
+def behaviour_document() -> str:
+    """The same for how clients behave."""
+    return BEHAVIOUR.read_text(encoding="utf-8").partition(behaviour_docs.START)[0] + behaviour_docs.table()
 
 
 if __name__ == "__main__":
     DOCUMENT.write_text(document(), encoding="utf-8")
+    BEHAVIOUR.write_text(behaviour_document(), encoding="utf-8")

@@ -33,7 +33,7 @@ def test_every_face_of_the_table_is_made_by_its_module(name: str) -> None:
 
 def test_settings_and_help_read_the_table() -> None:
     assert {DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES} <= FACES.keys()
-    assert names_of_faces() == "proxy, flat or dynamic"
+    assert names_of_faces() == "proxy, flat, dynamic or auto"
     assert all(face.shows in FACE.description for face in FACES.values())
 
 
@@ -44,7 +44,7 @@ def test_no_other_module_knows_a_face_by_name() -> None:
         if where == "faces.py" or where in COMPARES_FACES or where in {f"face/{name}.py" for name in FACES}:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            # HTTP has a word `proxy` of its own.
-            if isinstance(node, ast.Constant) and node.value in FACES.keys() - {"proxy"}:
+            # HTTP has a word `proxy` of its own, and so have transports and revisions `auto`.
+            if isinstance(node, ast.Constant) and node.value in FACES.keys() - {"proxy", "auto"}:
                 known.append(f"{where}:{node.lineno}")
     assert known == []

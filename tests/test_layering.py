@@ -39,8 +39,8 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "what the user wrote, and nothing that runs; a revision that can be written is one that `protocol` knows",
     ),
     "clients": (
-        {"errors", "nearest", "config"},
-        "other programs' files as values; reading and writing them is for others",
+        {"errors", "nearest", "faces", "config"},
+        "other programs' files and habits as values; reading and writing them is for others",
     ),
     "file_replacement": ({"errors"}, "replaces files, whatever they hold"),
     "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
@@ -63,8 +63,9 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "one connection and its life; does not know who is calling, so neither face nor session",
     ),
     "face": (
-        {"errors", "nearest", "slices", "economy", "config", "jsonrpc", "protocol", "catalog"},
-        "turns a request into a decision; does no I/O, so no sockets, processes or connections",
+        {"errors", "nearest", "slices", "economy", "config", "clients", "jsonrpc", "protocol", "catalog"},
+        "turns a request into a decision, for the client that it comes from; does no I/O, so no sockets, processes or "
+        "connections",
     ),
     "steps": ({"jsonrpc"}, "values in and out: policy, audit and metrics will import it, and it none of them"),
     "guard": (set(), "who is calling and what they may do, as values; does not know transports"),
@@ -191,6 +192,9 @@ KNOTS: dict[frozenset[str], str] = {
     ),
     frozenset({"cli.commands", "cli.serve"}): (
         "each hands over to the other, and neither is loaded before it is needed: `serve` is the start-up path"
+    ),
+    frozenset({"face.proxy", "face.split_use_tool"}): (
+        "the one is the other with a tool more, and is loaded only where the configuration wants it"
     ),
     frozenset({"config.mappings", "config.oauth_keys"}): (
         "`oauth` is a kind of value that holds others; loaded only for a file that has it"

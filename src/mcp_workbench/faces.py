@@ -14,7 +14,7 @@ class FaceEntry(NamedTuple):
     module: str
     # What a client sees.
     shows: str
-    # Flags of the command line that no other face understands.
+    # Flags of the command line that it understands, and most others do not.
     flags: tuple[str, ...] = ()
 
 
@@ -29,14 +29,24 @@ FACES: Final = {
             flags=("separator", "no-prefix", "list-timeout"),
         ),
         FaceEntry(name="dynamic", module="mcp_workbench.face.dynamic", shows="the tools of each opened toolbox"),
+        FaceEntry(
+            name="auto",
+            module="mcp_workbench.face.auto",
+            shows="every tool for clients that defer them themselves, two tools for all others",
+            flags=("separator", "list-timeout"),
+        ),
     )
 }
 DEFAULT_FACE: Final = "proxy"
+# What `init` writes into a new file.
+PROPOSED_FACE: Final = "auto"
+# What `auto` chooses between: for clients that defer definitions of tools themselves, and for all others.
+FACES_OF_CLIENTS: Final = ("flat", "proxy")
 # Of a file without toolboxes, as other clients have them: what they know is a list of all tools.
 DEFAULT_FACE_OF_PLAIN_FILES: Final = "flat"
 
 
 def names_of_faces() -> str:
-    """`proxy, flat or dynamic`, for texts."""
+    """`proxy, flat, dynamic or auto`, for texts."""
     *others, last = FACES
     return f"{', '.join(others)} or {last}"

@@ -87,14 +87,14 @@ class Gateway:
         self.catalog = Catalog(config, runtime.store(use_cache=options.use_cache), runtime.servers, context)
         self.face = make_face(self.catalog, config, options)
         self._options = options
-        self._sessions = SessionRegistry(self.face)
+        self._sessions = SessionRegistry()
         self.parking = Parking()
         self.catalog.subscribe(self._sessions.on_change)
         self.catalog.on_announced.append(self._sessions.on_announced)
         self.catalog.on_replaced.append(self._sessions.on_replaced)
         self.catalog.subscribe(self._summarise_soon)
         self._summary_timer: asyncio.TimerHandle | None = None
-        self.welcome = Welcome(self.face, options.name, options.version)
+        self.welcome = Welcome(options.name, options.version)
         if self._is_alone:
             runtime.own_info = self.welcome.info
             runtime.open_link = self._open_link
@@ -135,7 +135,6 @@ class Gateway:
         start_task = self.runtime.start_task
         self._lists = Lists(
             self.catalog,
-            self.face,
             start_task,
             patience=self._options.list_timeout,
             use_cache=self._options.use_cache,
@@ -193,19 +192,20 @@ class Gateway:
                 entry.take_manifest(manifest)
             self.runtime.redactor.replace(self, config.secrets)
             self.config = plan.config
-            self.face.settings = _face_settings(plan.config, self._options)
+            self.face.configure(_face_settings(plan.config, self._options))
             difference = self.catalog.replace(plan)
             self.runtime.forget(entry for entry in plan.ending if entry.ended is not None)
             self._start_summary_timer()
             self.reloads += 1
-            self.rejected = self.face.notice = None
+            self.rejected = None
+            self.face.give_notice(None)
             return difference
 
     def reject(self, problem: str, in_short: str) -> None:
         """A changed configuration cannot be used: what is in force stays so, and whoever looks is told why."""
         self.reloads += 1
         self.rejected = problem
-        self.face.notice = (
+        self.face.give_notice(
             f"Note: the configuration file has changed, and the change is not in force because of a problem that the "
             f"user has to solve: {self.runtime.redactor.text(in_short)}"
         )
@@ -339,7 +339,13 @@ def make_face(catalog: Catalog, config: WorkbenchConfig, options: Options) -> Fa
 
 def _face_settings(config: WorkbenchConfig, options: Options) -> FaceSettings:
     return FaceSettings(
-        options.separator or config.separator, options.prefix, config.plain, config.pin, config.check_arguments
+        options.separator or config.separator,
+        options.prefix,
+        config.plain,
+        config.pin,
+        config.check_arguments,
+        config.splits_use_tool,
+        config.clients,
     )
 
 
@@ -349,6 +355,7 @@ FIXED: Final = {
     "max_message_bytes": "maxMessageBytes",
     "max_pending_body_bytes": "maxPendingBodyBytes",
     "keychain": "keychain",
+    "splits_use_tool": "useTool",
 }
 
 

@@ -34,7 +34,9 @@ def entries() -> list[ServerEntry]:
 @pytest.fixture
 def tasks(entries: list[ServerEntry]) -> Tasks:
     config = WorkbenchConfig(path="plain.json", toolboxes={}, plain=True)
-    return Tasks(FlatFace(Catalog(config, ManifestStore(lambda: None)), FaceSettings()))
+    face = FlatFace(Catalog(config, ManifestStore(lambda: None)), FaceSettings())
+    VIEW.face = STRANGER.face = face
+    return Tasks()
 
 
 def handle_of(tasks: Tasks, entry: ServerEntry, own: str, view: View = VIEW) -> str:

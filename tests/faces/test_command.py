@@ -147,7 +147,7 @@ def test_a_separator_with_white_space_is_refused(
     [
         (["--separator"], "--separator"),
         (["--separator", ":", "--separator", "_"], "twice"),
-        (["--face", "round"], "--face is proxy, flat or dynamic"),
+        (["--face", "round"], "--face is proxy, flat, dynamic or auto"),
         (["--list-timeout", "soon"], "--list-timeout"),
         (["--list-timeout", "-1"], "--list-timeout"),
         (["--no-prefix=1"], "--no-prefix takes no value"),

@@ -301,6 +301,7 @@ TOOLS: dict[str, Callable[[Call], Json]] = {
 def definition(name: str) -> Json:
     """A tool as `tools/list` shows it, with the parts that middlemen like to lose."""
     function = TOOLS.get(name, echo)
+    reads = not name.startswith("delete_")
     output = {"outputSchema": {"type": "object", "$defs": {"x": {"$anchor": "x"}}}} if name in ("echo", "count") else {}
     return {
         "name": name,
@@ -312,7 +313,7 @@ def definition(name: str) -> Json:
             "$defs": {"node": {"$anchor": "node", "type": ["object", "null"]}},
             "additionalProperties": True,
         },
-        "annotations": {"readOnlyHint": True, "x-unknown": 1},
+        **({} if name.startswith("silent_") else {"annotations": {"readOnlyHint": reads, "x-unknown": 1}}),
         "icons": [{"src": "data:image/png;base64,aWNvbg==", "mimeType": "image/png"}],
         "x-unknown": {"kept": [1, None]},
         "_meta": {"example.test/tool": name, "ui": {"resourceUri": "ui://test/view.html"}},

@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from typing import Final
+from zlib import crc32
 
 from msgspec import Raw, Struct
 
 from mcp_workbench.catalog.entry import ServerEntry
 
-# What several clients accept as the name of a tool.
+# What the strictest clients accept as the name of a tool.
+LONGEST_NAME: Final = 64
 CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def path_of(entry: ServerEntry, tool: str) -> str:
@@ -111,6 +114,20 @@ def describe_collision(exposed: str, targets: list[Target]) -> str:
     """What to tell the user about several that want the same name."""
     first, *others = (f"`{target.label}`" for target in targets)
     return f"{' and '.join(others)} would be shown as `{exposed}`, which is {first}. Use `rename`, or another separator"
+
+
+def accepted_characters(name: str) -> str:
+    """The name with `_` for each character that some client refuses."""
+    return _REFUSED.sub("_", name)
+
+
+def accepted(wanted: str, longest: int = LONGEST_NAME) -> str:
+    """The same name where every client accepts it, else something near to it with a checksum, so that two stay two."""
+    name = accepted_characters(wanted)
+    if name == wanted and len(name) <= longest:
+        return name
+    mark = f"_{crc32(wanted.encode()):08x}"
+    return name[: longest - len(mark)] + mark
 
 
 def is_accepted_by_clients(name: str) -> bool:

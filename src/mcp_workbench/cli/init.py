@@ -27,6 +27,7 @@ from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, user_folder
 from mcp_workbench.config.load import parse
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.faces import PROPOSED_FACE
 from mcp_workbench.file_replacement import create_file
 
 FROM = Flag("from", "CLIENT", "take over the servers of this client only; may be repeated", repeats=True)
@@ -78,7 +79,7 @@ def run(parsed: Parsed) -> int:
     store = SecretStore(os.path.dirname(target), dry=parsed.has("dry-run"))
     for server in servers:
         server.entry = store.taken_from(server.name, server.entry)
-    config = {"toolboxes": proposed(servers)}
+    config = {"face": PROPOSED_FACE, "toolboxes": proposed(servers)}
     content = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
     parse(content, target, os.environ)
     if parsed.has("json"):

@@ -23,7 +23,14 @@ from mcp_workbench.config.kinds import (
     Url,
     Whole,
 )
-from mcp_workbench.config.mappings import Environment, Headers, Renames, SignInSettings, VariablePatterns
+from mcp_workbench.config.mappings import (
+    ClientSettings,
+    Environment,
+    Headers,
+    Renames,
+    SignInSettings,
+    VariablePatterns,
+)
 from mcp_workbench.config.model import (
     DEFAULT_BUDGET,
     DEFAULT_CALL_TIMEOUT,
@@ -144,6 +151,22 @@ REGISTRY = Key(
     "MCP registry",
     "The address of the MCP registry in which `mcp-workbench add` looks up servers by name. Nothing else uses it.",
     DEFAULT_REGISTRY,
+)
+CLIENTS = Key(
+    "clients",
+    ClientSettings(),
+    "Clients",
+    "What is to be known of single clients, by their name in docs/client-behaviour.md or as they call themselves in "
+    "`clientInfo`, `*` globs included. Comes before what the workbench knows of them.",
+    default={},
+)
+USE_TOOL = Key(
+    "useTool",
+    Choice({"one": "one", "split": "split"}),
+    "Calling tools",
+    "In the face `proxy`: `split` calls tools that only read, by their annotations, with `use_tool`, and all others "
+    "with `use_tool_that_writes`, so that clients can allow the one and ask for the other.",
+    "one",
 )
 KEYCHAIN = Key(
     "keychain",
@@ -427,6 +450,8 @@ FILE_KEYS = _table(
     BUDGET,
     CHECK_ARGUMENTS,
     PIN,
+    USE_TOOL,
+    CLIENTS,
     INHERIT_ENV,
     SHARE,
     KEYCHAIN,

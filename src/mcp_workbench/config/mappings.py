@@ -175,6 +175,22 @@ class Renames(Pairs):
         }
 
 
+class ClientSettings(Kind[dict[str, dict[str, object]]]):
+    """`clients` of a file. What it may hold is in `client_keys`, which only a file that has it needs."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> dict[str, dict[str, object]] | None:
+        from mcp_workbench.config.client_keys import read
+
+        return read(value, path, reader)
+
+    def schema(self) -> Schema:
+        from mcp_workbench.config.client_keys import schema
+
+        return schema()
+
+
 class SignInSettings(Kind["OAuthConfig"]):
     """`oauth` of a server. What it may hold is in `oauth_keys`, which only a file that has it needs."""
 

@@ -197,6 +197,10 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     shared_idle_exit: float | None = DEFAULT_SHARED_IDLE_EXIT
     # `toolbox/server/tool`
     pin: tuple[str, ...] = ()
+    # Tools that only read are called with another tool than those that write.
+    splits_use_tool: bool = False
+    # By name or glob of clients, what is known of them beside the table in `clients`.
+    clients: dict[str, dict[str, object]] = field(default_factory=dict)
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
     max_pending_body_bytes: int = DEFAULT_MAX_PENDING_BODY_BYTES

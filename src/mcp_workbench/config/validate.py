@@ -155,6 +155,8 @@ class _File:
         budget = self._read(keys.BUDGET, document)
         check_arguments = self._read(keys.CHECK_ARGUMENTS, document)
         pin = self._read(keys.PIN, document)
+        use_tool = self._read(keys.USE_TOOL, document)
+        clients = self._read(keys.CLIENTS, document)
         keychain = self._read(keys.KEYCHAIN, document)
         registry = self._read(keys.REGISTRY, document)
         shared = self._read(keys.SHARED, document)
@@ -175,6 +177,8 @@ class _File:
             budget=DEFAULT_BUDGET if budget is None else budget,
             check_arguments=check_arguments is not False,
             pin=pin or (),
+            splits_use_tool=use_tool == "split",
+            clients=clients or {},
             keychain=keychain,
             registry=registry or DEFAULT_REGISTRY,
             shared=shared is True,

@@ -38,7 +38,12 @@ class Box(msgspec.Struct, frozen=True):
 def instructions(boxes: Sequence[Box], *, most: int = MOST_BYTES, how: str = HOW) -> str:
     """How to use the workbench, then each toolbox in as many words as there is room for."""
     room = most - len(how.encode()) - 2
-    return how + "\n\n" + introduced(boxes, room) if room > 0 else cut(how, most)
+    return how + "\n\n" + introduced(boxes, room) if room > 0 else _in_short(boxes, most)
+
+
+def _in_short(boxes: Sequence[Box], most: int) -> str:
+    """For clients that read a line or two: what lies behind comes first, the rest is in the descriptions of tools."""
+    return cut("Find tools with open_toolbox. " + names(boxes, room=max(most - 30, 0)), most)
 
 
 def introduced(boxes: Sequence[Box], room: int) -> str:

@@ -17,6 +17,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import Holders, NameTable, build, describe_collision
 from mcp_workbench.catalog.uris import claimants, shared_addresses, takes_all
 from mcp_workbench.config.model import DEFAULT_SEPARATOR
+from mcp_workbench.economy.instructions import MOST_BYTES
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Reject
 from mcp_workbench.face.links import Links
 from mcp_workbench.face.open_request import OpenRequest
@@ -37,6 +38,7 @@ from mcp_workbench.protocol.revisions import Revision
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.catalog.tool_index import ToolIndex
+    from mcp_workbench.clients.behaviour import Behaviour, Recogniser
     from mcp_workbench.face.kept_results import Shortening
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ log = logging.getLogger(__name__)
 STATUS_URI: Final = "workbench://status"
 # Answered only to ourselves: whoever gets it has the manifests read (`needed`) and asks again.
 UNREAD: Final = "the cached manifests have not been read yet"
+# The longest instructions in bytes, for clients that read more than others: what is said beyond helps no search.
+MOST_ROOM: Final = 4_096
 
 Params = dict[str, Raw]
 
@@ -61,6 +65,14 @@ class FaceSettings(Struct, frozen=True):
     # `toolbox/server/tool`
     pin: tuple[str, ...] = ()
     check_arguments: bool = True
+    # Whether tools that only read are called with another tool than the rest.
+    splits_use_tool: bool = False
+    # By names of clients, what is to be known of them beside the table.
+    clients: dict[str, dict[str, object]] = {}
+    # The longest name that is shown, with only those characters that every client takes; 0: names as they are.
+    longest_name: int = 0
+    # What tools carry in their `_meta` for clients that put tools behind a search of their own.
+    marks: tuple[str, ...] = ()
 
 
 class Face:
@@ -77,6 +89,8 @@ class Face:
     opens_in_thread = False
     # Whether lists need every server to have spoken, as far as that is possible in time.
     lists_everything = False
+    # Whether what is shown depends on which client it is shown to.
+    tells_clients_apart = False
 
     def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
         self.catalog = catalog
@@ -84,6 +98,7 @@ class Face:
         self.settings = settings
         self._kept: dict[tuple[str, tuple[str, ...]], tuple[int, object]] = {}
         self._reported: set[str] = set()
+        self._recogniser: Recogniser | None = None
         # By kind, who has which name.
         self._holders: dict[str, Holders] = {}
         # What whoever looks at the toolboxes should know: why the configuration is not in force as the file is now.
@@ -91,6 +106,14 @@ class Face:
         # What results have shown of resources that no list has.
         self.links = Links()
         catalog.on_replaced.append(self.on_replaced)
+
+    def configure(self, settings: FaceSettings) -> None:
+        """Other settings are in force."""
+        self.settings = settings
+
+    def give_notice(self, notice: str | None) -> None:
+        """What is wrong with the configuration as the file is now; None: nothing any more."""
+        self.notice = notice
 
     def no_such_toolbox(self, name: str) -> Answer:
         """Also that the file is not in force as it is now, should it have been added just there."""
@@ -106,6 +129,36 @@ class Face:
                 del holders[exposed]
         self.links.forget(plan.ending)
         self._kept.clear()
+
+    # ── who it is shown to ──
+
+    def recognise(self, client_info: bytes) -> Behaviour:
+        """What is known of clients that introduce themselves like this."""
+        if self._recogniser is None or self._recogniser.overrides is not self.settings.clients:
+            # Loaded with the first client of whom something has to be known: starting does not need it.
+            from mcp_workbench.clients.behaviour import Recogniser
+
+            self._recogniser = Recogniser(self.settings.clients)
+        return self._recogniser.behaviour(client_info)
+
+    def client_of(self, view: View) -> Behaviour:
+        """What is known of the client with this view."""
+        if view.client is None:
+            view.client = self.recognise(view.client_info)
+        return view.client
+
+    def for_client(self, view: View) -> Face:
+        """The face that this client sees."""
+        return self
+
+    def within_room(self, view: View, write: Callable[[int], str]) -> str:
+        """Instructions as long as this client reads them; `write` is told how many bytes they may have."""
+        text = write(MOST_ROOM)
+        if view.client is None and len(text.encode()) <= MOST_BYTES:
+            # Every client reads as much: there is no need to know which one it is.
+            return text
+        room = self.client_of(view).instructions_room
+        return text if room >= MOST_ROOM else write(room)
 
     # ── what a face decides by itself ──
 

@@ -14,7 +14,13 @@ from msgspec import DecodeError, Raw, ValidationError
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.names import NameTable, describe_collision, is_accepted_by_clients
+from mcp_workbench.catalog.names import (
+    NameTable,
+    accepted,
+    accepted_characters,
+    describe_collision,
+    is_accepted_by_clients,
+)
 from mcp_workbench.face.base import Face, FaceSettings, Params, available
 from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject
 from mcp_workbench.face.flat_instructions import Introduced, flat_instructions
@@ -35,9 +41,10 @@ class FlatFace(Face):
 
     def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
         super().__init__(catalog, settings)
-        # Neither changes while clients are connected.
+        # None of it changes while clients are connected.
         self._separator = settings.separator
         self._prefix = settings.prefix
+        self._longest = settings.longest_name
         self._everyone = View("")
         # With the revision of the catalogue that it was made of.
         self._tool_table: tuple[int, NameTable | None] = (-1, None)
@@ -51,11 +58,14 @@ class FlatFace(Face):
 
     def exposed(self, entry: ServerEntry, name: str) -> str:
         """With the server, and the toolbox where there are toolboxes, in front."""
-        return self._prefix_of(entry) + name
+        return self._accepted(self._prefix_of(entry) + name)
 
     def _prefix_of(self, entry: ServerEntry) -> str:
         parts = [entry.name] if self.settings.plain else [entry.toolbox, entry.name]
         return "".join(part + self._separator for part in parts)
+
+    def _accepted(self, name: str) -> str:
+        return accepted(name, self._longest) if self._longest else name
 
     def tools(self, view: View) -> Sequence[bytes]:
         """Every tool under its exposed name."""
@@ -63,11 +73,15 @@ class FlatFace(Face):
         return self.keep("tools", self._everyone, self._shown_tools)
 
     def _shown_tools(self) -> list[bytes]:
-        return [
-            renamed(target.definition, exposed)
-            for exposed, target in self.tool_table().targets.items()
-            if target.entry.failure is None
-        ]
+        shown = {
+            exposed: target for exposed, target in self.tool_table().targets.items() if target.entry.failure is None
+        }
+        if self.settings.marks:
+            from mcp_workbench.face.tool_marks import Marks
+
+            marks = Marks(self.catalog, self.settings)
+            return [marks.marked(renamed(target.definition, exposed), target) for exposed, target in shown.items()]
+        return [renamed(target.definition, exposed) for exposed, target in shown.items()]
 
     def definition_of(self, tool: str) -> Raw | None:
         target = self.tool_table().targets.get(tool)
@@ -108,8 +122,8 @@ class FlatFace(Face):
         prefixes = {entry: self._prefix_of(entry) for entry in entries}
 
         def expose(entry: ServerEntry, name: str) -> str:
-            own = own_name(entry, name)
-            prefixed = prefixes[entry] + own
+            own = self._accepted(own_name(entry, name))
+            prefixed = self._accepted(prefixes[entry] + own_name(entry, name))
             if self._prefix or is_held(prefixed, entry, name):
                 return prefixed
             return own if is_held(own, entry, name) or (uses[own] == 1 and own not in holders) else prefixed
@@ -184,6 +198,9 @@ class FlatFace(Face):
 
     def _fits(self, entry: ServerEntry, name: str) -> bool:
         prefix = self._prefix_of(entry)
+        if self._longest:
+            # Of names that were made to fit, the prefix was too.
+            prefix = accepted_characters(prefix)
         if name.removeprefix(prefix) in entry.hidden:
             # It is there, and not to be shown.
             return False
@@ -211,7 +228,8 @@ class FlatFace(Face):
             offer = known.get(id(entry))
             said = None if offer is None else offer.profile.instructions
             servers.append(Introduced(self._place(entry), trouble, said))
-        return flat_instructions(f"Tools of several servers in one list, {named}. Servers:", servers)
+        head = f"Tools of several servers in one list, {named}. Servers:"
+        return self.within_room(view, lambda most: flat_instructions(head, servers, most=most))
 
     def _place(self, entry: ServerEntry) -> str:
         return entry.name if self.settings.plain else f"{entry.toolbox}/{entry.name}"

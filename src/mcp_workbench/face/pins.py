@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final
-from zlib import crc32
 
 from msgspec import DecodeError, Raw, ValidationError
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.names import Target
+from mcp_workbench.catalog.names import LONGEST_NAME, Target, accepted
 from mcp_workbench.face.paths import Ambiguous, ResolvedPath, find, related
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
 # Claude Code puts tools behind a search of its own unless they carry this.
 ALWAYS_LOAD: Final = {"anthropic/alwaysLoad": True}
-# What the strictest clients accept in the name of a tool.
-_ACCEPTED: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-LONGEST_NAME: Final = 64
 
 
 class Pins:
@@ -90,12 +86,7 @@ class Pins:
 
 def shown_as(entry: ServerEntry, tool: str) -> str:
     """`toolbox__server_tool`; where a client would not accept that, something near to it with a checksum."""
-    wanted = f"{entry.toolbox}__{entry.name}_{tool}"
-    name = "".join(letter if letter in _ACCEPTED else "_" for letter in wanted)
-    if name == wanted and len(name) <= LONGEST_NAME:
-        return name
-    mark = f"_{crc32(wanted.encode()):08x}"
-    return name[: LONGEST_NAME - len(mark)] + mark
+    return accepted(f"{entry.toolbox}__{entry.name}_{tool}", LONGEST_NAME)
 
 
 def _pinned(target: Target, name: str) -> bytes:

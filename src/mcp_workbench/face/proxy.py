@@ -14,7 +14,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.tool_index import ToolIndex
-from mcp_workbench.economy.instructions import Box, instructions, names
+from mcp_workbench.economy.instructions import HOW, Box, instructions, names
 from mcp_workbench.face.base import Face, FaceSettings, Params, available, not_found
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject
 from mcp_workbench.face.identifier import NO_ARGUMENTS, RESULTS, BadIdentifier, ToolIdentifier, read_use_tool
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from mcp_workbench.face.kept_results import KeptResults, Shortening
 
 CALL: Final = b'"tools/call"'
+# What the two tools take together, written without spaces: below 250 tokens, by bytes as by tokenizers. What is left
+# of it goes to the names of toolboxes in the description of `open_toolbox`, for clients that ignore instructions.
+MOST_BYTES_OF_TWO: Final = 980
 
 
 class _Unread(Struct, frozen=True):
@@ -48,6 +51,9 @@ class ProxyFace(Face):
     tools_follow_servers = False
     relays_announcements = False
     opens_in_thread = True
+    # What instructions begin with.
+    how = HOW
+    most_bytes = MOST_BYTES_OF_TWO
 
     def __init__(self, catalog: Catalog, settings: FaceSettings, tool_index: ToolIndex) -> None:
         super().__init__(catalog, settings)
@@ -111,16 +117,25 @@ class ProxyFace(Face):
     def two_tools(self) -> list[bytes]:
         """The definitions of `open_toolbox` and `use_tool`."""
         boxes = [Box(name) for name in self.catalog.toolboxes]
-        use_tool = encode(_USE_TOOL)
-        room = MOST_BYTES_OF_TWO - len(use_tool) - len(encode(_open_toolbox_tool("")))
+        use_tools = self.use_tools()
+        room = self.most_bytes - sum(map(len, use_tools)) - len(encode(_open_toolbox_tool("")))
         # What JSON escapes takes more room than it has characters.
         while len(written := encode(named := names(boxes, room=room))) - 2 > room:
             room -= max(len(written) - 2 - len(named.encode()), 1)
-        return [encode(_open_toolbox_tool(named)), use_tool]
+        return [encode(_open_toolbox_tool(named)), *use_tools]
+
+    def use_tools(self) -> list[bytes]:
+        """The definitions of what tools are called with."""
+        return [encode(_USE_TOOL)]
+
+    def own_names(self) -> list[str]:
+        """The names of tools that are ours."""
+        return ["open_toolbox", "use_tool"]
 
     def instructions(self, view: View) -> str:
         """How to call, and what there is."""
-        return instructions(self.tool_index.boxes())
+        boxes = self.tool_index.boxes()
+        return self.within_room(view, lambda most: instructions(boxes, most=most, how=self.how))
 
     def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
         """Of the tools only those that are pinned are listed."""
@@ -175,7 +190,7 @@ class ProxyFace(Face):
             if not_listed and not fresh:
                 return Learn(not_listed[0], tuple(not_listed[1:]), name)
         if name not in pinned:
-            return Reject(INVALID_PARAMS, no_such("tool", name, ["open_toolbox", "use_tool", *pinned]))
+            return Reject(INVALID_PARAMS, no_such("tool", name, [*self.own_names(), *pinned]))
         target = pinned[name]
         return self._call(target.entry, target.name, params.get("arguments"), 0, params, fresh)
 
@@ -382,10 +397,6 @@ def _open_toolbox_tool(names: str) -> dict[str, object]:
     }
 
 
-# What the two tools take together, written without spaces: below 250 tokens, by bytes as by tokenizers. What is left
-# of it goes to the names of toolboxes in the description of `open_toolbox`, for clients that ignore instructions.
-MOST_BYTES_OF_TWO: Final = 980
-
 _USE_TOOL: Final = {
     "name": "use_tool",
     "description": 'Call a tool, e.g. {"tool": "toolbox/server/tool", "arguments": {}}. max_tokens shortens the '
@@ -404,6 +415,11 @@ _USE_TOOL: Final = {
 }
 
 
-def make(catalog: Catalog, settings: FaceSettings) -> Face:
+def make(catalog: Catalog, settings: FaceSettings) -> ProxyFace:
     """As the table `faces` wants it."""
-    return ProxyFace(catalog, settings, ToolIndex(catalog, catalog.store))
+    tool_index = ToolIndex(catalog, catalog.store)
+    if settings.splits_use_tool:
+        from mcp_workbench.face.split_use_tool import SplitProxyFace
+
+        return SplitProxyFace(catalog, settings, tool_index)
+    return ProxyFace(catalog, settings, tool_index)

@@ -18,7 +18,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.face.base import Face, Params, open_body
+from mcp_workbench.face.base import Params, open_body
 from mcp_workbench.face.decisions import Decision, Forward, Load, Reject
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_object, encode
@@ -80,8 +80,7 @@ class _Given(Struct, frozen=True):
 class Tasks:
     """Who gave out which handle."""
 
-    def __init__(self, face: Face) -> None:
-        self._face = face
+    def __init__(self) -> None:
         self._given: OrderedDict[_Key, _Given] = OrderedDict()
         # By principal, toolbox and server, the oldest first.
         self._of_one: dict[tuple[str, str, str], OrderedDict[_Key, None]] = {}
@@ -190,10 +189,10 @@ class Tasks:
             return Reject(INVALID_PARAMS, "`taskId` must be a string")
         given = self._given.get((view.principal, client.has_task_extension, handle))
         if given is None:
-            unread = self._face.catalog.unread(self._face.needed(view, "prompts"))
+            unread = view.face.catalog.unread(view.face.needed(view, "prompts"))
             if unread:
                 return Load(tuple(unread), lambda: self.resolve(view, method, params, client))
-            having = [entry for entry in self._face.entries(view) if _has_tasks(entry, client)]
+            having = [entry for entry in view.face.entries(view) if _has_tasks(entry, client)]
             given = _Given(having[0], handle) if len(having) == 1 else None
         if given is None:
             return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")

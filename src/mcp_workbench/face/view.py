@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.entry import ServerEntry
     from mcp_workbench.catalog.replacement import Plan
+    from mcp_workbench.clients.behaviour import Behaviour
     from mcp_workbench.face.base import Face
 
 
+# The `clientInfo` of a client that has none.
+NOBODY: Final = b"{}"
 # What has happened to a toolbox: other tools in it, or another configuration with or without it.
 Change = Literal["changed", "new", "removed"]
 
@@ -18,14 +21,30 @@ Change = Literal["changed", "new", "removed"]
 class View:
     """Belongs to a session where there is one, and to the principal in the modern era, which has no sessions."""
 
-    __slots__ = ("changed", "opened", "principal")
+    __slots__ = ("changed", "client", "client_info", "face", "opened", "principal")
+    # What its client sees. Only views that no request belongs to are without.
+    face: Face
 
-    def __init__(self, principal: str) -> None:
+    def __init__(self, principal: str, face: Face | None = None) -> None:
         self.principal = principal
+        if face is not None:
+            self.face = face
+        # How its client introduced itself, as JSON, and what is known of such clients once somebody has asked.
+        self.client_info = NOBODY
+        self.client: Behaviour | None = None
         # An insertion-ordered set.
         self.opened: dict[str, None] = {}
         # Toolboxes that the client is to be told about with the next result.
         self.changed: dict[str, Change] = {}
+
+    def introduced(self, client_info: bytes) -> View:
+        """The same for a client that says who it is, before its first look. Not kept: others may share this one."""
+        if client_info in (self.client_info, NOBODY):
+            return self
+        view = View(self.principal, self.face)
+        view.opened, view.changed, view.client_info = self.opened, self.changed, client_info
+        view.client = self.face.recognise(client_info)
+        return view
 
 
 class Views:
@@ -33,7 +52,11 @@ class Views:
 
     def __init__(self, face: Face) -> None:
         self._face = face
+        # Whether clients of one principal see different things.
+        self.tells_clients_apart = face.tells_clients_apart
         self._of_principals: dict[str, View] = {}
+        # Where clients are told apart: those of known clients, by principal and client.
+        self._of_clients: dict[tuple[str, str], View] = {}
         # Those of sessions, which end with them.
         self.of_sessions: set[View] = set()
 
@@ -41,12 +64,39 @@ class Views:
         """Shared by the clients of this principal that keep no session."""
         view = self._of_principals.get(principal)
         if view is None:
-            view = self._of_principals[principal] = View(principal)
+            view = self._of_principals[principal] = self._new(principal)
         return view
+
+    def meet(self, view: View, client_info: bytes) -> View:
+        """The view for a request of a modern client, which says with each of them who it is: one connection may carry
+        those of several."""
+        if view not in self.of_sessions:
+            return self.of_client(view.principal, client_info)
+        self.introduce(view, client_info)
+        return view
+
+    def of_client(self, principal: str, client_info: bytes) -> View:
+        """Shared by all clients of one kind of this principal that keep no session."""
+        client = self._face.recognise(client_info)
+        view = self._of_clients.get((principal, client.name))
+        if view is None:
+            view = self._of_clients[principal, client.name] = self._new(principal)
+            self.introduce(view, client_info)
+        return view
+
+    def _new(self, principal: str) -> View:
+        view = View(principal, self._face)
+        view.face = self._face.for_client(view)
+        return view
+
+    def introduce(self, view: View, client_info: bytes) -> None:
+        """Its client has said who it is."""
+        view.client_info, view.client = client_info, None
+        view.face = self._face.for_client(view)
 
     def begin_session(self, principal: str) -> View:
         """For a client that has begun a session: what others opened is not its business."""
-        view = View(principal)
+        view = self._new(principal)
         self.of_sessions.add(view)
         return view
 
@@ -60,14 +110,17 @@ class Views:
 
     def on_replaced(self, plan: Plan) -> None:
         """Another configuration is in force."""
-        for view in (*self._of_principals.values(), *self.of_sessions):
+        for view in self._all():
             for name in plan.difference.toolboxes.removed:
                 view.opened.pop(name, None)
                 view.changed.pop(name, None)
-            self._face.take_note_of_toolboxes(view, plan)
+            view.face.take_note_of_toolboxes(view, plan)
 
     def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server offers something else now."""
         # For views, not for sessions: a modern client that does not listen has none that is told of changes.
-        for view in (*self._of_principals.values(), *self.of_sessions):
-            self._face.take_note(view, entry, kinds)
+        for view in self._all():
+            view.face.take_note(view, entry, kinds)
+
+    def _all(self) -> list[View]:
+        return [*self._of_principals.values(), *self._of_clients.values(), *self.of_sessions]

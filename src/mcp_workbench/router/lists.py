@@ -17,7 +17,6 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.offer import CAPABILITY, Offer
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.face.base import Face
 from mcp_workbench.face.view import View
 
 if TYPE_CHECKING:
@@ -65,14 +64,12 @@ class Lists:
     def __init__(
         self,
         catalog: Catalog,
-        face: Face,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
         *,
         patience: float = FIRST_LIST_PATIENCE,
         use_cache: bool = True,
     ) -> None:
         self._catalog = catalog
-        self._face = face
         self._start_task = start_task
         self._patience = patience
         self._use_cache = use_cache
@@ -81,16 +78,19 @@ class Lists:
 
     def prepare(self, view: View, kind: str, reach: Reach) -> Preparation | None:
         """What to call and wait for before this list is given; None where it can be given at once."""
-        unread = self._catalog.unread(self._face.needed(view, kind))
+        unread = self._catalog.unread(view.face.needed(view, kind))
         if unread:
             return partial(self._load_and_prepare, unread, view, kind, reach)
-        awaited = self._face.awaited()
+        awaited = view.face.awaited()
         unlisted = [entry for entry in awaited if not entry.is_live or entry.failure is not None]
-        outdated = self.outdated(self._face.listed(view, kind), reach)
+        if unlisted and view.face.client_of(view).health_check:
+            # It wants to know whether we answer, and is gone before any server would have started.
+            unlisted = []
+        outdated = self.outdated(view.face.listed(view, kind), reach)
         if not unlisted and not outdated:
             return None
         if unlisted:
-            self._face.settle_names(unlisted)
+            view.face.settle_names(unlisted)
         return partial(self._wait_for_lists, view, kind, unlisted, outdated, reach)
 
     def forget(self, entries: Iterable[ServerEntry]) -> None:
@@ -142,7 +142,7 @@ class Lists:
 
     def _has_something(self, view: View, kind: str) -> bool:
         if kind == "tools":
-            return bool(self._face.definitions(view, kind))
+            return bool(view.face.definitions(view, kind))
         # Most servers have neither prompts nor resources: a list without any is whole as soon as one server is listed.
         return any(map(_is_shown, self._catalog.entries()))
 

@@ -66,7 +66,7 @@ class Router:
         self._pool = pool
         self._start_task = start_task
         self._lists = lists
-        self._tasks = Tasks(face)
+        self._tasks = Tasks()
         self.views = Views(face)
         self.connections = CallerConnections(pool)
         self._catalog = catalog
@@ -88,14 +88,13 @@ class Router:
     def _toolboxes(self) -> Toolboxes:
         from mcp_workbench.router.toolboxes import Toolboxes
 
-        return Toolboxes(self._catalog, self._face, self.connections, self._lists, self._start_task, self.on_opened)
+        return Toolboxes(self._catalog, self.connections, self._lists, self._start_task, self.on_opened)
 
     @cached_property
     def _subscriptions(self) -> Subscriptions:
         from mcp_workbench.router.subscriptions import Subscriptions
 
         return Subscriptions(
-            self._face,
             self.connections,
             self._guard,
             self.start_for,
@@ -106,7 +105,7 @@ class Router:
     def _task_lists(self) -> TaskLists:
         from mcp_workbench.router.task_lists import TaskLists
 
-        return TaskLists(self._face, self._tasks, self._lists, self.connections, self._guard)
+        return TaskLists(self._tasks, self._lists, self.connections, self._guard)
 
     def in_background(self, work: Awaitable[None]) -> None:
         """Work that nobody waits for; the task group owns it."""
@@ -121,17 +120,17 @@ class Router:
 
     def call_tool(self, call: RoutedCall, params: Params) -> None:
         """A `tools/call`. Nothing on the way of a call to a ready server waits for anything."""
-        self._act(call, self._face.resolve_tool(call.view, params), params)
+        self._act(call, call.view.face.resolve_tool(call.view, params), params)
 
     def get_prompt(self, call: RoutedCall, params: Params) -> None:
-        self._resolve(call, "prompts", lambda: self._face.resolve_prompt(call.view, params))
+        self._resolve(call, "prompts", lambda: call.view.face.resolve_prompt(call.view, params))
 
     def read_resource(self, call: RoutedCall, params: Params) -> None:
         """A `resources/read` of something that is not ours."""
-        self._resolve(call, "resources", lambda: self._face.resolve_resource(call.view, params, call.revision))
+        self._resolve(call, "resources", lambda: call.view.face.resolve_resource(call.view, params, call.revision))
 
     def complete(self, call: RoutedCall, params: Params) -> None:
-        self._resolve(call, "prompts", lambda: self._face.resolve_completion(call.view, params, call.revision))
+        self._resolve(call, "prompts", lambda: call.view.face.resolve_completion(call.view, params, call.revision))
 
     def ask_about_task(self, call: RoutedCall, params: Params) -> None:
         """One of the methods of tasks; without the extension, those of a sole server pass as they are."""
@@ -144,7 +143,7 @@ class Router:
             self._act(call, self._tasks.resolve(call.view, call.method, params, call.revision))
 
     def relay(self, call: RoutedCall, params: Params) -> None:
-        self._act(call, self._face.resolve_unknown(call.view, call.method, params))
+        self._act(call, call.view.face.resolve_unknown(call.view, call.method, params))
 
     def _resolve(self, call: RoutedCall, kind: str, decide: Callable[[], Decision]) -> None:
         """What no server is known to have is looked for again when every server has been listed."""
@@ -228,7 +227,7 @@ class Router:
             self._lists.look_again(self.connections.of_call(entry, call), may_start=may_start) for entry in entries
         ]
         outcomes = dict(zip(entries, await asyncio.gather(*listing, return_exceptions=True), strict=True))
-        decision = self._face.resolve_tool(call.view, params, fresh=True)
+        decision = call.view.face.resolve_tool(call.view, params, fresh=True)
         for entry, outcome in outcomes.items():
             # Of several candidates one may fail, where another has the tool.
             if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
@@ -328,14 +327,14 @@ class Router:
             self.start_for(call, self._shorten_aside(call, decision, result))
         # What asks for input, or is a task, must be read whole by the client.
         elif result_type(result) in (None, "complete"):
-            call.pass_on(Raw(bytes(self._face.shorten(call.view, decision, result))))
+            call.pass_on(Raw(bytes(call.view.face.shorten(call.view, decision, result))))
         else:
             call.pass_on(result)
 
     async def _shorten_aside(self, call: RoutedCall, decision: Forward, result: Raw) -> None:
         """In a thread: a large result takes a while, and other calls must not wait for it."""
         if await asyncio.to_thread(result_type, result) in (None, "complete"):
-            shortening = self._face.shortening(call.view, decision, result)
+            shortening = call.view.face.shortening(call.view, decision, result)
             if shortening is not None:
                 await asyncio.to_thread(shortening.work)
                 result = Raw(bytes(shortening.finish()))
@@ -373,8 +372,10 @@ class Router:
         """Give `answer` the definitions that this client sees, when every server has been listed that has to be."""
 
         def list_now() -> None:
-            definitions = self._face.definitions(call.view, kind)
-            reason = self._lists.why_empty() if self._face.lists_everything and not definitions else None
+            definitions = call.view.face.definitions(call.view, kind)
+            face = call.view.face
+            must_say_why = not definitions and face.lists_everything and not face.client_of(call.view).health_check
+            reason = self._lists.why_empty() if must_say_why else None
             if reason is None:
                 answer(definitions)
             else:
@@ -404,7 +405,7 @@ class Router:
         if uri in self.own_resources:
             text = self.own_resources[uri]().decode()
             return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
-        return self._face.own_resource(view, uri)
+        return view.face.own_resource(view, uri)
 
     # ── what clients want to be told, and tell ──
 

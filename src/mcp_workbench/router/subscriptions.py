@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.face.base import Face, Params
+from mcp_workbench.face.base import Params
 from mcp_workbench.face.decisions import Reject
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.jsonrpc.pending import RemoteError
@@ -41,13 +41,11 @@ class Subscriptions:
 
     def __init__(
         self,
-        face: Face,
         connections: CallerConnections,
         guard: Guard | None,
         start_for: StartFor,
         list_servers: Callable[[RoutedCall], Awaitable[None]],
     ) -> None:
-        self._face = face
         self._connections = connections
         self._guard = guard
         self._start_for = start_for
@@ -56,7 +54,7 @@ class Subscriptions:
 
     def owner(self, call: RoutedCall, params: Params) -> tuple[ServerEntry, str] | Reject:
         """Which server the resource belongs to."""
-        return self._face.resource_owner(call.view, params, call.revision)
+        return call.view.face.resource_owner(call.view, params, call.revision)
 
     def subscribe(
         self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]

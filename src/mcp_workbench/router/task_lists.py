@@ -16,7 +16,6 @@ from msgspec.json import Decoder
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import DownstreamError, WorkbenchError
-from mcp_workbench.face.base import Face
 from mcp_workbench.face.tasks import Tasks, having_lists
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
@@ -60,10 +59,7 @@ _decode_cursor: Final = Decoder(str | None).decode
 class TaskLists:
     """Lists of the tasks of several servers."""
 
-    def __init__(
-        self, face: Face, tasks: Tasks, lists: Lists, connections: CallerConnections, guard: Guard | None
-    ) -> None:
-        self._face = face
+    def __init__(self, tasks: Tasks, lists: Lists, connections: CallerConnections, guard: Guard | None) -> None:
         self._tasks = tasks
         self._lists = lists
         self._connections = connections
@@ -71,8 +67,8 @@ class TaskLists:
 
     async def answer(self, call: RoutedCall, params: Params, nobody: Callable[[], None]) -> None:
         """Answer with the next page of each server that has one; call `nobody` where none lists its tasks."""
-        await self._lists.load(self._face.needed(call.view, "prompts"))
-        having = having_lists(self._face.entries(call.view))
+        await self._lists.load(call.view.face.needed(call.view, "prompts"))
+        having = having_lists(call.view.face.entries(call.view))
         if not having:
             call.route.task = None
             nobody()

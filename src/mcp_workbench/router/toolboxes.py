@@ -13,7 +13,6 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.errors import StillStarting, WorkbenchError
-from mcp_workbench.face.base import Face
 from mcp_workbench.face.decisions import Decision, Open
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.view import View
@@ -37,14 +36,12 @@ class Toolboxes:
     def __init__(
         self,
         catalog: Catalog,
-        face: Face,
         connections: CallerConnections,
         lists: Lists,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
         on_opened: Sequence[Callable[[View, str], None]],
     ) -> None:
         self._catalog = catalog
-        self._face = face
         self._connections = connections
         self._lists = lists
         self._start_task = start_task
@@ -57,24 +54,24 @@ class Toolboxes:
         first_time = decision.starts_known and toolbox is not None and toolbox not in call.view.opened
         await self._lists.load(decision.entries)
         if decision.starts_known:
-            self._face.settle_names(decision.entries)
+            call.view.face.settle_names(decision.entries)
             failures = await self._start_all(decision.entries, call)
         else:
             searches_everywhere = request.query is not None and toolbox is None
             failures = await self._list_all(decision.entries, call, SEARCH_PATIENCE if searches_everywhere else None)
         for _ in range(MOST_PREPARATIONS):
-            preparation = self._face.preparation(request)
+            preparation = call.view.face.preparation(request)
             if preparation is None:
                 break
             # In a thread: thousands of tools take a moment, and other calls must not wait for it.
             await asyncio.to_thread(preparation)
         if toolbox is not None and toolbox not in self._catalog.toolboxes:
             # Removed from the configuration while it was opened.
-            return self._face.no_such_toolbox(toolbox)
-        if self._face.opens_in_thread and is_large(decision.entries):
-            call.finish_result(await asyncio.to_thread(self._face.opened, call.view, request, failures))
+            return call.view.face.no_such_toolbox(toolbox)
+        if call.view.face.opens_in_thread and is_large(decision.entries):
+            call.finish_result(await asyncio.to_thread(call.view.face.opened, call.view, request, failures))
         else:
-            call.finish_result(self._face.opened(call.view, request, failures))
+            call.finish_result(call.view.face.opened(call.view, request, failures))
         if first_time and toolbox is not None:
             for listener in self._on_opened:
                 listener(call.view, toolbox)

@@ -37,7 +37,7 @@ def _list(kind: str) -> Method:
 
         def answer(definitions: Sequence[bytes]) -> None:
             session.listed.add(listed_as)
-            call.finish_result(session.welcome.list_result(kind, definitions, call.revision))
+            call.finish_result(session.welcome.list_result(kind, definitions, call.revision, call.view))
 
         session.router.list(call, kind, answer)
         if call.route.task is None:
@@ -51,7 +51,7 @@ def _list(kind: str) -> Method:
 
 def _discover(session: Session, call: ClientCall, params: Params) -> None:
     if not call.revision.has_handshake:
-        call.finish_result(session.welcome.discover_result(session.view))
+        call.finish_result(session.welcome.discover_result(session.view.introduced(call.client_info)))
     else:
         call.finish_error(METHOD_NOT_FOUND, "method `server/discover` is not supported after `initialize`")
 

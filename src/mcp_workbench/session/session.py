@@ -268,8 +268,7 @@ class Session:
             self._abort(id, INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
 
     def _abort(self, id: bytes, code: int, message: str) -> None:
-        call = self.calls.pop(id, None)
-        if call is not None:
+        if (call := self.calls.pop(id, None)) is not None:
             call.cancel({"reason": Raw(b'"it could not be handled"')})
         self._refuse(id, code, message)
 
@@ -323,6 +322,8 @@ class Session:
             return None
         if stamp.revision is not None:
             revision, log_level = stamp.revision, stamp.log_level
+            if self.router.views.tells_clients_apart and stamp.client_info != self.view.client_info:
+                self.view = self.router.views.meet(self.view, stamp.client_info)
             caller = Caller(self.view.principal, "modern", stamp.capabilities, self._number)
         elif self.revision is None and method != "ping":
             # Of legacy requests only pings may come before the handshake (*Lifecycle*, initialization).
@@ -358,6 +359,7 @@ class Session:
         number = self.caller.client or next(_numbers)
         self.caller = Caller(self.view.principal, "legacy", client.capabilities, number)
         self.client_info = client.info
+        self.router.views.introduce(self.view, self.client_info)
         self.subscribe_to_changes()
         result = self.welcome.initialize_result(self.revision, self.view)
         self._link.send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id, result))
@@ -385,8 +387,7 @@ class Session:
         call = self.calls.pop(id, None)
         if call is not None:
             call.cancel(fields)
-        stream = self.streams.pop(id, None)
-        if stream is not None:
+        if (stream := self.streams.pop(id, None)) is not None:
             stream.end()
 
     def _on_answer(self, message: Envelope) -> None:

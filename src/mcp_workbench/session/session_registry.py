@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.face.base import Face
 from mcp_workbench.face.view import View
 from mcp_workbench.session.notifications import ListChangeNotifier
 
@@ -26,8 +25,7 @@ class NotifiedSession(Protocol):
 
 
 class SessionRegistry:
-    def __init__(self, face: Face) -> None:
-        self._face = face
+    def __init__(self) -> None:
         self._sessions: set[NotifiedSession] = set()
 
     def __len__(self) -> int:
@@ -43,20 +41,22 @@ class SessionRegistry:
     def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server offers something else now."""
         for session in list(self._sessions):
-            session.list_changes.add(self._face.announces(session.view, entry, kinds))
+            session.list_changes.add(session.view.face.announces(session.view, entry, kinds))
 
     def on_announced(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server announced a change of lists that are equal all the same: clients of its own would be told."""
-        if self._face.relays_announcements:
-            self.on_change(entry, kinds)
+        for session in list(self._sessions):
+            if session.view.face.relays_announcements:
+                session.list_changes.add(session.view.face.announces(session.view, entry, kinds))
 
     def on_replaced(self, plan: Plan) -> None:
         """Another configuration is in force."""
-        told = self._face.announces_toolboxes(plan)
-        for session in list(self._sessions) if told else ():
-            session.list_changes.add(told)
+        for session in list(self._sessions):
+            told = session.view.face.announces_toolboxes(plan)
+            if told:
+                session.list_changes.add(told)
 
     def on_opened(self, view: View, toolbox: str) -> None:
         for session in list(self._sessions):
             if session.view is view:
-                session.list_changes.add(self._face.announces_opening(view, toolbox))
+                session.list_changes.add(view.face.announces_opening(view, toolbox))

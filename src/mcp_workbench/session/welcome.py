@@ -8,7 +8,6 @@ from typing import Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
-from mcp_workbench.face.base import Face
 from mcp_workbench.face.tasks import declared_tasks, extensions
 from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc.messages import encode
@@ -62,8 +61,7 @@ def read_initialize(members: dict[str, Raw]) -> IntroducedClient:
 class Welcome:
     """The first words to any client."""
 
-    def __init__(self, face: Face, name: str, version: str) -> None:
-        self._face = face
+    def __init__(self, name: str, version: str) -> None:
         self.info = encode({"name": name, "title": "MCP Workbench", "version": version})
         self._stamp = b'"_meta":' + encode({SERVER_INFO: Raw(self.info)})
 
@@ -71,9 +69,9 @@ class Welcome:
         """The answer to `initialize`, in the revision that was agreed on."""
         return b'{"protocolVersion":%b,"capabilities":%b,"serverInfo":%b,"instructions":%b}' % (
             encode(client.name),
-            self._capabilities(view, declared_tasks(self._face.known(view)) if client.has_task_capability else None),
+            self._capabilities(view, declared_tasks(view.face.known(view)) if client.has_task_capability else None),
             self.info,
-            encode(self._face.instructions(view)),
+            encode(view.face.instructions(view)),
         )
 
     def discover_result(self, view: View) -> bytes:
@@ -82,17 +80,17 @@ class Welcome:
             COMPLETE,
             encode(names("modern")),
             self._capabilities(view),
-            encode(self._face.instructions(view)),
-            _cache(CHANGING_TTL_MS if self._face.tools_follow_servers else STABLE_TTL_MS),
+            encode(view.face.instructions(view)),
+            _cache(CHANGING_TTL_MS if view.face.tools_follow_servers else STABLE_TTL_MS),
             self._stamp,
         )
 
-    def list_result(self, kind: str, definitions: Sequence[bytes], client: Revision) -> bytes:
+    def list_result(self, kind: str, definitions: Sequence[bytes], client: Revision, view: View) -> bytes:
         """The answer to a list request."""
         body = b'"%b":[%b]' % (kind.encode(), b",".join(definitions))
         if not client.has_result_types:
             return b"{" + body + b"}"
-        stable = kind == "tools" and not self._face.tools_follow_servers
+        stable = kind == "tools" and not view.face.tools_follow_servers
         return b"{%b,%b,%b,%b}" % (COMPLETE, _cache(STABLE_TTL_MS if stable else CHANGING_TTL_MS), self._stamp, body)
 
     def _capabilities(self, view: View, tasks: dict[str, object] | None = None) -> bytes:
@@ -113,7 +111,7 @@ class Welcome:
     def _extensions(self, view: View) -> dict[str, object]:
         """What servers in view declare; the first one's settings count. Clients decide what they use of it."""
         found: dict[str, object] = {}
-        for entry in self._face.known(view):
+        for entry in view.face.known(view):
             for name, settings in extensions(entry).items():
                 try:
                     found.setdefault(name, decode(settings))

@@ -1,0 +1,114 @@
+"""The face `auto`: each client gets what suits it.
+
+Clients that keep definitions of tools from their model until they are needed get the tools as they are (`flat`), under
+names that they take as they are; two tools in front of those would be deferred as well, and every call would take two
+searches. All others get the two tools of `proxy`. Which client is which is in the table of `clients.behaviour`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.config.model import DEFAULT_SEPARATOR
+from mcp_workbench.face.base import Face, FaceSettings
+from mcp_workbench.face.flat import FlatFace
+from mcp_workbench.face.proxy import make as make_proxy
+from mcp_workbench.face.view import View
+
+if TYPE_CHECKING:
+    from mcp_workbench.clients.behaviour import Behaviour
+
+# What decides how tools are named and marked: separator, length of names, marks.
+_Style = tuple[str, int, tuple[str, ...]]
+
+
+class AutoFace(Face):
+    """Chooses between faces; no request is resolved here."""
+
+    name = "auto"
+    tells_clients_apart = True
+
+    def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
+        super().__init__(catalog, settings)
+        self._proxy = make_proxy(catalog, settings)
+        self._flat: dict[_Style, FlatFace] = {}
+        self._proxy.links = self.links
+        self.tool_index = self._proxy.tool_index
+
+    def configure(self, settings: FaceSettings) -> None:
+        super().configure(settings)
+        for face in self._shown():
+            own = face.settings
+            face.configure(replace(settings, separator=own.separator, longest_name=own.longest_name, marks=own.marks))
+
+    def give_notice(self, notice: str | None) -> None:
+        super().give_notice(notice)
+        for face in self._shown():
+            face.give_notice(notice)
+
+    def _shown(self) -> list[Face]:
+        return [self._proxy, *self._flat.values()]
+
+    def for_client(self, view: View) -> Face:
+        """Decided when a client introduces itself: what it sees does not change under it."""
+        client = self.client_of(view)
+        if client.face == FlatFace.name and self._has_room(client):
+            return self._flat_for(client)
+        return self._proxy
+
+    def _has_room(self, client: Behaviour) -> bool:
+        """Whether the client takes this many tools. While not all are known, there may be any number."""
+        if not client.flat_up_to:
+            return True
+        entries = list(self.catalog.entries())
+        return all(entry.offer is not None for entry in entries) and (
+            sum(len(entry.tools) for entry in entries) <= client.flat_up_to
+        )
+
+    def _flat_for(self, client: Behaviour) -> FlatFace:
+        # The user's own separator comes first; the default one is refused by clients.
+        own = self.settings.separator
+        style = (client.separator if own == DEFAULT_SEPARATOR else own, client.longest_name, client.marks)
+        face = self._flat.get(style)
+        if face is None:
+            separator, longest, marks = style
+            settings = replace(self.settings, separator=separator, longest_name=longest, marks=marks)
+            face = self._flat[style] = FlatFace(self.catalog, settings)
+            face.links, face.notice = self.links, self.notice
+        return face
+
+    # ── what is asked of no client in particular ──
+
+    def entries(self, view: View) -> list[ServerEntry]:
+        return self._proxy.entries(view)
+
+    def needed_first(self) -> Iterable[ServerEntry]:
+        """The first client may be one that is shown everything."""
+        return self.catalog.entries()
+
+    def exposed(self, entry: ServerEntry, name: str) -> str:
+        return self._proxy.exposed(entry, name)
+
+    def tools(self, view: View) -> Sequence[bytes]:
+        """What a client sees of whom nothing is known."""
+        return self._proxy.tools(view)
+
+    def definition_of(self, tool: str) -> Raw | None:
+        return next((found for face in self._shown() if (found := face.definition_of(tool)) is not None), None)
+
+    def instructions(self, view: View) -> str:
+        return self._proxy.instructions(view)
+
+    def remarks(self) -> list[str]:
+        return self._proxy.remarks()
+
+
+def make(catalog: Catalog, settings: FaceSettings) -> Face:
+    """As the table `faces` wants it."""
+    return AutoFace(catalog, settings)

@@ -1,0 +1,130 @@
+"""The face `proxy` with `"useTool": "split"`: `use_tool` for tools that only read, `use_tool_that_writes` for the rest.
+
+Clients ask their user before a tool is called that may change something, and some ask no more for one that only reads.
+For one tool that calls all of them they have to ask every time, and where nobody can be asked it cannot be called at
+all. What a tool does is what its annotations say; one that says nothing writes.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError, field
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.economy.instructions import HOW
+from mcp_workbench.face.base import Params
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load
+from mcp_workbench.face.pins import ALWAYS_LOAD
+from mcp_workbench.face.proxy import ProxyFace
+from mcp_workbench.face.view import View
+from mcp_workbench.face.wording import error_result
+from mcp_workbench.jsonrpc.messages import decode_string, encode
+
+READS: Final = "use_tool"
+WRITES: Final = "use_tool_that_writes"
+# Tools whose annotations are kept in mind. An agent uses a handful.
+MOST_JUDGED: Final = 1000
+# What reaches a model of the three (name, description and schema) is below 250 tokens, as with two; clients keep the
+# rest, `annotations` and `_meta`, to themselves.
+MOST_BYTES_OF_THREE: Final = 1_210
+
+
+class _Annotations(Struct, rename="camel"):
+    read_only_hint: object = False
+    destructive_hint: object = False
+
+
+class _Definition(Struct):
+    annotations: _Annotations = field(default_factory=_Annotations)
+
+
+_read: Final = Decoder(_Definition).decode
+
+
+def only_reads(definition: bytes | Raw) -> bool:
+    """Whether a tool says of itself that it changes nothing. One that contradicts itself does not."""
+    try:
+        annotations = _read(definition).annotations
+    except (DecodeError, ValidationError):
+        return False
+    return annotations.read_only_hint is True and annotations.destructive_hint is not True
+
+
+class SplitProxyFace(ProxyFace):
+    """Three tools: to find, to read, to write."""
+
+    most_bytes = MOST_BYTES_OF_THREE
+    how = HOW + f" `{READS}` calls tools that only read, `{WRITES}` all others, with the same arguments."
+
+    @cached_property
+    def _judged(self) -> dict[tuple[ServerEntry, str], tuple[Raw, bool]]:
+        return {}
+
+    def use_tools(self) -> list[bytes]:
+        return [encode(_USE_TOOL), encode(_USE_TOOL_THAT_WRITES)]
+
+    def own_names(self) -> list[str]:
+        return [*super().own_names(), WRITES]
+
+    def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
+        try:
+            name = decode_string(params["name"])
+        except (KeyError, DecodeError, ValidationError):
+            name = ""
+        if name == WRITES:
+            return super().resolve_tool(view, {**params, "name": Raw(encode(READS))}, fresh=fresh)
+        decision = super().resolve_tool(view, params, fresh=fresh)
+        if name != READS:
+            return decision
+        if isinstance(decision, Load):
+            return replace(decision, decide=lambda: self.resolve_tool(view, params, fresh=fresh))
+        return self._unless_it_writes(decision, fresh) if isinstance(decision, Forward) else decision
+
+    def _unless_it_writes(self, decision: Forward, fresh: bool) -> Decision:
+        entry, tool = decision.entry, decision.item
+        if not self._only_reads(entry, tool):
+            where = f"{entry.toolbox}/{entry.name}/{tool}"
+            return Answer(
+                error_result(
+                    f"[{where}] may change something (its annotations do not say `readOnlyHint`), so it was not "
+                    f"called; call it with `{WRITES}` and the same arguments"
+                )
+            )
+        # What is remembered may be out of date, and no user is asked about this call: the server has to say so now.
+        return decision if fresh or entry.is_live else Learn(entry, item=tool)
+
+    def _only_reads(self, entry: ServerEntry, tool: str) -> bool:
+        definition = entry.tools[tool]
+        judged = self._judged.get((entry, tool))
+        # A changed definition is another object.
+        if judged is None or judged[0] is not definition:
+            if len(self._judged) >= MOST_JUDGED:
+                self._judged.clear()
+            judged = self._judged[entry, tool] = (definition, only_reads(definition))
+        return judged[1]
+
+
+# Whatever `use_tool` takes where it is one, both understand; what is said of it here is what an agent needs.
+_TAKEN: Final = {"tool": {"type": "string"}, "arguments": {"type": "object"}}
+_USE_TOOL: Final = {
+    "name": READS,
+    "description": 'Call a tool that only reads, e.g. {"tool": "toolbox/server/tool", "arguments": {}}.',
+    "inputSchema": {
+        "type": "object",
+        "properties": {**_TAKEN, "max_tokens": {"type": "integer"}},
+        "required": ["tool"],
+    },
+    "annotations": {"readOnlyHint": True},
+    "_meta": ALWAYS_LOAD,
+}
+_USE_TOOL_THAT_WRITES: Final = {
+    "name": WRITES,
+    "description": "Call any other tool.",
+    "inputSchema": {"type": "object", "properties": _TAKEN, "required": ["tool"]},
+    "annotations": {"readOnlyHint": False},
+    "_meta": ALWAYS_LOAD,
+}

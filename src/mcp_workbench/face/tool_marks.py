@@ -1,0 +1,49 @@
+"""Marks in the `_meta` of tools, for clients that put tools behind a search of their own (face `auto`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import DecodeError, Raw, ValidationError
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.names import Target
+from mcp_workbench.economy.prose import clip, one_line
+from mcp_workbench.face.base import FaceSettings
+from mcp_workbench.face.paths import ResolvedPath, find
+from mcp_workbench.face.renamed import with_members
+from mcp_workbench.jsonrpc.messages import decode_object, encode
+
+ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
+SEARCH_HINT: Final = "anthropic/searchHint"
+# Claude Code cuts hints before it matches them; a sentence is what fits.
+_LONGEST_HINT: Final = 120
+
+
+class Marks:
+    """What each tool carries. Pinned ones are there from the start, others are found by what their toolbox is for."""
+
+    def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
+        self._marks = settings.marks
+        self._pinned = {
+            (meant.entry, meant.tool) for path in settings.pin if isinstance(meant := find(catalog, path), ResolvedPath)
+        }
+        self._hints = {
+            name: clip(one_line(each.description), _LONGEST_HINT) for name, each in catalog.described.items()
+        }
+
+    def marked(self, definition: bytes, target: Target) -> bytes:
+        """A definition with its marks. What the server itself says in `_meta` stays, and comes first."""
+        added: dict[str, object] = {}
+        if (target.entry, target.name) in self._pinned:
+            if ALWAYS_LOAD in self._marks:
+                added[ALWAYS_LOAD] = True
+        elif SEARCH_HINT in self._marks and self._hints.get(target.entry.toolbox):
+            added[SEARCH_HINT] = self._hints[target.entry.toolbox]
+        if not added:
+            return definition
+        try:
+            own = decode_object(decode_object(definition)["_meta"])
+        except (KeyError, DecodeError, ValidationError):
+            own = {}
+        return with_members(definition, {"_meta": encode({**{k: Raw(encode(v)) for k, v in added.items()}, **own})})
