@@ -10,12 +10,14 @@ from msgspec import Raw
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.differences import tools_differ
+from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.catalog.offer import Definitions, Offer
 from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.face.base import FaceSettings
+from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.view import View
 from mcp_workbench.protocol.handshake import ServerProfile
@@ -125,5 +127,43 @@ def test_agents_are_told_of_differences_alone() -> None:
     assert learn(tool("two"))
     view.changed.clear()
     catalog.servers.withdraw(entry, DownstreamError("it crashed too often"))
-    assert view.changed, "what cannot be used any more is a change"
-    assert learn(tool("two")), "and what can be used again"
+    assert not view.changed, "a server that has failed has the tools it had"
+    assert changes[-1] == {"tools"}, "faces that list tools do not list them any more"
+    assert not learn(tool("two")), "and has them when it is back"
+    assert "tools" in changes[-1]
+    catalog.servers.withdraw(entry, DownstreamError("it crashed too often"))
+    assert learn(tool("three")), "unless it is back with others"
+    view.changed.clear()
+    catalog.servers.withdraw(entry, DownstreamError("it crashed too often"))
+    catalog.servers.works(entry)
+    assert not view.changed
+
+
+def opened_while_failed() -> tuple[Catalog, ProxyFace, View, ServerEntry]:
+    box = ToolboxConfig(name="box", description="A box.", servers={"one": ServerConfig(name="one", command="x")})
+    store = ManifestStore(lambda: None)
+    catalog = Catalog(WorkbenchConfig(path="config", toolboxes={"box": box}), store)
+    face = ProxyFace(catalog, FaceSettings(), ToolIndex(catalog, store))
+    view, entry = View("somebody"), catalog.toolboxes["box"]["one"]
+    catalog.subscribe(lambda entry, kinds: face.take_note(view, entry, kinds))
+    catalog.servers.learn(entry, Offer(ServerProfile("legacy", "2025-11-25"), {"tools": listed(tool())}))
+    catalog.servers.withdraw(entry, DownstreamError("it crashed too often"))
+    face.opened(view, OpenRequest("box"), {})
+    return catalog, face, view, entry
+
+
+def test_whoever_opened_a_toolbox_without_a_failed_server_is_told_that_it_is_back() -> None:
+    catalog, _, view, entry = opened_while_failed()
+    catalog.servers.works(entry)
+    assert view.changed == {"box": "changed"}
+    view.changed.clear()
+    catalog.servers.withdraw(entry, DownstreamError("it crashed too often"))
+    catalog.servers.works(entry)
+    assert not view.changed, "it has seen its tools since"
+
+
+def test_whoever_opened_it_again_meanwhile_has_seen_it() -> None:
+    catalog, face, view, entry = opened_while_failed()
+    catalog.servers.works(entry)
+    face.opened(view, OpenRequest("box"), {})
+    assert not view.changed and not view.missing

@@ -85,7 +85,6 @@ class Servers:
         changed = entry.learn(offer, remember=remember)
         if entry.failure is not None:
             entry.failure = None
-            entry.tools_differ = True
             changed = frozenset(KINDS)
         if changed or first_time:
             _tell(entry, changed)
@@ -100,7 +99,8 @@ class Servers:
         """A connection has given its server up: what it offered is no longer shown."""
         if entry.failure is None:
             entry.failure = failure
-            entry.tools_differ = True
+            # They cannot be used, which whoever calls one is told; they are the same tools.
+            entry.tools_differ = False
             _tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
         entry.failure = failure
 
@@ -124,7 +124,7 @@ class Servers:
         entry.last_error = None
         if entry.failure is not None:
             entry.failure = None
-            entry.tools_differ = True
+            entry.tools_differ = False
             _tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
 
 

@@ -144,7 +144,12 @@ class ProxyFace(Face):
 
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """The list of tools never changes. A changed toolbox is told with the next result instead."""
-        if "tools" in kinds and entry.tools_differ and entry.toolbox in view.opened:
+        if "tools" not in kinds or entry.toolbox not in view.opened:
+            return
+        is_back = entry.failure is None and entry in view.missing
+        if is_back:
+            view.missing.discard(entry)
+        if is_back or entry.tools_differ:
             # One that is new stays new.
             view.changed.setdefault(entry.toolbox, "changed")
 
@@ -329,6 +334,9 @@ class ProxyFace(Face):
         assert request.toolbox_name is not None
         view.opened[request.toolbox_name] = None
         view.changed.pop(request.toolbox_name, None)
+        shown = self.catalog.toolboxes[request.toolbox_name].values()
+        view.missing.difference_update(shown)
+        view.missing.update(entry for entry in shown if entry.failure is not None)
         return opened_result(self.catalog, self.tool_index, request, failures, _take_changed(view))
 
 

@@ -21,7 +21,7 @@ Change = Literal["changed", "new", "removed"]
 class View:
     """Belongs to a session where there is one, and to the principal in the modern era, which has no sessions."""
 
-    __slots__ = ("changed", "client", "client_info", "face", "opened", "principal")
+    __slots__ = ("changed", "client", "client_info", "face", "missing", "opened", "principal")
     # What its client sees. Only views that no request belongs to are without.
     face: Face
 
@@ -36,13 +36,16 @@ class View:
         self.opened: dict[str, None] = {}
         # Toolboxes that the client is to be told about with the next result.
         self.changed: dict[str, Change] = {}
+        # Servers that had failed for good when the client opened their toolbox: it has not seen what they offer.
+        self.missing: set[ServerEntry] = set()
 
     def introduced(self, client_info: bytes) -> View:
         """The same for a client that says who it is, before its first look. Not kept: others may share this one."""
         if client_info in (self.client_info, NOBODY):
             return self
         view = View(self.principal, self.face)
-        view.opened, view.changed, view.client_info = self.opened, self.changed, client_info
+        view.opened, view.changed, view.missing = self.opened, self.changed, self.missing
+        view.client_info = client_info
         view.client = self.face.recognise(client_info)
         return view
 
@@ -114,6 +117,7 @@ class Views:
             for name in plan.difference.toolboxes.removed:
                 view.opened.pop(name, None)
                 view.changed.pop(name, None)
+            view.missing.difference_update(plan.ending)
             view.face.take_note_of_toolboxes(view, plan)
 
     def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
