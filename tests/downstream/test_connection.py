@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import threading
 
 import pytest
 
 from mcp_workbench.catalog.manifests import ManifestStore
-from mcp_workbench.downstream.lifecycle import State
+from mcp_workbench.downstream.lifecycle import MOST_CRASHES, State
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.transport.http.client import reachability
+from mcp_workbench.transport.http.client.dialing import DialFailed
 from tests.downstream.fakes import NEVER, TOOLS, FakeServer
 
 
@@ -209,3 +212,32 @@ async def test_a_large_offer_is_written_to_the_disk_where_nobody_waits_for_it(
             while not threads:
                 await asyncio.sleep(0.001)
     assert [thread is threading.current_thread() for thread in threads] == [is_here]
+
+
+async def test_a_server_at_a_url_is_refused_with_what_keeps_it_away_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It failed with 503s; by now nobody listens there at all."""
+    failures: list[Exception] = []
+
+    async def connect(host: str, port: int) -> socket.socket:
+        raise failures[-1]
+
+    async def unavailable() -> None:
+        raise DownstreamError("http://one.test is not available (503)")
+
+    monkeypatch.setattr(reachability, "connect", connect)
+    async with FakeServer(url="http://one.test/mcp") as server:
+        server.before_opening = unavailable
+        connection = server.connection
+        with pytest.raises(DownstreamError, match="503"):
+            await connection.ensure_ready()
+        for _ in range(MOST_CRASHES - 1):
+            connection.policy.crashed(asyncio.get_running_loop().time())
+        for found, why in (
+            (DialFailed("connect", ConnectionRefusedError()), "nothing is listening at http://one.test"),
+            (DialFailed("name", OSError()), "cannot resolve the host `one.test`"),
+        ):
+            failures.append(found)
+            with pytest.raises(DownstreamError) as refusal:
+                await connection.ensure_ready()
+            assert refusal.value.message.startswith(f"{why}\n(not restarted after 5 failures")
+            assert connection.last_error is not None and connection.last_error.message == why

@@ -209,7 +209,7 @@ class Connection:
         if asked:
             self.policy.forgive()
         elif self.policy.is_exhausted(now):
-            if await self._is_back():
+            if await self._may_be_back():
                 # It gets one try, unless somebody else has begun meanwhile.
                 return self.state not in (State.BACKOFF, State.FAILED)
             assert self.last_error is not None
@@ -219,13 +219,17 @@ class Connection:
             await asyncio.sleep(delay)
         return delay > 0
 
-    async def _is_back(self) -> bool:
+    async def _may_be_back(self) -> bool:
         """Whether somebody listens where a server failed too often: to look, and to try, starts no process."""
         if self.config.url is None:
             return False
-        from mcp_workbench.transport.http.client.dialing import accepts_connections
+        from mcp_workbench.transport.http.client.reachability import why_unreachable
 
-        return await accepts_connections(self.config.url, self.entry.context.environ)
+        why = await why_unreachable(self.config.url, self.entry.context.environ)
+        if why is not None:
+            # What keeps it away now may be something else than what made it fail.
+            self.on_trouble(why)
+        return why is None
 
     # ── runs of the server ──
 

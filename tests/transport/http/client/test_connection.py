@@ -222,7 +222,7 @@ async def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> Non
                 return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", each) for each in (dead, alive)]
 
             monkeypatch.setattr(dialing, "_look_up", two)
-            connected = await dialing._connect("two.example", 1)
+            connected = await dialing.connect("two.example", 1)
             assert connected.getpeername() == ("127.0.0.1", server.port)
             await wait_until(lambda: server.connections == 1)
             connected.close()

@@ -27,9 +27,6 @@ CONNECT_SECONDS: Final = 10.0
 # One of several addresses gives way to the next after this long: machines that believe to have IPv6 are not rare.
 NEXT_ADDRESS_SECONDS: Final = 2.0
 
-# To see whether somebody listens again where nobody did: a call waits for it.
-LOOK_SECONDS: Final = 2.0
-
 AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 Stage = Literal["name", "connect", "tls", "proxy", "time"]
 
@@ -68,7 +65,7 @@ class Dialer:
         loop = asyncio.get_running_loop()
         first = address if proxy is None else proxy
         try:
-            raw = await _connect(first.host, first.port)
+            raw = await connect(first.host, first.port)
         except DialFailed as error:
             if proxy is None:
                 raise
@@ -162,19 +159,6 @@ def proxy_for(address: Address, environ: Mapping[str, str] = os.environ) -> Addr
     return proxy
 
 
-async def accepts_connections(url: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether somebody listens there, or at the proxy on the way: all that can be told without a request."""
-    try:
-        address = Address.parse(url)
-        first = proxy_for(address, environ) or address
-        async with within(LOOK_SECONDS):
-            raw = await _connect(first.host, first.port)
-    except (BadAddress, DialFailed, TimeoutError):
-        return False
-    raw.close()
-    return True
-
-
 async def _look_up(host: str, port: int) -> list[AddressInfo]:
     try:
         return [*await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)]
@@ -182,7 +166,8 @@ async def _look_up(host: str, port: int) -> list[AddressInfo]:
         raise DialFailed("name", error) from None
 
 
-async def _connect(host: str, port: int) -> socket.socket:
+async def connect(host: str, port: int) -> socket.socket:
+    """To any of the addresses of a host. Raises `DialFailed`."""
     loop = asyncio.get_running_loop()
     found = await _look_up(host, port)
     failure: Exception | None = None

@@ -1,0 +1,38 @@
+"""Whether somebody listens at an address again, where a server has failed too often to be tried without looking."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.pending import within
+from mcp_workbench.transport.http.client.address import Address, BadAddress
+from mcp_workbench.transport.http.client.dialing import DialFailed, connect, proxy_for
+from mcp_workbench.transport.http.client.failures import explain
+
+# A call waits for it.
+LOOK_SECONDS: Final = 2.0
+
+
+async def why_unreachable(url: str, environ: Mapping[str, str] = os.environ) -> DownstreamError | None:
+    """Why nobody can be reached there, or at the proxy on the way; None where somebody listens, which is all that can
+    be told without a request."""
+    try:
+        address = Address.parse(url)
+        proxy = proxy_for(address, environ)
+    except BadAddress:
+        # Whoever tries to use it says what is wrong with it.
+        return None
+    first = proxy or address
+    try:
+        async with within(LOOK_SECONDS):
+            raw = await connect(first.host, first.port)
+    except DialFailed as error:
+        failure = error if proxy is None else DialFailed("proxy", error.cause)
+        return explain(failure, address, None if proxy is None else proxy.origin)
+    except TimeoutError as error:
+        return explain(DialFailed("time", error), address)
+    raw.close()
+    return None
