@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import DownstreamError, SignInNeeded
 from mcp_workbench.signin import flow
+from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse, SignInFailed
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.transport.http.client.address import Address
@@ -261,3 +263,68 @@ def test_what_is_meant_for_this_machine_goes_through_no_proxy(host: str) -> None
     environ = {"http_proxy": "http://proxy.example.com:3128", "all_proxy": "http://proxy.example.com:3128"}
     assert proxy_for(Address.parse(f"http://{host}:8080/mcp"), environ) is None
     assert proxy_for(Address.parse("http://mcp.example.com/mcp"), environ) is not None
+
+
+# ── a server elsewhere that sends us around on this machine ──
+
+
+def run_to_the_end(url: str, said: dict[str, dict[str, object]], settings: OAuthConfig | None = None) -> list[str]:
+    """Sign in to a server of which this is said at these addresses; what was asked for, until it failed."""
+    challenge = Challenge(resource_metadata="http://127.0.0.1:8080/shutdown" if "evil" in url else None)
+    steps = flow.sign_in(
+        flow.SignInRequest(url=url, challenge=challenge, settings=settings, redirect_uri="http://127.0.0.1:1/callback")
+    )
+    asked: list[str] = []
+    step = next(steps)
+    while isinstance(step, OAuthRequest):
+        asked.append(step.url)
+        found = said.get(step.url)
+        step = steps.send(OAuthResponse(404) if found is None else OAuthResponse(200, json.dumps(found).encode()))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://evil.example.com/mcp", {}),
+        (
+            "https://mcp.example.com/mcp",
+            {
+                "https://mcp.example.com/.well-known/oauth-protected-resource/mcp": {
+                    "authorization_servers": ["http://127.0.0.1:8080"]
+                }
+            },
+        ),
+        (
+            "https://mcp.example.com/mcp",
+            {
+                "https://mcp.example.com/.well-known/oauth-authorization-server": {
+                    "issuer": "https://mcp.example.com",
+                    "authorization_endpoint": "https://mcp.example.com/authorize",
+                    "token_endpoint": "https://mcp.example.com/token",
+                    "registration_endpoint": "https://localhost:8080/shutdown",
+                    "code_challenge_methods_supported": ["S256"],
+                }
+            },
+        ),
+    ],
+    ids=["metadata", "authorization server", "endpoint"],
+)
+def test_a_server_elsewhere_does_not_send_us_around_on_this_machine(
+    url: str, said: dict[str, dict[str, object]]
+) -> None:
+    with pytest.raises(SignInFailed, match="on this machine, but https://") as failed:
+        run_to_the_end(url, said)
+    assert "`issuer`" in (failed.value.hint or "")
+
+
+def test_an_authorization_server_on_this_machine_may_be_configured() -> None:
+    place = "http://127.0.0.1:8080/.well-known/oauth-authorization-server"
+    with pytest.raises(SignInFailed, match="publishes no metadata"):
+        run_to_the_end("https://mcp.example.com/mcp", {}, OAuthConfig(issuer="http://127.0.0.1:8080"))
+    with pytest.raises(SignInFailed, match="has no sign-in page"):
+        run_to_the_end(
+            "https://mcp.example.com/mcp",
+            {place: {"issuer": "http://127.0.0.1:8080", "token_endpoint": "http://127.0.0.1:8080/token"}},
+            OAuthConfig(issuer="http://127.0.0.1:8080"),
+        )

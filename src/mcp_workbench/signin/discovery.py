@@ -73,6 +73,7 @@ def discover(url: str, challenge: Challenge, settings: OAuthConfig | None) -> Re
     else:
         issuer, is_guessed = own.issuer or words(document["authorization_servers"])[0], False
     profile = profile_for(url, settings, issuer)
+    checked_url(issuer, "the authorization server", named_by=None if own.issuer else url)
     resource = _resource(url, document, profile)
     server, warnings = yield from _server_metadata(issuer, profile, is_guessed=is_guessed)
     supported = None if document is None else document.get("scopes_supported")
@@ -115,7 +116,7 @@ def server_metadata_urls(issuer: str) -> list[str]:
 
 def _resource_metadata(url: str, challenge: Challenge) -> Requests[dict[str, Any] | None]:
     for place in resource_metadata_urls(url, challenge):
-        answer = yield get(checked_url(place, "`resource_metadata` of the server's challenge"))
+        answer = yield get(checked_url(place, "`resource_metadata` of the server's challenge", named_by=url))
         if answer.status == 0 or answer.status >= 500:
             # Guessing on would sign in somewhere else because of a passing fault.
             raise _not_now(place, answer)
@@ -128,7 +129,6 @@ def _resource_metadata(url: str, challenge: Challenge) -> Requests[dict[str, Any
 def _server_metadata(
     issuer: str, profile: Profile, *, is_guessed: bool
 ) -> Requests[tuple[AuthorizationServer, tuple[str, ...]]]:
-    checked_url(issuer, "the authorization server")
     for place in server_metadata_urls(issuer):
         answer = yield get(place)
         if answer.status == 0 or (answer.status >= 500 and answer.status != 502):
@@ -191,7 +191,7 @@ def _check_pkce(document: dict[str, Any], profile: Profile, *, is_openid: bool) 
 def _read(document: dict[str, Any], issuer: str) -> AuthorizationServer:
     def endpoint(name: str) -> str | None:
         value = document.get(name)
-        return checked_url(value, f"`{name}` of the authorization server") if value else None
+        return checked_url(value, f"`{name}` of the authorization server", named_by=issuer) if value else None
 
     said = document.get("issuer")
     token_endpoint = endpoint("token_endpoint")

@@ -102,8 +102,12 @@ def post_json(url: str, value: object, headers: Mapping[str, str] | None = None)
     return OAuthRequest("POST", url, {"accept": JSON, "content-type": JSON, **(headers or {})}, encode(value))
 
 
-def checked_url(url: object, what: str) -> str:
-    """An address that secrets may be sent to: `https`, or anything on this machine. Raises `SignInFailed`."""
+def checked_url(url: object, what: str, *, named_by: str | None = None) -> str:
+    """An address that secrets may be sent to: `https`, or anything on this machine. Raises `SignInFailed`.
+
+    `named_by`: whoever named it, where that was not the user. Only one on this machine may send us around on it: other
+    programs that listen here trust what comes from here.
+    """
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         host = parts.hostname or ""
@@ -117,6 +121,11 @@ def checked_url(url: object, what: str) -> str:
         raise SignInFailed(
             f"{what} is `{parts.scheme}://{parts.netloc}`, which is not encrypted",
             hint="secrets are sent to https addresses only, or to this machine",
+        )
+    if host in LOOPBACK and named_by is not None and not is_loopback(named_by):
+        raise SignInFailed(
+            f"{what} is `{parts.scheme}://{parts.netloc}`, on this machine, but {origin_of(named_by)} is not",
+            hint="do not sign in there; if it is right, set `issuer` in `oauth` of this server",
         )
     return parts.geturl()
 
