@@ -295,3 +295,21 @@ def test_warnings_about_what_servers_offer_together_are_in_json_too(tmp_path: Pa
     assert any("both list the address `test:///one` and 3 more" in text for text in shown["warnings"])
     alone = write_config(tmp_path, {"box": {"one": offering["one"]}})
     assert json.loads(run("check", "--connect", "--json", *more, "--config", alone).stdout)["warnings"] == []
+
+
+def test_everything_that_servers_lack_is_said_at_once(tmp_path: Path) -> None:
+    lacks = {"command": "true", "env": {"A": "${NOT_SET_HERE}", "B": "${file:gone}"}}
+    other = {"url": "http://127.0.0.1:1/mcp", "headers": {"X": "${file:gone-too}", "Y": "${NOT_SET_EITHER}"}}
+    config = write_config(tmp_path, {"box": {"lacks": lacks, "other": other}})
+    done = run("check", str(config))
+    assert done.status == 2
+    for each in (
+        "NOT_SET_HERE",
+        "NOT_SET_EITHER",
+        "[box/lacks] `${file:gone}` in `env.B`",
+        "[box/other] `${file:gone-",
+    ):
+        assert each in done.stderr
+    assert done.stderr.endswith("hint: servers that lack something are unavailable; all others work\n")
+    problems = json.loads(run("check", str(config), "--json").stdout)["problems"]
+    assert len(problems) == 4 and [each.get("server") for each in problems] == [None, None, "box/lacks", "box/other"]

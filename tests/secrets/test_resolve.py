@@ -14,7 +14,7 @@ import pytest
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.secrets import resolve as resolving
-from mcp_workbench.secrets.resolve import ReferenceUnresolved, Resolved, resolve
+from mcp_workbench.secrets.resolve import ReferenceUnresolved, Resolved, look, resolve
 from mcp_workbench.secrets.secret_files import MOST_SECRET_BYTES
 from mcp_workbench.secrets.servers import ResolvedServers
 from mcp_workbench.transport.processes import ProcessTable
@@ -256,11 +256,33 @@ async def test_whoever_is_not_waited_for_is_ended(tmp_path: Path) -> None:
     table.close()
 
 
-async def test_without_commands_nothing_runs(tmp_path: Path) -> None:
+async def test_a_look_runs_nothing(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     server = server_of({"url": f"${{cmd:touch {trace}}}", "headers": {"X": "a${cmd:nothing b}"}})
-    found = await resolve(server, os.environ, commands=False)
-    assert found.config.headers == {"X": "a${cmd:nothing b}"} and not trace.exists()
+    assert await look(server, os.environ) == ([], [])
+    assert not trace.exists()
+
+
+async def test_a_look_tells_everything_that_is_missing(tmp_path: Path) -> None:
+    names = {"A": "gone", "B": "empty", "C": "fine"}
+    env = {name: f"${{file:{tmp_path / file}}}" for name, file in names.items()}
+    (tmp_path / "empty").touch()
+    (tmp_path / "fine").write_text("secret")
+    (tmp_path / "fine").chmod(0o644)
+    server = server_of({"command": "x", "args": [env["A"]], "env": env})
+    problems, warnings = await look(server, os.environ)
+    said = [str(each) for each in problems]
+    assert [text.partition(" in ")[2].partition(" ")[0] for text in said] == ["`args.0`", "`env.A`", "`env.B`"]
+    assert "does not exist" in said[1] and "is empty" in said[2]
+    assert any(f"`{tmp_path / 'fine'}` holds secrets and can be read by other users" in each for each in warnings)
+
+
+async def test_a_file_with_variables_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    settings = {"command": "x", "envFile": gone, "env": {"A": "${NOT_SET_ANYWHERE}", "B": f"${{file:{gone}}}"}}
+    problems, _ = await look(server_of(settings), os.environ)
+    first, second = map(str, problems)
+    assert first.startswith("`envFile`: the file") and "in `env.B` cannot be resolved" in second
 
 
 # ── the keychain ──

@@ -18,7 +18,7 @@ from msgspec import Struct
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.filters import is_shown
 from mcp_workbench.catalog.offer import KINDS, SINGULAR, about_oversized
-from mcp_workbench.cli.check_references import Looked, look
+from mcp_workbench.cli.check_references import Unfetched, look
 from mcp_workbench.cli.engine import Engine, StartingPlaces
 from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
@@ -124,12 +124,12 @@ def run(parsed: Parsed) -> int:
         remark("warning", text)
     lacking = unresolved(config)
     if not parsed.has("connect"):
-        if lacking is not None:
-            return _say_unresolved(parsed, config, lacking)
         looked = look(config, redactor)
         for warning in looked.warnings:
             remark("warning", warning)
-        return _say_unfetched(parsed, config, looked) if looked.unfetched else _say_valid(parsed, config)
+        if lacking is None and not looked.unfetched:
+            return _say_valid(parsed, config)
+        return _say_unresolved(parsed, config, lacking, looked.unfetched)
     engine = engine_for(parsed, config, use_cache=False, redactor=redactor)
     findings, warnings = connect(config, engine, remember=not parsed.has("no-cache"), redactor=redactor)
     failed = sum(finding.state in ("failed", SIGN_IN_NEEDED) for finding in findings)
@@ -331,27 +331,19 @@ def _say_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
     return 0
 
 
-def _say_unresolved(parsed: Parsed, config: WorkbenchConfig, lacking: ConfigProblems) -> int:
-    """The file is right, but some servers cannot be started from here: variables are not set."""
+def _say_unresolved(
+    parsed: Parsed, config: WorkbenchConfig, lacking: ConfigProblems | None, unfetched: Sequence[Unfetched]
+) -> int:
+    """The file is right, but some servers cannot be started from here: variables are not set, or something that they
+    refer to is not there."""
     if parsed.has("json"):
-        stdout().json(_problems_json(lacking))
-        return USAGE
-    return complain(
-        Redactor(config.secrets).text(lacking.message),
-        "servers that need a variable which is not set are unavailable; all others work",
-    )
-
-
-def _say_unfetched(parsed: Parsed, config: WorkbenchConfig, looked: Looked) -> int:
-    """The file is right, but some servers refer to something that is not there."""
-    if parsed.has("json"):
-        problems = [each.as_json() for each in looked.unfetched]
+        missing = [] if lacking is None else _problems_json(lacking)["problems"]
+        problems = [*missing, *(each.as_json() for each in unfetched)]
         stdout().json({"config": config.path, "valid": False, "problems": problems})
         return USAGE
-    lines = [
-        f"[{each.label}] {each.message}" + (f"\n  hint: {each.hint}" if each.hint else "") for each in looked.unfetched
-    ]
-    return complain("\n".join(lines), "servers that lack something are unavailable; all others work")
+    texts = [] if lacking is None else [Redactor(config.secrets).text(lacking.message)]
+    texts += (f"[{each.label}] {each.message}" + (f"\n  hint: {each.hint}" if each.hint else "") for each in unfetched)
+    return complain("\n".join(texts), "servers that lack something are unavailable; all others work")
 
 
 def _problems_json(error: ConfigError) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ MOST_AT_ONCE: Final = 8
 
 
 class Unfetched(Struct, frozen=True):
-    """A server that refers to something that is not there."""
+    """Something that a server refers to, and that is not there."""
 
     label: str
     message: str
@@ -49,22 +50,18 @@ def look(config: WorkbenchConfig, redactor: Redactor) -> Looked:
     looked = Looked()
     if not servers:
         return looked
-    from mcp_workbench.secrets.resolve import resolve
+    from mcp_workbench.secrets import resolve
 
-    async def look_at(label: str, server: ServerConfig, places: asyncio.Semaphore) -> Unfetched | tuple[str, ...]:
+    async def look_at(server: ServerConfig, places: asyncio.Semaphore) -> tuple[Sequence[WorkbenchError], list[str]]:
         async with places:
-            try:
-                return (await resolve(server, os.environ, commands=False)).warnings
-            except WorkbenchError as error:
-                return Unfetched(label, redactor.text(error.message), error.hint)
+            return await resolve.look(server, os.environ)
 
     async def look_at_all() -> None:
         places = asyncio.Semaphore(MOST_AT_ONCE)
-        for found in await asyncio.gather(*(look_at(label, server, places) for label, server in servers)):
-            if isinstance(found, Unfetched):
-                looked.unfetched.append(found)
-            else:
-                looked.warnings += (warning for warning in found if warning not in looked.warnings)
+        found = await asyncio.gather(*(look_at(server, places) for _, server in servers))
+        for (label, _), (problems, warnings) in zip(servers, found, strict=True):
+            looked.unfetched += (Unfetched(label, redactor.text(each.message), each.hint) for each in problems)
+            looked.warnings += (warning for warning in warnings if warning not in looked.warnings)
 
     asyncio.run(look_at_all())
     return looked

@@ -48,19 +48,21 @@ class Resolved(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-async def resolve(
-    server: ServerConfig, environ: Mapping[str, str], table: ProcessTable | None = None, *, commands: bool = True
-) -> Resolved:
-    """The server with everything fetched, for whoever has this environment. Raises `ReferenceUnresolved`.
-
-    Without `commands` none is run, and what they would print is left as it was written.
-    """
-    resolving = _Resolving(environ, table, commands)
+async def resolve(server: ServerConfig, environ: Mapping[str, str], table: ProcessTable | None = None) -> Resolved:
+    """The server with everything fetched, for whoever has this environment. Raises `ReferenceUnresolved`."""
+    resolving = _Resolving(environ, table, commands=True)
     try:
         return await resolving.resolve(server)
     except ReferenceUnresolved as error:
         # A program that fails may say what it was given, or what it should have printed.
         raise concealed(error, Redactor(resolving.secrets)) from None
+
+
+async def look(server: ServerConfig, environ: Mapping[str, str]) -> tuple[list[ReferenceUnresolved], list[str]]:
+    """All that the server refers to and that is not there, and warnings. No program is run for it."""
+    looking = _Resolving(environ, None, commands=False)
+    problems = await looking.problems(server)
+    return [concealed(each, Redactor(looking.secrets)) for each in problems], looking.warnings
 
 
 def concealed(error: ReferenceUnresolved, redactor: Redactor) -> ReferenceUnresolved:
@@ -73,14 +75,15 @@ def concealed(error: ReferenceUnresolved, redactor: Redactor) -> ReferenceUnreso
 class _Resolving:
     """One server; what is referred to twice is fetched once."""
 
-    def __init__(self, environ: Mapping[str, str], table: ProcessTable | None, commands: bool) -> None:
+    def __init__(self, environ: Mapping[str, str], table: ProcessTable | None, *, commands: bool) -> None:
         self._environ = environ
         self._table = table
+        # Otherwise none is run, and what they would print is left as it was written.
         self._commands = commands
         self._fetched: dict[tuple[str, tuple[str, ...]], str] = {}
         self._variables: dict[str, str] = {}
         self.secrets: set[str] = set()
-        self._warnings: list[str] = []
+        self.warnings: list[str] = []
 
     async def resolve(self, server: ServerConfig) -> Resolved:
         for path in server.env_files:
@@ -89,10 +92,30 @@ class _Resolving:
         if self._variables and server.command is not None:
             changed["env"] = {**self._variables, **server.env}
         for value in server.references:
-            text = "".join([await self._text(part, value) for part in value.parts])
-            self._set(changed, server, value, self._checked(value, text))
+            self._set(changed, server, value, await self._whole(value))
         config = replace(server, **changed, references=(), env_files=())
-        return Resolved(config, frozenset(self.secrets), tuple(self._warnings))
+        return Resolved(config, frozenset(self.secrets), tuple(self.warnings))
+
+    async def problems(self, server: ServerConfig) -> list[ReferenceUnresolved]:
+        """Everything that keeps it from being resolved, where `resolve` would end with the first."""
+        found: list[ReferenceUnresolved] = []
+        for path in server.env_files:
+            try:
+                self._variables |= await self._read_env_file(path)
+            except ReferenceUnresolved as error:
+                found.append(error)
+        # What is in a file that cannot be read is not known to be missing.
+        knows_variables = not found
+        for value in server.references:
+            try:
+                if knows_variables or not _needs_variables(value):
+                    await self._whole(value)
+            except ReferenceUnresolved as error:
+                found.append(error)
+        return found
+
+    async def _whole(self, value: ReferringValue) -> str:
+        return self._checked(value, "".join([await self._text(part, value) for part in value.parts]))
 
     # ── where values come from ──
 
@@ -143,7 +166,7 @@ class _Resolving:
         except Unreadable as error:
             raise _Missing(f"the file `{path}` {error}", hint) from None
         if is_open_to_others:
-            self._warnings.append(f"`{path}` holds secrets and can be read by other users; chmod 600 makes it private")
+            self.warnings.append(f"`{path}` holds secrets and can be read by other users; chmod 600 makes it private")
         return text
 
     async def _read_env_file(self, path: str) -> dict[str, str]:
@@ -282,3 +305,7 @@ def _named(value: ReferringValue) -> str:
 
 def _unresolved(reference: Reference, value: ReferringValue, why: str, hint: str | None) -> ReferenceUnresolved:
     return ReferenceUnresolved(f"`{reference.written}` in {_named(value)} cannot be resolved: {why}", hint=hint)
+
+
+def _needs_variables(value: ReferringValue) -> bool:
+    return any(isinstance(part, Reference) and part.kind == "variable" for part in value.parts)
