@@ -87,8 +87,23 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "one client; sends only through the router, and hears from a connection when its server asks something",
     ),
     "runtime": (
-        {"errors", "config", "observe", "transport", "catalog", "downstream", "secrets", "signin", "server_links"},
+        {
+            "errors",
+            "config",
+            "observe",
+            "transport",
+            "catalog",
+            "downstream",
+            "secrets",
+            "signin",
+            "server_links",
+            "watching",
+        },
         "what a process has once: processes, connections, sign-ins, tasks; does not know what clients are shown",
+    ),
+    "watching": (
+        {"jsonrpc", "downstream"},
+        "what `top` asks of a process: looks at connections and stops them; does not know what clients are shown",
     ),
     "server_links": (
         {"config", "transport", "catalog", "downstream", "signin"},

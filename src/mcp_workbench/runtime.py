@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mcp_workbench.signin.sign_ins import SignIns
     from mcp_workbench.transport.http.client.headers import HeaderSource
     from mcp_workbench.transport.http.client.pool import HttpClient
+    from mcp_workbench.watching import Watching
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Runtime:
         # What SIGCHLD did before us; given back at the end.
         self._old_handler: Any = None
         self._status_socket: StatusSocket | None = None
+        self._watching: Watching | None = None
         self._http: HttpClient | None = None
         # By whether they have to be encrypted: each configuration has the store that it asks for.
         self._sign_ins: dict[bool | None, SignIns] = {}
@@ -189,8 +191,17 @@ class Runtime:
         if self._status_socket is None:
             from mcp_workbench.observe.status_socket import StatusSocket
 
-            self._status_socket = StatusSocket(lambda: self.describe())
+            self._status_socket = StatusSocket(lambda: self.describe(), self._watch)
             await self._status_socket.open()
+
+    def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Somebody looks with `mcp-workbench top`."""
+        from mcp_workbench.watching import Watching
+
+        if self._watching is None:
+            self._watching = Watching(self.pool.connections, lambda: self.describe())
+        # One of our tasks, which ends with us: whoever looks may do so for ever.
+        _ = self.start_task(self._watching.serve(reader, writer))
 
 
 async def _contained(work: Awaitable[None]) -> None:

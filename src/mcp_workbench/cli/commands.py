@@ -34,6 +34,7 @@ SUMMARIES = {
     "restart": "stop the shared workbench and start it again",
     "logs": "show the shared workbench's log",
     "status": "show the running workbenches and the state of their servers",
+    "top": "watch servers and calls live, stop and restart servers",
     "reload": "make running workbenches read their configuration again now",
     "login": "sign in to a remote server, in the browser",
     "logout": "forget a sign-in, and revoke it if possible",

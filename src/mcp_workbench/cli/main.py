@@ -35,6 +35,7 @@ COMMANDS = (
     "restart",
     "logs",
     "status",
+    "top",
     "reload",
     "login",
     "logout",

@@ -84,6 +84,15 @@ class ServerRun:
         finally:
             await self._clean_up()
 
+    @property
+    def process_id(self) -> int | None:
+        """The server's process, where it is one of ours."""
+        return getattr(self._links[-1], "pid", None) if self._links else None
+
+    def last_lines(self, count: int) -> list[str]:
+        """What the server wrote for people, the end of it."""
+        return self._links[-1].stderr_lines(count) if self._links else []
+
     def quoting(self, what: str, hint: str | None) -> DownstreamError:
         """An error with what the server itself said last."""
         if self._link is None:

@@ -2,7 +2,8 @@
 
 A workbench over stdio has no address, so it listens on a Unix socket in a folder that only its user can enter, from a
 moment after its start, or from that of its first server. It answers with its status and takes nothing: whatever is sent
-to it is not read.
+to it is not read. Beside it is a second one for `mcp-workbench top`, which asks again and again; what it says is
+`watching`'s business.
 """
 
 from __future__ import annotations
@@ -17,32 +18,43 @@ from mcp_workbench.runtime_folder import make_private, runtime_folder
 
 # A status of a hundred servers has some 50 KB.
 LARGEST_STATUS: Final = 4 * 1024 * 1024
+# What the socket for `top` is called, behind the process id.
+WATCH_SUFFIX: Final = "watch.sock"
 # Whoever asks is on the same machine.
 ANSWER_SECONDS: Final = 2.0
+
+
+Watcher = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
 
 class StatusSocket:
     """The socket of this process."""
 
-    def __init__(self, status: Callable[[], bytes]) -> None:
+    def __init__(self, status: Callable[[], bytes], watch: Watcher) -> None:
         self._status = status
-        self._path = os.path.join(runtime_folder(), f"{os.getpid()}.sock")
-        self._server: asyncio.AbstractServer | None = None
+        self._watch = watch
+        folder = runtime_folder()
+        self._path = os.path.join(folder, f"{os.getpid()}.sock")
+        self._watch_path = os.path.join(folder, f"{os.getpid()}.{WATCH_SUFFIX}")
+        self._servers: list[asyncio.AbstractServer] = []
 
     async def open(self) -> None:
         """Begin to answer. Where the socket cannot be opened, `status` does not see us, and nothing else suffers."""
         with contextlib.suppress(OSError):
             make_private(os.path.dirname(self._path))
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
-            self._server = await asyncio.start_unix_server(self._answer, self._path)
+            for path in (self._path, self._watch_path):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+            self._servers.append(await asyncio.start_unix_server(self._answer, self._path))
+            self._servers.append(await asyncio.start_unix_server(self._watch, self._watch_path))
 
     def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        # Also when opening it was interrupted: the socket may be there already.
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
+        for server in self._servers:
+            server.close()
+        # Also when opening it was interrupted: a socket may be there already.
+        for path in (self._path, self._watch_path):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError):
@@ -80,8 +92,9 @@ async def _query(path: str) -> bytes | None:
             return answer
     except ConnectionRefusedError:
         # Its workbench was killed.
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        for left in (path, f"{path.removesuffix('sock')}{WATCH_SUFFIX}"):
+            with contextlib.suppress(OSError):
+                os.unlink(left)
     except (OSError, TimeoutError):
         return None
     return None

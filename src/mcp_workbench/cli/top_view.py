@@ -1,0 +1,140 @@
+"""The picture that `top` shows: from what workbenches say to lines that fit a terminal. Pure."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from msgspec import Struct
+
+from mcp_workbench.printable import visible
+
+HEADER: Final = ("STATE", "MEMORY", "BUSY", "CALLS/S", "P50", "P95", "ERRORS")
+WIDTHS: Final = (8, 7, 4, 7, 7, 7, 6)
+# One space between columns: at 80 columns, names need the room.
+_ROOM: Final = sum(WIDTHS) + len(WIDTHS)
+_SHORTEST_NAME: Final = 12
+# What is not worth a column of its own in a name of a state.
+_STATES: Final = {"needs sign-in": "sign-in", "configured": "unused", "known": "unused"}
+LAST_CALLS: Final = 8
+KEYS: Final = "up/down choose  l log  s stop  r restart  q quit"
+
+
+class ServerRow(Struct, frozen=True):
+    """A server of one workbench. `pid` is that of the workbench."""
+
+    pid: int
+    toolbox: str
+    server: str
+    cells: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.toolbox}/{self.server}"
+
+
+def rows_of(look: dict[str, Any], memory: dict[int, int]) -> list[ServerRow]:
+    """One for each server, those in use first. A server with several processes is one row."""
+    status = look["status"]
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for server in status["servers"]:
+        found.setdefault((server["toolbox"], server["server"]), []).append(server)
+    rows = []
+    for (toolbox, name), same in found.items():
+        label = f"{toolbox}/{name}"
+        figures = look["figures"].get(label, {})
+        size = sum(memory.get(pid, 0) for pid in look["processes"].get(label, ()))
+        state = next((each["state"] for each in same if each["state"] == "ready"), same[-1]["state"])
+        cells = (
+            _STATES.get(state, state) + (f" x{len(same)}" if len(same) > 1 else ""),
+            _size(size),
+            str(sum(each["callsInFlight"] for each in same)),
+            f"{figures['perSecond']:.1f}" if figures.get("calls") else "",
+            _duration(figures.get("p50")),
+            _duration(figures.get("p95")),
+            str(figures["errors"]) if figures.get("errors") else "",
+        )
+        rows.append(ServerRow(status["pid"], toolbox, name, cells))
+    return sorted(rows, key=lambda row: row.cells[0] == "unused")
+
+
+def picture(
+    looks: list[dict[str, Any]], memory: dict[int, int], width: int, height: int | None, chosen: int | None
+) -> list[str]:
+    """Lines of at most `width` characters, and of them at most `height`. `chosen` is the row with the cursor."""
+    lines: list[str] = []
+    number = 0
+    for look in looks:
+        status = look["status"]
+        lines += ["", _about(status)] if lines else [_about(status)]
+        name_width = max(_SHORTEST_NAME, width - _ROOM - 2)
+        lines.append("  " + "TOOLBOX/SERVER".ljust(name_width) + _cells(HEADER))
+        for row in rows_of(look, memory):
+            mark = "> " if number == chosen else "  "
+            lines.append(mark + _cut(row.label, name_width).ljust(name_width) + _cells(row.cells))
+            number += 1
+    if not looks:
+        lines.append("No workbench is running. Clients start one; mcp-workbench up starts one for all of them.")
+    calls = sorted((call for look in looks for call in look["lastCalls"]), key=lambda call: float(call["at"]))
+    last = [_call(call) for call in calls[-LAST_CALLS:]]
+    if last:
+        last = ["", "LAST CALLS", *last]
+    if height is not None:
+        # What runs comes before what has been.
+        last = last[: max(0, height - len(lines) - 1)]
+        lines = [*(lines + last)[: height - 1]]
+        lines += [""] * (height - 1 - len(lines)) + [KEYS]
+    else:
+        lines += last
+    return [_cut(visible(line), width) for line in lines]
+
+
+def log_picture(title: str, log: list[str], width: int, height: int) -> list[str]:
+    """The end of a server's log."""
+    shown = log[-(height - 3) :] or ["It has written nothing to stderr."]
+    lines = [title, "", *shown]
+    lines += [""] * (height - 1 - len(lines)) + ["q back"]
+    return [_cut(visible(line), width) for line in lines]
+
+
+def _about(status: dict[str, Any]) -> str:
+    serving = status.get("serving") or "stdio"
+    clients = status.get("clients")
+    whose = f"{len(clients)} clients" if clients is not None else status["config"]
+    return f"process {status['pid']}, {serving}, up {_duration(status['uptimeSeconds'])}: {whose}"
+
+
+def _call(call: dict[str, Any]) -> str:
+    at = time.strftime("%H:%M:%S", time.localtime(call["at"]))
+    took = call["end"] if call["seconds"] is None else _duration(call["seconds"])
+    failed = "  error" if call["end"] == "error" else ""
+    return f"  {at}  {took:>9}  {call['toolbox']}/{call['server']}/{call['item']}{failed}"
+
+
+def _cells(cells: tuple[str, ...]) -> str:
+    first, *rest = (_cut(cell, width) for cell, width in zip(cells, WIDTHS, strict=True))
+    padded = [first.ljust(WIDTHS[0]), *(cell.rjust(width) for cell, width in zip(rest, WIDTHS[1:], strict=True))]
+    return " " + " ".join(padded)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _size(count: int) -> str:
+    if not count:
+        return ""
+    return f"{count / 1024**3:.1f} GiB" if count >= 1024**3 else f"{count // 1024**2} MiB"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 0.1:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"

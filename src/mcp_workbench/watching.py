@@ -1,0 +1,108 @@
+"""What `mcp-workbench top` asks of a running workbench, over a socket beside that of the status.
+
+One JSON object in a line each way: `look` answers with the status and what was measured since somebody looks, `stop`,
+`restart` and `log` concern one server. Calls are measured from the first who looks to the last who does not any more.
+The socket lies in a folder that only our user can enter. Loaded with the first who looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder, decode
+
+from mcp_workbench.downstream.call_watch import CallWatch
+from mcp_workbench.downstream.connection import Connection
+from mcp_workbench.jsonrpc.messages import encode
+
+# Whoever looks does so every second; one that is stopped is let go.
+SILENT_SECONDS: Final = 30.0
+# More than a person has terminals.
+MOST_WATCHERS: Final = 8
+LOG_LINES: Final = 200
+# Ending a server is bounded by its own ladder of signals; this is somewhat more.
+END_SECONDS: Final = 10.0
+
+
+class WatchRequest(Struct):
+    """What somebody at a terminal wants."""
+
+    do: Literal["look", "stop", "restart", "log"]
+    toolbox: str = ""
+    server: str = ""
+
+
+_decode: Final = Decoder(WatchRequest).decode
+
+
+class Watching:
+    """Serves those who look, of one process."""
+
+    def __init__(self, connections: Callable[[], list[Connection]], describe: Callable[[], bytes]) -> None:
+        self._connections = connections
+        self._describe = describe
+        self._watch = CallWatch()
+        self._watchers = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One of them, until it goes."""
+        if self._watchers >= MOST_WATCHERS:
+            writer.close()
+            return
+        self._watchers += 1
+        try:
+            with contextlib.suppress(OSError, TimeoutError, ValueError, MsgspecError):
+                while True:
+                    async with asyncio.timeout(SILENT_SECONDS):
+                        line = await reader.readline()
+                    if not line:
+                        break
+                    writer.write(encode(await self._answer(_decode(line))) + b"\n")
+                    async with asyncio.timeout(SILENT_SECONDS):
+                        await writer.drain()
+        finally:
+            self._watchers -= 1
+            if not self._watchers:
+                self._watch.end()
+            writer.close()
+
+    async def _answer(self, request: WatchRequest) -> dict[str, Any]:
+        if request.do == "look":
+            return self._look()
+        meant = [
+            each
+            for each in self._connections()
+            if (each.entry.toolbox, each.config.name) == (request.toolbox, request.server)
+        ]
+        if request.do == "log":
+            return {
+                "lines": [line for each in meant if each.run is not None for line in each.run.last_lines(LOG_LINES)]
+            }
+        for connection in meant:
+            connection.request_stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await asyncio.gather(*(each.wait_stopped() for each in meant))
+        if request.do == "restart":
+            for connection in meant:
+                connection.start_in_background()
+        return {"connections": len(meant)}
+
+    def _look(self) -> dict[str, Any]:
+        connections = self._connections()
+        self._watch.watch(connections)
+        processes: dict[str, list[int]] = {}
+        for each in connections:
+            pid = None if each.run is None else each.run.process_id
+            if pid is not None:
+                processes.setdefault(f"{each.entry.toolbox}/{each.config.name}", []).append(pid)
+        return {
+            "status": decode(self._describe()),
+            "figures": self._watch.figures(),
+            "processes": processes,
+            "lastCalls": self._watch.last_calls(),
+        }

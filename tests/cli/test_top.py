@@ -1,0 +1,122 @@
+"""`top` on a workbench that runs: one picture in a pipe, keys on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.in_process import command
+from tests.cli.shell import COMMAND, environment, on_terminal
+from tests.cli.test_init import CLOCK
+
+pytestmark = pytest.mark.processes
+
+
+class Serving:
+    """A workbench with a client, which is the test."""
+
+    def __init__(self, folder: Path) -> None:
+        config = folder / "workbench.json"
+        servers = {"clock": CLOCK, "never": {"command": "x"}}
+        config.write_text(json.dumps({"toolboxes": {"desk": {"description": "d", "mcpServers": servers}}}))
+        self.process = subprocess.Popen(
+            [*COMMAND, "serve", "--private", "--config", str(config)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=environment({"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder)}),
+        )  # fmt: skip
+        self._next = 0
+        client = {"name": "test", "version": "1"}
+        self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
+        self.call()
+
+    def call(self) -> None:
+        tool = {"toolbox": "desk", "server": "clock", "tool": "now"}
+        self.ask("tools/call", {"name": "use_tool", "arguments": {"tool": tool, "arguments": {"zone": "UTC"}}})
+
+    def ask(self, method: str, params: object) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._next += 1
+        message = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+        while json.loads(self.process.stdout.readline()).get("id") != self._next:
+            pass
+
+
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    with tempfile.TemporaryDirectory(prefix="wb") as folder:
+        one = Serving(Path(folder))
+        yield one
+        one.process.communicate(timeout=30)
+
+
+@pytest.fixture
+def folder(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> str:
+    # In its arguments the path of its configuration, which lies in that folder.
+    assert isinstance(serving.process.args, list)
+    where = os.path.dirname(str(serving.process.args[-1]))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", where)
+    return where
+
+
+def test_in_a_pipe_one_picture_is_printed(folder: str, serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.cli.top.LOOK_SECONDS", 0.01)
+    status, shown, complaints = command(monkeypatch, "top")
+    assert (status, complaints) == (0, "")
+    lines = shown.splitlines()
+    assert lines[0].startswith(f"process {serving.process.pid}, stdio, up ") and lines[1].split()[0] == "TOOLBOX/SERVER"
+    assert lines[2].split()[:2] == ["desk/clock", "ready"] and "MiB" in lines[2]
+    assert lines[3].split() == ["desk/never", "unused", "0"]
+
+
+def test_on_a_terminal_a_server_is_chosen_and_stopped(folder: str, serving: Serving) -> None:
+    """The keys are typed one after another: a log is looked at and left, the server is stopped, and that is the end."""
+    steps = [("desk/clock", b"l"), ("q back", b"q"), ("q quit", b"s"), ("stopped", b"q")]
+    shown = _typed(steps, folder)
+    assert "\x1b[?1049h" in shown and shown.endswith("\x1b[?25h\x1b[?1049l"), "the screen comes back"
+    assert "> desk/clock" in shown and "errors" not in shown
+    serving.call()
+
+
+def _typed(steps: list[tuple[str, bytes]], folder: str) -> str:
+    import pty
+
+    pid, descriptor = pty.fork()
+    if pid == 0:  # pragma: no cover - the child
+        env = environment({"TERM": "xterm", "XDG_RUNTIME_DIR": folder, "COLUMNS": "80", "LINES": "24"})
+        os.execvpe(COMMAND[0], [*COMMAND, "top"], env)
+    shown, seen = "", 0
+    try:
+        while True:
+            try:
+                piece = os.read(descriptor, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece.decode(errors="replace")
+            while steps and steps[0][0] in shown[seen:]:
+                seen = len(shown)
+                os.write(descriptor, steps.pop(0)[1])
+    finally:
+        os.close(descriptor)
+        assert os.waitpid(pid, 0)[1] == 0
+    assert not steps, shown
+    return shown
+
+
+def test_without_a_workbench_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    done = command(monkeypatch, "top")
+    assert (done.status, done.stderr) == (0, "") and done.stdout.startswith("No workbench is running.")
+    status, shown = on_terminal(
+        "top", env={"XDG_RUNTIME_DIR": str(tmp_path)}, width=80, type_when=lambda shown: "q quit" in shown, key=b"q"
+    )
+    assert status == 0 and "No workbench is running" in shown
