@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer,
 from mcp_workbench.transport.http.server.validation import ParametersOf
 from mcp_workbench.transport.link import Link
 from tests.transport.http.listening import wait_until
-from tests.transport.http.server.raw_client import RawClient, raw_client
+from tests.transport.http.server.raw_client import RawClient, RawConnection, raw_client
 
 Json = dict[str, Any]
 
@@ -140,3 +141,15 @@ async def echoing(
         async with asyncio.timeout(10):
             await rig.server.stop()
     assert all(len(session.ended) == 1 for session in rig.sessions), "each session is told its end once"
+
+
+async def stalled(rig: EchoRig) -> RawConnection:
+    """A client whose kernel takes almost nothing, and which does not read."""
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    raw.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", rig.server.port))
+    reader, writer = await asyncio.open_connection(sock=raw, limit=1024)
+    connection = RawConnection(reader, writer)
+    rig.client._open.append(connection)
+    return connection

@@ -107,6 +107,8 @@ class InboundConnection(asyncio.Protocol):
         self._settle()
         if self._soon:
             self.flush()
+        if len(data) > self._limits.pause_bytes:
+            self._connections.drop_beyond(self, len(data))
         if not self._transport.is_closing():
             self._transport.write(data)
 
@@ -350,6 +352,7 @@ class InboundConnection(asyncio.Protocol):
         if unsent < before:
             # It takes something, however slowly.
             self._stalled_since = now
+            self._connections.progressed(self)
         elif now - (self._stalled_since or now) > self._limits.unread_seconds:
             self.abort()
             return

@@ -110,12 +110,20 @@ class Connections:
     def flow(self, connection: InboundConnection) -> None:
         self._stalled.pop(connection, None)
 
-    def drop_beyond(self) -> None:
-        """Drop those who have not read for longest, until the others do not hold too much."""
-        unread = sum(connection.unsent_bytes for connection in self._stalled)
+    def progressed(self, connection: InboundConnection) -> None:
+        """One of those that do not read has read something since."""
+        if connection in self._stalled:
+            self._stalled[connection] = self._stalled.pop(connection)
+
+    def drop_beyond(self, newcomer: InboundConnection | None = None, size: int = 0) -> None:
+        """Drop those who have not read for longest, until the others do not hold too much; together with so many bytes
+        that are about to be written to the newcomer, who is not dropped for them."""
+        unread = size + sum(connection.unsent_bytes for connection in self._stalled)
         for connection in list(self._stalled):
             if unread <= self.limits.unread_bytes_in_all:
                 break
+            if connection is newcomer:
+                continue
             unread -= connection.unsent_bytes
             del self._stalled[connection]
             connection.abort()
