@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
+from bench.audit import audited_in_flight, audited_sequential
 from bench.calls import QUICK, Effort, in_flight, large_result, sequential
 from bench.client import BenchError
 from bench.findings import Finding
@@ -31,7 +32,8 @@ from bench.subjects import Subject, Workshop
 STDIO_NAMES = ("sequential", "in-flight", "start-up", "memory", "per-tool", "large-result", "flat-list", "flat-call")
 SHARED_NAMES = ("shared", "shared-in-flight", "shared-start-up", "shared-memory")
 HTTP_NAMES = ("http-stdio", "http-http", "http-in-flight", "http-sessions", "http-idle")
-NAMES = (*STDIO_NAMES, *SHARED_NAMES, *HTTP_NAMES)
+AUDIT_NAMES = ("audit", "audit-in-flight")
+NAMES = (*STDIO_NAMES, *AUDIT_NAMES, *SHARED_NAMES, *HTTP_NAMES)
 YARDSTICK_PACKAGES = ("uvloop", "orjson")
 
 
@@ -76,6 +78,8 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
         "large-result": lambda: large_result(subjects(), effort),
         "flat-list": lambda: flat_list(workshop, effort),
         "flat-call": lambda: flat_call(workshop, effort),
+        "audit": lambda: audited_sequential(workshop, effort),
+        "audit-in-flight": lambda: audited_in_flight(workshop, effort),
         "shared": lambda: shared_sequential(workshop, effort),
         "shared-in-flight": lambda: shared_in_flight(workshop, effort),
         "shared-start-up": lambda: shared_start_up(workshop, effort),

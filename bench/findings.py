@@ -16,6 +16,7 @@ DIRECT = "direct"
 FORWARDER = "forwarder"
 WORKBENCH = "workbench"
 SHARED = "shared"
+AUDITED = "workbench with an audit"
 FORWARDED = "forwarder before a workbench"
 
 

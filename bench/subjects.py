@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.client import BenchError, Call, StdioCaller
-from bench.findings import DIRECT, FORWARDED, FORWARDER, SHARED, WORKBENCH
+from bench.findings import AUDITED, DIRECT, FORWARDED, FORWARDER, SHARED, WORKBENCH
 
 HERE = Path(__file__).resolve().parent
 SERVERS = 10
@@ -94,6 +94,13 @@ class Workshop:
         names = [f"echo{number}" for number in range(SERVERS)]
         return self._workbench({"bench": names}, echo_command())
 
+    def audited(self) -> Subject:
+        """The same with every call written to an audit file."""
+        names = [f"echo{number}" for number in range(SERVERS)]
+        self._made += 1
+        audit = {"audit": {"file": str(self._folder / f"audit-{self._made}.jsonl")}}
+        return self._workbench({"bench": names}, echo_command(), audit)._replace(name=AUDITED)
+
     def shared(self) -> Subject:
         """The same through a shared workbench, which somebody else has to start in this environment."""
         alone = self.workbench()
@@ -131,7 +138,9 @@ class Workshop:
         command = tuple(word.replace("{config}", str(config)) for word in shlex.split(line))
         return Subject(name.strip(), command, _find_echo, self._environment())
 
-    def _workbench(self, toolboxes: Toolboxes, server: Sequence[str]) -> Subject:
+    def _workbench(
+        self, toolboxes: Toolboxes, server: Sequence[str], settings: Mapping[str, object] | None = None
+    ) -> Subject:
         config = {
             name: {
                 "description": f"Echo servers of `{name}`.",
@@ -139,7 +148,7 @@ class Workshop:
             }
             for name, servers in toolboxes.items()
         }
-        path = self._write({"inheritEnv": [MARK], "toolboxes": config})
+        path = self._write({"inheritEnv": [MARK], **(settings or {}), "toolboxes": config})
         command = (sys.executable, "-m", "mcp_workbench", "serve", "--config", str(path))
         return Subject(WORKBENCH, command, lambda caller: open_toolboxes(caller, toolboxes), self._environment())
 

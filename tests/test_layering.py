@@ -45,7 +45,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "file_replacement": ({"errors"}, "replaces files, whatever they hold"),
     "jsonrpc": ({"errors"}, "messages and ids; does not know MCP"),
     "observe": (
-        {"printable", "runtime_folder", "config", "jsonrpc"},
+        {"errors", "printable", "runtime_folder", "config", "jsonrpc", "steps"},
         "writes down what others decided, in the encoding of the wire; the secrets to hide are in the config",
     ),
     "transport": (
@@ -116,6 +116,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "config",
             "jsonrpc",
             "transport",
+            "observe",
             "catalog",
             "downstream",
             "face",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Difference
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
+    from mcp_workbench.observe.audit_step import Audit
     from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
     from mcp_workbench.steps import EventKind, Step
@@ -66,6 +67,10 @@ class Options(Struct, frozen=True, kw_only=True):
     prefix: bool = True
     # How long the first list of face `flat` waits for servers that are not known yet, once there is something to list.
     list_timeout: float = FIRST_LIST_PATIENCE
+    # Nobody reads answers or data from stdout, so that the audit may be written there.
+    stdout_is_free: bool = False
+    # Commands that only look at what servers offer are not written down.
+    is_audited: bool = True
 
 
 class Gateway:
@@ -111,13 +116,16 @@ class Gateway:
         self.token_file: str | None = None
         self._is_prepared = False
         self._is_open = False
+        self._audit: Audit | None = None
 
     def steps(self) -> tuple[Step, ...]:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
-        return ()
+        return () if self._audit is None else (self._audit,)
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
         """An event that is no request, for the audit (`steps.EventRecorder`). Nothing happens where there is none."""
+        if self._audit is not None:
+            self._audit.record(kind, **fields)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -131,6 +139,12 @@ class Gateway:
 
     def open(self) -> None:
         """Begin to serve. The runtime runs already."""
+        if self.config.audit is not None and self._options.is_audited:
+            from mcp_workbench.observe.audit_step import open_audit
+
+            self._audit = open_audit(
+                self.config.audit, self.runtime.redactor, self.config.path, stdout_is_free=self._options.stdout_is_free
+            )
         self._is_open = True
         start_task = self.runtime.start_task
         self._lists = Lists(
@@ -157,6 +171,9 @@ class Gateway:
         if self._summary_timer is not None:
             self._summary_timer.cancel()
         self.parking.close()
+        if self._audit is not None:
+            self._audit.close()
+            self._audit = None
 
     @property
     def pool(self) -> Pool:
@@ -204,6 +221,8 @@ class Gateway:
     def reject(self, problem: str, in_short: str) -> None:
         """A changed configuration cannot be used: what is in force stays so, and whoever looks is told why."""
         self.reloads += 1
+        if self.rejected != problem:
+            self.record("configuration", decision="rejected", reason=in_short, config=self.config.path)
         self.rejected = problem
         self.face.give_notice(
             f"Note: the configuration file has changed, and the change is not in force because of a problem that the "
@@ -232,7 +251,19 @@ class Gateway:
         if self.serving not in (None, "stdio") and not is_loopback(self.serving):
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
         await self.resolve(entry)
-        return await self.sign_ins().begin(self.sign_in_target(entry, principal))
+        begun = await self.sign_ins().begin(self.sign_in_target(entry, principal))
+        if self._audit is not None:
+            _ = self.start_task(self._record_sign_in(begun, entry, principal))
+        return begun
+
+    async def _record_sign_in(self, begun: BrowserSignIn, entry: ServerEntry, principal: str) -> None:
+        decision, reason = "signed in", ""
+        try:
+            await begun.wait()
+        except DownstreamError as error:
+            decision, reason = "failed", error.message
+        who = {"principal": principal or "local", "toolbox": entry.toolbox, "server": entry.name}
+        self.record("sign_in", **who, decision=decision, reason=reason)
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
         """What the user of such a client has been shown already."""
@@ -356,6 +387,8 @@ FIXED: Final = {
     "max_pending_body_bytes": "maxPendingBodyBytes",
     "keychain": "keychain",
     "splits_use_tool": "useTool",
+    # What was begun is ended in order: a line says when.
+    "audit": "audit",
 }
 
 

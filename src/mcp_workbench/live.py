@@ -101,6 +101,9 @@ class LiveConfig:
                 self._reject(chosen.warning, chosen.warning.partition("\n")[0])
                 return
             difference = await self._gateway.apply(chosen.config)
+            self._gateway.record(
+                "configuration", decision="applied", reason=summary(difference), config=chosen.config.path
+            )
             await self._follow()
             if difference:
                 log.info("now using the configuration `%s`: %s", chosen.config.path, summary(difference))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from time import monotonic
 from typing import Final, Literal, Protocol
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, read_error
 
@@ -27,7 +28,7 @@ Kind = Literal["result", "error", "cancelled"]
 Part = bytes | Raw | memoryview
 
 
-class Subject(Struct, frozen=True, kw_only=True):
+class Subject(Struct, frozen=True, kw_only=True, gc=False):
     """Who wants to do what with which item of which server. A list asks about its items with the same value."""
 
     principal: str
@@ -40,7 +41,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     item: str = ""
 
 
-class GuardedRequest(Subject, frozen=True, kw_only=True):
+class GuardedRequest(Subject, frozen=True, kw_only=True, gc=False):
     """A client's request or notification, before it is sent to a server."""
 
     # How the client introduced itself (`clientInfo`), as JSON.
@@ -49,6 +50,9 @@ class GuardedRequest(Subject, frozen=True, kw_only=True):
     session: int
     # The params without `_meta`, as JSON without the closing brace.
     body: bytes
+    meta: Raw | None = None
+    # Where it came from: an address, `stdio`, `process 123`. Empty where that is unknown.
+    peer: str = ""
 
     @property
     def params(self) -> bytes:
@@ -83,8 +87,8 @@ Verdict = Substitute | Denial | Pass | None
 Decision = Literal["passed", "answered", "denied", "undecided"]
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """How a request ended. Times are those of the event loop's clock, in seconds."""
+class Outcome(Struct, frozen=True, kw_only=True, gc=False):
+    """How a request ended. Times are those of `time.monotonic`, in seconds."""
 
     kind: Kind
     # What the client got, in parts; nothing for a request that was cancelled or needs no answer.
@@ -100,7 +104,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """The bytes of the answer."""
-        return sum(memoryview(part).nbytes for part in self.payload)
+        total = 0
+        for part in self.payload:
+            total += memoryview(part).nbytes
+        return total
 
     @property
     def code(self) -> int | None:
@@ -116,6 +123,12 @@ class Step(Protocol):
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         """The request has ended. Called once for every request that `check` was asked about."""
+
+
+class Listener(Step, Protocol):
+    """A step that looks and never decides. It comes before all others, and is not asked while `is_listener` holds."""
+
+    is_listener: bool
 
 
 # What happens beside requests, and is recorded too: somebody proved or failed to prove who they are (`authentication`),
@@ -140,39 +153,30 @@ class Held:
 HELD: Final = Held()
 
 
-class Passage:
-    """One request on its way through the steps and to its end."""
+class Passage(Struct, eq=False):
+    """One request on its way through the steps and to its end. A `Struct` because there is one for each call, and it is
+    made in C."""
 
-    __slots__ = (
-        "_arrived",
-        "_asked",
-        "_decision",
-        "_held",
-        "_is_over",
-        "_loop",
-        "_rules",
-        "_sent",
-        "_steps",
-        "request",
-    )
-
-    def __init__(self, steps: tuple[Step, ...], request: GuardedRequest) -> None:
-        self.request = request
-        self._steps = iter(steps)
-        self._asked: list[Step] = []
-        # What a step holds the request for, until somebody waits for it.
-        self._held: Awaitable[Verdict] | None = None
-        self._is_over = False
-        self._decision: Decision = "undecided"
-        self._rules: tuple[str, ...] = ()
-        self._loop = asyncio.get_running_loop()
-        self._arrived = self._loop.time()
-        self._sent: float | None = None
+    steps: tuple[Step, ...]
+    request: GuardedRequest
+    # Steps that let everything pass at once: they are not asked, and learn of the end.
+    listeners: tuple[Step, ...] = ()
+    # Not the event loop's clock: that of uvloop stands still between two looks at its descriptors.
+    arrived: float = field(default_factory=monotonic)
+    sent: float | None = None
+    # How many steps were asked.
+    asked: int = 0
+    decision: Decision = "undecided"
+    rules: tuple[str, ...] = ()
+    # What a step holds the request for, until somebody waits for it.
+    held: Awaitable[Verdict] | None = None
+    is_over: bool = False
 
     def check(self) -> Denial | Substitute | Held | None:
         """Ask the steps in order, up to the first that does not let it pass. None: it may be sent, and now is."""
-        for step in self._steps:
-            self._asked.append(step)
+        while self.asked < len(self.steps):
+            step = self.steps[self.asked]
+            self.asked += 1
             try:
                 verdict = step.check(self.request)
             except Exception:
@@ -180,26 +184,26 @@ class Passage:
             if verdict is None:
                 continue
             if isinstance(verdict, Pass):
-                self._rules += (verdict.rule,)
+                self.rules += (verdict.rule,)
             elif isinstance(verdict, Substitute | Denial):
                 return self._refused(verdict)
             else:
-                self._held = verdict
+                self.held = verdict
                 return HELD
-        self._decision = "passed"
-        self._sent = self._loop.time()
+        self.decision = "passed"
+        self.sent = monotonic()
         return None
 
     def _refused(self, verdict: Substitute | Denial) -> Substitute | Denial:
-        self._decision = "denied" if isinstance(verdict, Denial) else "answered"
+        self.decision = "denied" if isinstance(verdict, Denial) else "answered"
         if isinstance(verdict, Denial) and verdict.rule:
-            self._rules += (verdict.rule,)
+            self.rules += (verdict.rule,)
         return verdict
 
     async def decided(self) -> Denial | Substitute | None:
         """What becomes of a request that is held, by this step and those that follow."""
-        while self._held is not None:
-            held, self._held = self._held, None
+        while self.held is not None:
+            held, self.held = self.held, None
             bound = asyncio.timeout(HELD_SECONDS)
             try:
                 async with bound:
@@ -207,7 +211,7 @@ class Passage:
             except Exception:
                 return self._refused(Denial(INTERNAL_ERROR, UNDECIDED) if bound.expired() else _failed())
             if isinstance(verdict, Pass):
-                self._rules += (verdict.rule,)
+                self.rules += (verdict.rule,)
             elif verdict is not None:
                 return self._refused(verdict)
             following = self.check()
@@ -217,23 +221,23 @@ class Passage:
 
     def end(self, kind: Kind, *payload: Part) -> None:
         """It has ended; only the first end counts. The step that was asked last learns of it first."""
-        if self._is_over:
+        if self.is_over:
             return
-        self._is_over = True
-        if asyncio.iscoroutine(self._held):
+        self.is_over = True
+        if asyncio.iscoroutine(self.held):
             # Cancelled before anybody came to wait for it.
-            self._held.close()
-        now = self._loop.time()
+            self.held.close()
+        now = monotonic()
         outcome = Outcome(
             kind=kind,
             payload=payload,
-            arrived=self._arrived,
-            sent=self._sent,
+            arrived=self.arrived,
+            sent=self.sent,
             ended=now,
-            decision=self._decision,
-            rules=self._rules,
+            decision=self.decision,
+            rules=self.rules,
         )
-        for step in reversed(self._asked):
+        for step in (*reversed(self.steps[: self.asked]), *self.listeners):
             try:
                 step.on_end(self.request, outcome)
             except Exception:

@@ -40,6 +40,8 @@ class Servers:
         self.on_asking: list[Callable[[ServerEntry], None]] = []
         # Told of a server whose tools are others than before.
         self.on_tools: list[Callable[[ServerEntry], None]] = []
+        # Told of every list that a server has sent, and of what was known of it before.
+        self.on_learned: list[Callable[[ServerEntry, Offer | None], None]] = []
         # Told when another configuration is in force somewhere, one after the other: nobody sees half of it.
         self.on_replaced: list[Callable[[Plan], None]] = []
 
@@ -82,6 +84,10 @@ class Servers:
 
         Without `remember`, it is left to the caller to have the entry remembered."""
         first_time = entry.offer is None
+        if self.on_learned and first_time:
+            # What is remembered counts as known, also where nobody has asked for it yet.
+            entry.load_manifest()
+        before = entry.offer
         changed = entry.learn(offer, remember=remember)
         if entry.failure is not None:
             entry.failure = None
@@ -91,6 +97,8 @@ class Servers:
         if first_time or "tools" in changed:
             for listener in self.on_tools:
                 listener(entry)
+        for on_learned in self.on_learned:
+            on_learned(entry, before)
         if announced - changed:
             for catalog in entry.catalogs:
                 catalog.tell_announced(entry, announced - changed)

@@ -66,7 +66,7 @@ def run(parsed: Parsed) -> int:
     """Call a tool; the exit status."""
     config = configuration(parsed)
     redactor = log_for(parsed, config)
-    engine = engine_for(parsed, config, use_cache=not parsed.has("no-cache"), redactor=redactor)
+    engine = engine_for(parsed, config, use_cache=not parsed.has("no-cache"), redactor=redactor, is_audited=True)
     toolbox, server, tool, words = _named(parsed.positionals, engine)
     given = _given_json(parsed, words)
     engine.server(toolbox, server)

@@ -89,9 +89,12 @@ class Listed(Protocol):
 class Engine:
     """A workbench that runs for the time of one command."""
 
-    def __init__(self, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor | None = None) -> None:
+    def __init__(
+        self, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor | None = None, is_audited: bool = False
+    ) -> None:
         # Whatever face clients are shown, `proxy` is the one in which every tool can be named.
-        self._gateway = Gateway(config, Options(use_cache=use_cache, face="proxy"), redactor)
+        options = Options(use_cache=use_cache, face="proxy", is_audited=is_audited)
+        self._gateway = Gateway(config, options, redactor)
         self._store = ManifestStore(default_folder)
 
     @property

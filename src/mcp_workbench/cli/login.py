@@ -60,7 +60,7 @@ def server_at_url(parsed: Parsed, *, hint: str) -> tuple[Engine, ServerEntry]:
     if name is None:
         raise UsageError("which server?", hint=hint)
     config = configuration(parsed)
-    engine = Engine(config, use_cache=True, redactor=log_for(parsed, config))
+    engine = Engine(config, use_cache=True, redactor=log_for(parsed, config), is_audited=True)
     entry = engine.find_server(name)
     if entry.config.url is None:
         raise UsageError(f"`{name}` is a program on this machine, not an address to sign in to")
@@ -89,6 +89,7 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     else:
         sign_in = await sign_ins.begin(target, new_client=parsed.has("new-client"))
         record = await _visit(sign_in, parsed.has("no-browser"))
+    gateway.record("sign_in", toolbox=entry.toolbox, server=entry.name, decision="signed in", peer="command line")
     _say_signed_in(entry, record)
     try:
         await engine.listed(entry)

@@ -24,6 +24,10 @@ def run(parsed: Parsed) -> int:
         gateway = engine.gateway
         await gateway.resolve(entry)
         record, is_revoked = await gateway.sign_ins().sign_out(gateway.sign_in_target(entry, LOCAL_PRINCIPAL))
+        if record is not None:
+            gateway.record(
+                "sign_in", toolbox=entry.toolbox, server=entry.name, decision="signed out", peer="command line"
+            )
         if record is None:
             remark("note", f"you were not signed in to {entry.name}")
         elif is_revoked:

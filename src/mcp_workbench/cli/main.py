@@ -36,6 +36,7 @@ COMMANDS = (
     "logs",
     "status",
     "top",
+    "audit",
     "reload",
     "login",
     "logout",

@@ -130,6 +130,7 @@ def options_of(parsed: Parsed) -> Options:
         separator=separator_named(parsed.value("separator")),
         prefix=not parsed.has("no-prefix"),
         list_timeout=_seconds(parsed.value("list-timeout"), FIRST_LIST_PATIENCE),
+        stdout_is_free=parsed.has("http"),
     )
 
 

@@ -36,7 +36,9 @@ GONE: Final = "the shared workbench ended before it answered"
 _READ_BYTES: Final = 256 * 1024
 
 
-def engine_for(parsed: Parsed, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor) -> Engine:
+def engine_for(
+    parsed: Parsed, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor, is_audited: bool = False
+) -> Engine:
     """On the shared workbench where there is one; else, or with `--private`, in this process.
 
     Without a cache, servers are to be asked anew, which those of other clients are not.
@@ -48,7 +50,7 @@ def engine_for(parsed: Parsed, config: WorkbenchConfig, *, use_cache: bool, reda
             if verb == "accepted":
                 return SharedEngine(config, use_cache=use_cache, redactor=redactor, descriptor=connection.detach())
             connection.close()
-    return Engine(config, use_cache=use_cache, redactor=redactor)
+    return Engine(config, use_cache=use_cache, redactor=redactor, is_audited=is_audited)
 
 
 class ListedThere(Struct):

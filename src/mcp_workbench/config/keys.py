@@ -24,6 +24,7 @@ from mcp_workbench.config.kinds import (
     Whole,
 )
 from mcp_workbench.config.mappings import (
+    AuditSettings,
     ClientSettings,
     Environment,
     Headers,
@@ -50,12 +51,8 @@ T_co = TypeVar("T_co", covariant=True)
 UNSET = object()
 
 TRANSPORTS = {
-    "stdio": "stdio",
-    "local": "stdio",
-    "http": "http",
-    "streamable-http": "http",
-    "streamableHttp": "http",
-    "streamable_http": "http",
+    **dict.fromkeys(("stdio", "local"), "stdio"),
+    **dict.fromkeys(("http", "streamable-http", "streamableHttp", "streamable_http"), "http"),
     "sse": "sse",
     "auto": "auto",
 }
@@ -202,6 +199,13 @@ SHARED_IDLE_EXIT = Key(
     "Idle exit",
     "Seconds after its last client has gone that the shared workbench ends. `null` or 0: never.",
     DEFAULT_SHARED_IDLE_EXIT,
+)
+AUDIT = Key(
+    "audit",
+    AuditSettings(),
+    "Audit",
+    "Where it is written down who called what, when, and how it ended: to a `file`, to `syslog`, or to `stdout`. "
+    "Without it nothing is.",
 )
 TOOLBOX_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For the servers of this toolbox.")
 SERVER_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For this server.")
@@ -419,13 +423,8 @@ FOREIGN_KEYS = _table(
 _NO_SIGN_IN = "the workbench signs in by itself, and takes what it needs for that from `oauth`"
 _APPROVAL = "clients approve by the names that they see: approve the tools of the workbench there"
 IDLE_KEYS = {
-    "auth": _NO_SIGN_IN,
-    "authProviderType": _NO_SIGN_IN,
-    "targetAudience": _NO_SIGN_IN,
-    "targetServiceAccount": _NO_SIGN_IN,
-    "autoApprove": _APPROVAL,
-    "alwaysAllow": _APPROVAL,
-    "trust": _APPROVAL,
+    **dict.fromkeys(("auth", "authProviderType", "targetAudience", "targetServiceAccount"), _NO_SIGN_IN),
+    **dict.fromkeys(("autoApprove", "alwaysAllow", "trust"), _APPROVAL),
     "alwaysLoad": "use `pin` for tools that are always shown",
     "sandbox": "the workbench has no sandbox; put one into `command`",
     "watchPaths": "the workbench does not restart servers when files change",
@@ -458,6 +457,7 @@ FILE_KEYS = _table(
     REGISTRY,
     SHARED,
     SHARED_IDLE_EXIT,
+    AUDIT,
 )
 TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV, TOOLBOX_SHARE)
 SERVER_KEYS = _table(

@@ -13,7 +13,7 @@ from mcp_workbench.config.problems import Path, quote
 from mcp_workbench.config.reading import Reader, has_control
 
 if TYPE_CHECKING:
-    from mcp_workbench.config.model import OAuthConfig
+    from mcp_workbench.config.model import AuditConfig, OAuthConfig
 
 
 class Pairs(Kind[dict[str, str]]):
@@ -203,5 +203,21 @@ class SignInSettings(Kind["OAuthConfig"]):
 
     def schema(self) -> Schema:
         from mcp_workbench.config.oauth_keys import schema
+
+        return schema()
+
+
+class AuditSettings(Kind["AuditConfig"]):
+    """`audit` of the file. What it may hold is in `audit_keys`, which only a file that has it needs."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> AuditConfig | None:
+        from mcp_workbench.config.audit_keys import read
+
+        return read(value, path, reader)
+
+    def schema(self) -> Schema:
+        from mcp_workbench.config.audit_keys import schema
 
         return schema()

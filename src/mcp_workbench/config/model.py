@@ -39,6 +39,9 @@ DEFAULT_BUDGET = 6_000
 DEFAULT_MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 DEFAULT_MAX_DEFINITION_BYTES = 256 * 1024
 DEFAULT_MAX_PENDING_BODY_BYTES = 256 * 1024 * 1024
+# Some 200,000 lines of the audit in each file; a gigabyte in all.
+DEFAULT_AUDIT_BYTES = 64 * 1024 * 1024
+DEFAULT_AUDIT_FILES = 16
 
 
 class Reference(Struct, frozen=True, kw_only=True):
@@ -101,6 +104,20 @@ class OAuthConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     account: str | None = None
     # How long a sign-in lasts there, however often its token is refreshed.
     grant_days: int | None = None
+
+
+class AuditConfig(Struct, frozen=True, kw_only=True):
+    """Where it is written down who did what. One of the three is set."""
+
+    # An absolute path.
+    file: str | None = None
+    # A path, or `host:port`.
+    syslog: str | None = None
+    stdout: bool = False
+    arguments: Literal["none", "shape", "redacted"] = "none"
+    when_full: Literal["count", "wait"] = "count"
+    max_file_bytes: int = DEFAULT_AUDIT_BYTES
+    keep_files: int = DEFAULT_AUDIT_FILES
 
 
 class ServerContext(Struct, frozen=True, kw_only=True):
@@ -208,6 +225,8 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     keychain: bool | None = None
     # Where `add` looks up servers by name.
     registry: str = DEFAULT_REGISTRY
+    # None: nothing is written down.
+    audit: AuditConfig | None = None
     # When the file was written that this was read from, in nanoseconds; 0 where it was no file.
     modified_at: int = 0
     # What must never be printed: values of `env` and `headers`, and whatever `${VAR}` brought in.

@@ -48,14 +48,14 @@ class Reader:
         self.has_env_file = False
         self._fetches = False
         self._environ = environ
-        self._folder = folder
+        self.folder = folder
         self._spent = spent or _Spent()
         # Where variables brought something in; what does not fit there is not the fault of the file.
         self._expanded_at: set[Path] = set()
 
     def for_part(self) -> Reader:
         """A reader for one part of the same file, with problems and secrets of its own and the limits in common."""
-        return Reader(self._environ, self._folder, self._spent)
+        return Reader(self._environ, self.folder, self._spent)
 
     def problem(
         self,
@@ -103,7 +103,7 @@ class Reader:
         from mcp_workbench.config.expand import Surroundings, expand
         from mcp_workbench.config.redact import secrets_in
 
-        expansion = expand(text, Surroundings(self._environ, self._folder, self.has_env_file and self._fetches))
+        expansion = expand(text, Surroundings(self._environ, self.folder, self.has_env_file and self._fetches))
         for fault in expansion.faults:
             problem = Problem(
                 steps=path,

@@ -101,6 +101,12 @@ def secrets_around(environ: Mapping[str, str]) -> list[str]:
     return found
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether something that is called so is likely to be a secret."""
+    lowered = name.lower()
+    return any(word in lowered for word in _SECRET_NAMES)
+
+
 def _is_plain(value: str) -> bool:
     return value.lower() in _PLAIN_WORDS or not value.strip("0123456789.,:+-") or _is_path(value)
 
@@ -115,7 +121,7 @@ def _is_path(value: str) -> bool:
 class Redactor:
     """Replaces every secret in a text by `***`. Cheap to make: nothing is worked out before the first text."""
 
-    __slots__ = ("_finder", "_has_news", "_passing", "_released", "_secrets")
+    __slots__ = ("_finder", "_has_news", "_passing", "_released", "_secrets", "version")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secret for secret in secrets if secret)
@@ -124,12 +130,15 @@ class Redactor:
         self._released: list[frozenset[str]] = []
         self._finder: SecretFinder | None = None
         self._has_news = True
+        # Moves on when other secrets are hidden than before: texts that were looked at have to be looked at again.
+        self.version = 0
 
     def add(self, secrets: Iterable[str]) -> None:
         """Hide these too from now on."""
         both = self._secrets.union(secret for secret in secrets if secret)
         if both != self._secrets:
             self._secrets, self._finder, self._has_news = both, None, True
+            self.version += 1
 
     def replace(self, owner: Hashable, secrets: Iterable[str]) -> None:
         """Hide these from now on, and those before them of the same owner. Older ones are forgotten: tokens that are
@@ -138,6 +147,7 @@ class Redactor:
         if newest != before[0]:
             self._passing[owner] = newest, before[0]
             self._finder, self._has_news = None, True
+            self.version += 1
 
     def release(self, owner: Hashable) -> None:
         """The owner is gone. What was said of it last may still be on its way."""
@@ -157,9 +167,11 @@ class Redactor:
     def text(self, text: str) -> str:
         if not text or not (self._secrets or self._passing or self._released):
             return text
-        if self._finder is None:
+        # Several threads write down what has happened, and secrets may come meanwhile.
+        finder = self._finder
+        if finder is None:
             from mcp_workbench.config.encodings import SecretFinder
 
-            passing = (secrets for pair in self._passing.values() for secrets in pair)
-            self._finder = SecretFinder(self._secrets.union(*passing, *self._released))
-        return self._finder.replaced(text, MASK)
+            passing = (secrets for pair in tuple(self._passing.values()) for secrets in pair)
+            self._finder = finder = SecretFinder(self._secrets.union(*passing, *self._released))
+        return finder.replaced(text, MASK)

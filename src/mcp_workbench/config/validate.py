@@ -161,6 +161,7 @@ class _File:
         registry = self._read(keys.REGISTRY, document)
         shared = self._read(keys.SHARED, document)
         idle_exit = self._read(keys.SHARED_IDLE_EXIT, document)
+        audit = self._read(keys.AUDIT, document)
         if not plain:
             self._check_file_keys(document)
         if not toolboxes and self._disabled and not self.reader.problems:
@@ -183,6 +184,7 @@ class _File:
             registry=registry or DEFAULT_REGISTRY,
             shared=shared is True,
             shared_idle_exit=DEFAULT_SHARED_IDLE_EXIT if idle_exit is None else idle_exit or None,
+            audit=audit,
             secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),
             disabled=tuple(self._disabled),
             ignored_keys={key: tuple(servers) for key, servers in self._ignored_keys.items()},

@@ -26,9 +26,13 @@ class Requester(Protocol):
 
     caller: Caller
 
-    @property
-    def client_info(self) -> bytes:
-        """How the client introduced itself, as JSON."""
+
+class Notifier(Requester, Protocol):
+    """A client that notifies servers."""
+
+    # How it introduced itself, as JSON, and where it is.
+    client_info: bytes
+    peer: str
 
 
 class Route(Struct, eq=False):
@@ -73,6 +77,10 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
 
     @property
     def meta(self) -> Raw | None: ...
+
+    @property
+    def introduction(self) -> tuple[bytes, str]:
+        """How the client introduced itself, as JSON, and where it is."""
 
     @property
     def route(self) -> Route: ...

@@ -9,12 +9,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from msgspec import Raw
+
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.sharing import SHARED
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.router.call import Requester, RoutedCall, StartFor
+from mcp_workbench.router.call import Notifier, Requester, RoutedCall, StartFor
 from mcp_workbench.steps import Denial, GuardedRequest, Held, Passage, Step, Substitute
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,9 @@ class Guard:
     def __init__(
         self, steps: tuple[Step, ...], start_for: StartFor, in_background: Callable[[Awaitable[None]], None]
     ) -> None:
-        self._steps = steps
+        # Those that only look on come first in the list, and last when it ends.
+        self._listeners = tuple(step for step in steps if getattr(step, "is_listener", False))
+        self._steps = tuple(step for step in steps if step not in self._listeners)
         self._start_for = start_for
         self._in_background = in_background
         self._held_notifications = 0
@@ -46,12 +50,30 @@ class Guard:
         send: Callable[[], None],
     ) -> None:
         """Call `send` once every step has let it pass; otherwise answer it as a step says."""
-        passage = call.route.passage = Passage(self._steps, _describe(call, method, entry, item, body))
+        if self.passes(call, method, entry, item, body, send):
+            send()
+
+    def passes(
+        self,
+        call: RoutedCall,
+        method: str,
+        entry: ServerEntry | None,
+        item: str,
+        body: bytes,
+        send: Callable[[], None],
+    ) -> bool:
+        """Whether every step lets it pass at once. If not, it is answered, or sent later, as the steps say."""
+        passage = call.route.passage = Passage(
+            self._steps, _describe(call, call.introduction, method, entry, item, body, call.meta), self._listeners
+        )
         verdict = passage.check()
+        if verdict is None:
+            return True
         if isinstance(verdict, Held):
             self._start_for(call, self._wait(call, passage, send))
         else:
             _act_on(verdict, call, send)
+        return False
 
     async def _wait(self, call: RoutedCall, passage: Passage, send: Callable[[], None]) -> None:
         _act_on(await passage.decided(), call, send)
@@ -68,7 +90,9 @@ class Guard:
         work: Callable[[], Awaitable[None]],
     ) -> None:
         """Do `work` if every step lets it pass: nobody is answered for it by itself. Raises what `work` raises."""
-        passage = Passage(self._steps, _describe(call, method, entry, item, body))
+        passage = Passage(
+            self._steps, _describe(call, call.introduction, method, entry, item, body, call.meta), self._listeners
+        )
         try:
             verdict = passage.check()
             if isinstance(verdict, Held):
@@ -90,9 +114,11 @@ class Guard:
 
     # ── a notification, which nobody answers ──
 
-    def notify(self, sender: Requester, method: str, body: bytes, send: Callable[[], None]) -> None:
+    def notify(self, sender: Notifier, method: str, body: bytes, send: Callable[[], None]) -> None:
         """Call `send` once every step has let it pass; otherwise it is dropped."""
-        passage = Passage(self._steps, _describe(sender, method, None, "", body))
+        passage = Passage(
+            self._steps, _describe(sender, (sender.client_info, sender.peer), method, None, "", body), self._listeners
+        )
         verdict = passage.check()
         if not isinstance(verdict, Held):
             _finish_notification(passage, verdict, send)
@@ -111,16 +137,27 @@ class Guard:
             passage.end("cancelled")
 
 
-def _describe(sender: Requester, method: str, entry: ServerEntry | None, item: str, body: bytes) -> GuardedRequest:
+def _describe(
+    sender: Requester,
+    introduction: tuple[bytes, str],
+    method: str,
+    entry: ServerEntry | None,
+    item: str,
+    body: bytes,
+    meta: Raw | None = None,
+) -> GuardedRequest:
+    client, peer = introduction
     return GuardedRequest(
         principal=sender.caller.principal,
-        client=sender.client_info,
+        client=client,
         session=max(sender.caller.client, SHARED),
         method=method,
         toolbox="" if entry is None else entry.toolbox,
-        server="" if entry is None else entry.name,
+        server="" if entry is None else entry.config.name,
         item=item,
         body=body,
+        meta=meta,
+        peer=peer,
     )
 
 

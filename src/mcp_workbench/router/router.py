@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
@@ -27,7 +27,7 @@ from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View, Views
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.protocol.results import result_type
-from mcp_workbench.router.call import Requester, RoutedCall
+from mcp_workbench.router.call import Notifier, RoutedCall
 from mcp_workbench.router.connections import CallerConnections
 from mcp_workbench.router.lists import Lists, Preparation
 
@@ -158,8 +158,10 @@ class Router:
             case Forward():
                 # One that the steps have let pass comes back here with its passage.
                 if self._guard is not None and call.route.passage is None:
-                    self._admit(self._guard, call, decision)
-                    return
+                    call.route.entry, call.route.decision = decision.entry, decision
+                    later = partial(self._act, call, decision)
+                    if not self._guard.passes(call, call.method, decision.entry, decision.item, decision.body, later):
+                        return
                 # Over stdio nothing says which call a question belongs to: a client without a session goes where no
                 # other client's call is under way.
                 if decision.entry.asks and not call.caller.client:
@@ -183,10 +185,6 @@ class Router:
                 assert params is not None
                 call.route.entry, call.route.item = decision.entry, decision.item
                 self.start_for(call, self._list_and_call(call, decision, params))
-
-    def _admit(self, guard: Guard, call: RoutedCall, decision: Forward) -> None:
-        call.route.entry, call.route.decision = decision.entry, decision
-        guard.admit(call, call.method, decision.entry, decision.item, decision.body, lambda: self._act(call, decision))
 
     def start_for(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
         """A task that a call waits for: should it fail by a defect of ours, the call ends all the same."""
@@ -462,7 +460,7 @@ class Router:
         else:
             self._guard.admit(call, call.method, None, "", encode({"level": level})[:-1], send)
 
-    def notify_servers(self, sender: Requester, method: str, params: bytes | None) -> None:
+    def notify_servers(self, sender: Notifier, method: str, params: bytes | None) -> None:
         """A notification that concerns all servers of callers like this one which are running."""
 
         def send() -> None:

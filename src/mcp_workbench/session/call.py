@@ -118,8 +118,16 @@ class ClientCall(Struct, eq=False):
     @property
     def client_info(self) -> bytes:
         """How the client introduced itself: with this request, or in its handshake."""
-        stamp = None if self.meta is None or self.revision.has_handshake else read_stamp(self.meta)
-        return stamp.client_info if isinstance(stamp, Stamp) else self.session.client_info
+        return self.introduction[0]
+
+    @property
+    def introduction(self) -> tuple[bytes, str]:
+        """The same, and where the client is."""
+        session = self.session
+        if self.meta is None or self.revision.has_handshake:
+            return session.client_info, session.peer
+        stamp = read_stamp(self.meta)
+        return stamp.client_info if isinstance(stamp, Stamp) else session.client_info, session.peer
 
     @property
     def where(self) -> str:

@@ -79,6 +79,7 @@ class ResumedLink:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self.peer = getattr(link, "peer", "")
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         if not bytes(parts[0]).startswith(_OWN_HEAD):

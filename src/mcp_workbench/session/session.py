@@ -94,6 +94,7 @@ class Session:
         "listed",
         "log_level",
         "parking",
+        "peer",
         "revision",
         "router",
         "sign_ins",
@@ -123,6 +124,7 @@ class Session:
         # What it declared in `initialize`.
         self.caller = Caller(principal, "legacy", client=self._number)
         self.client_info = b"{}"
+        self.peer: str = getattr(link, "peer", "")
         self.log_level: str | None = None
         # The lists that this client has seen; it is told only when these change.
         self.listed: set[str] = set()
@@ -130,8 +132,7 @@ class Session:
         self._questions: Questions | None = None
         self._list_changes: ListChangeNotifier | None = None
         self._registry = services.registry
-        self._is_told = False
-        self._link = link
+        self._is_told, self._link = False, link
         self._closed = closed
 
     @property

@@ -81,6 +81,7 @@ class SharedClient:
             os.close(descriptor)
             raise
         link = FrontEndLink(gateway.batch, limit, descriptor, copy, self._budgets)
+        link.peer = f"process {self.hello.pid}"
         resume = bytes(self.hello.resume)
         is_resumed = resume != b"null"
         session_link = ResumedLink(link) if is_resumed else link

@@ -32,6 +32,8 @@ class DescriptorLink:
     """Messages from one descriptor, messages to another one."""
 
     writer_type: type[PipeWriter] = PipeWriter
+    # Where the messages come from, for the audit.
+    peer = "stdio"
 
     def __init__(self, batch: WriteBatch, limit: int, read_fd: int, write_fd: int) -> None:
         self._limit = limit

@@ -36,6 +36,7 @@ class EchoSession:
         self.calls: dict[bytes, Json] = {}
         self.received: list[Json] = []
         self.ended: list[str] = []
+        self.peer = ""
 
     def on_message(self, line: bytes) -> None:
         assert b"\n" not in line and b"\r" not in line

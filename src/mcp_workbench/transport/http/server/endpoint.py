@@ -233,7 +233,7 @@ class Endpoint:
         if is_stateless(head, summary):
             self._serve_modern(head, summary, body, writer)
         elif summary.method == "initialize" and summary.kind == "request":
-            if not self.sessions.open(head.principal, summary, body, writer):
+            if not self.sessions.open(head.principal, summary, body, writer, head.peer):
                 text = "there are too many sessions; try again later"
                 _complain(writer, summary.id, INTERNAL_ERROR, text, status=503)
         else:
@@ -257,7 +257,7 @@ class Endpoint:
         elif summary.method == "initialize":
             _complain(writer, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
-            request = ModernRequest(summary, writer, self.modern_requests, self._now(), self._limits)
+            request = ModernRequest(summary, writer, self.modern_requests, self._now(), self._limits, head.peer)
             request.start(self._make_session(request, head.principal), body, summary)
 
     def _serve_batch(self, head: RequestHead, read: Callable[[], Posted], writer: ResponseWriter) -> None:
@@ -296,7 +296,11 @@ class Endpoint:
             return Refusal(400, f"`{names.PROTOCOL_VERSION}` does not name a revision with sessions")
         # Another's session is answered like none at all, so that ids cannot be probed for.
         found = self.sessions.find(id, head.principal)
-        return Refusal(404, "there is no such session; send `initialize` again") if found is None else found
+        if found is None:
+            return Refusal(404, "there is no such session; send `initialize` again")
+        if found.session is not None:
+            found.session.peer = head.peer
+        return found
 
 
 def _answer_refusal(refusal: Refusal, writer: ResponseWriter) -> None:

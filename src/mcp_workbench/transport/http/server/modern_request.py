@@ -39,6 +39,7 @@ class ModernRequest:
         "_timer",
         "_writer",
         "is_over",
+        "peer",
         "session",
     )
 
@@ -49,7 +50,10 @@ class ModernRequest:
         timer: SharedTimer[ModernRequest],
         now: float,
         limits: Limits,
+        peer: str = "",
     ) -> None:
+        # The address that it came from, for the audit.
+        self.peer = peer
         self.session: ServedSession | None = None
         self.is_over = False
         # Not the whole message, which may be large: it is the session's to keep for as long as it has to.

@@ -15,6 +15,9 @@ from mcp_workbench.transport.link import Link, ReadReceiver, Receiver
 class ServedSession(Receiver, ReadReceiver, Protocol):
     """One client, as the endpoint sees it."""
 
+    # The address of its last request.
+    peer: str
+
     @property
     def calls(self) -> Collection[bytes]:
         """The ids of the requests under way, as JSON."""

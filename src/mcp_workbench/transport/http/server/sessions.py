@@ -46,12 +46,15 @@ class LegacySession:
         "id",
         "is_over",
         "last_used",
+        "peer",
         "principal",
         "revision",
         "session",
     )
 
-    def __init__(self, table: SessionTable, principal: str, now: float) -> None:
+    def __init__(self, table: SessionTable, principal: str, now: float, peer: str = "") -> None:
+        # The address that it came from.
+        self.peer = peer
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.principal = principal
         # The revision that `initialize` agreed upon.
@@ -278,11 +281,13 @@ class SessionTable:
         """Every session, least recently used first."""
         return list(self._sessions.values())
 
-    def open(self, principal: str, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> bool:
+    def open(
+        self, principal: str, summary: MessageSummary, body: bytes, writer: ResponseWriter, peer: str = ""
+    ) -> bool:
         """Answer `initialize` with a new session. False when there is no room for one."""
         if len(self._sessions) >= self.limits.sessions and not self._make_room():
             return False
-        legacy = LegacySession(self, principal, self.now())
+        legacy = LegacySession(self, principal, self.now(), peer)
         legacy.initialize(self._make_session(legacy, principal), summary, body, writer)
         return True
 

@@ -1,0 +1,187 @@
+"""`mcp-workbench audit`: who did what, as a table; and whether the record is whole."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from msgspec import DecodeError
+from msgspec.json import decode
+
+from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.cli.settings import CONFIG, JSON, configuration
+from mcp_workbench.observe.audit_chain import OpenedFiles, verify
+from mcp_workbench.printable import visible
+
+ABOUT = """
+Prints the audit as a table: when, who, from where, what was called, what was decided, how it ended. Reads the file that
+"audit" in the configuration names, and those that were put aside; or FILE.
+
+verify checks that no line was edited, inserted, moved or removed since it was written, and prints the number and the
+hash of the last line. Keep these elsewhere, and --expect NUMBER:HASH finds a record that was rewritten as a whole.
+
+Exit code: 0; 1 if verify finds something, or the file cannot be read; 2 if the command line or configuration is wrong.
+"""
+WHO = Flag("who", "GLOB", "only lines of these principals")
+TOOL = Flag("tool", "GLOB", "only lines about these, as toolbox/server/tool; a name alone means any server's")
+SINCE = Flag("since", "WHEN", "only lines since then: 30m, 12h, 7d, or 2026-11-16T08:00")
+LINES = Flag("lines", "N", "how many of the last lines to print (default: 200; 0 for all)")
+EXPECT = Flag("expect", "LINE", "with verify: this line must be there as it was, as NUMBER:HASH")
+
+LAST_LINES: Final = 200
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_HEADER: Final = ("time", "who", "from", "client", "what", "decision", "outcome", "ms")
+
+
+def run(parsed: Parsed) -> int:
+    """Print or verify."""
+    words = list(parsed.positionals)
+    verifies = words[:1] == ["verify"]
+    if verifies:
+        words.pop(0)
+    if len(words) > 1:
+        raise UsageError(f"unexpected argument `{words[1]}`")
+    path = words[0] if words else _configured(parsed)
+    if path is None:
+        return complain(
+            "there is no audit file to read",
+            'set `"audit": {"file": …}` in the configuration, or name a FILE',
+            status=FAILED,
+        )
+    try:
+        return _verify(parsed, path) if verifies else _print(parsed, path)
+    except OSError as error:
+        return complain(f"`{path}` cannot be read: {error.strerror}", status=FAILED)
+
+
+COMMAND = Command(
+    "audit [OPTIONS] [verify] [FILE]", ABOUT, (CONFIG, WHO, TOOL, SINCE, LINES, EXPECT, JSON), run, takes=2
+)
+
+
+def _configured(parsed: Parsed) -> str | None:
+    audit = configuration(parsed).audit
+    return None if audit is None else audit.file
+
+
+def _verify(parsed: Parsed, path: str) -> int:
+    report = verify(path, _expected(parsed.value("expect")))
+    if parsed.has("json"):
+        stdout().json(report._asdict())
+        return FAILED if report.findings else 0
+    screen = stdout()
+    for finding in report.findings:
+        screen.line(("broken  ", "bad"), finding)
+    for note in report.notes:
+        remark("note", visible(note))
+    if report.lines:
+        print(f"{report.lines} lines, {report.first} to {report.last}; the last one is {report.last}:{report.hash}")
+    else:
+        print("no lines")
+    if not report.findings:
+        screen.line(("ok", "good"), "  nothing was edited, inserted, moved or removed, as far as can be known")
+    return FAILED if report.findings else 0
+
+
+def _expected(given: str | None) -> tuple[int, str] | None:
+    if given is None:
+        return None
+    number, _, digest = given.partition(":")
+    if not number.isdecimal() or len(digest) != 64:
+        raise UsageError(f"--expect is NUMBER:HASH as verify prints it, not `{given}`")
+    return int(number), digest.lower()
+
+
+def _print(parsed: Parsed, path: str) -> int:
+    given = parsed.value("lines")
+    if given is not None and not given.isdecimal():
+        raise UsageError(f"--lines is a number, not `{given}`")
+    count = LAST_LINES if given is None else int(given)
+    # Only as many as are shown are held: the files may have gigabytes.
+    found = list(deque(_matching(parsed, path), maxlen=count or None))
+    screen = stdout()
+    if parsed.has("json"):
+        screen.json(found)
+        return 0
+    if not found:
+        remark("note", "no line matches")
+        return 0
+    screen.table(_HEADER, [_row(line) for line in found], right=(7,))
+    return 0
+
+
+def _matching(parsed: Parsed, path: str) -> Iterator[dict[str, Any]]:
+    who, tool, since = parsed.value("who"), parsed.value("tool"), parsed.value("since")
+    earliest = "" if since is None else _moment(since)
+    opened = OpenedFiles(path)
+    try:
+        for _, _, line in opened.lines():
+            try:
+                read = decode(line[max(line.find(b"{"), 0) :])
+            except DecodeError:
+                continue
+            if not isinstance(read, dict) or str(read.get("time", "")) < earliest:
+                continue
+            if who is not None and not fnmatchcase(str(read.get("principal", "")), who):
+                continue
+            if tool is not None and not _is_about(read, tool):
+                continue
+            yield read
+    finally:
+        opened.close()
+
+
+def _is_about(line: dict[str, Any], tool: str) -> bool:
+    item = str(line.get("item", ""))
+    if not item and not line.get("server"):
+        return False
+    return fnmatchcase(_path(line), tool) or fnmatchcase(item, tool)
+
+
+def _path(line: dict[str, Any]) -> str:
+    return "/".join(str(line[key]) for key in ("toolbox", "server", "item") if line.get(key))
+
+
+def _moment(since: str) -> str:
+    """A time as lines have it, which sorts as text."""
+    number, unit = since[:-1], since[-1:]
+    if number.isdecimal() and unit in _UNITS:
+        at = datetime.fromtimestamp(max(time.time() - int(number) * _UNITS[unit], 0), UTC)
+    else:
+        try:
+            at = datetime.fromisoformat(since)
+        except ValueError:
+            raise UsageError(f"--since is 30m, 12h, 7d or a date, not `{since}`") from None
+        # Without a zone it is meant as the clock on the wall shows it.
+        at = at.astimezone(UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+
+
+def _row(line: dict[str, Any]) -> list[Part]:
+    kind = str(line.get("kind", ""))
+    what = _path(line) or str(line.get("event", ""))
+    if kind not in ("call", ""):
+        what = f"{line.get('method') or kind} {what}".strip()
+    if reason := line.get("reason"):
+        what = f"{what}: {reason}"
+    decision = str(line.get("decision", ""))
+    if rule := line.get("rule"):
+        decision = f"{decision} ({rule})"
+    outcome = str(line.get("outcome", ""))
+    took = line.get("ms")
+    return [
+        (str(line.get("time", "")), "dim"),
+        (str(line.get("principal", "")), "name"),
+        str(line.get("peer", "")),
+        str(line.get("client", "")),
+        what,
+        (decision, "bad" if decision.startswith("denied") else "plain"),
+        (outcome, "plain" if outcome == "result" else "warn"),
+        "" if took is None else f"{took:.1f}",
+    ]

@@ -1,0 +1,86 @@
+"""The audit's other ways out: stdout, and the system's log. The chain begins anew with each process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import Final
+
+from mcp_workbench.observe.audit_file import chained, line_hash
+
+# Facility `authpriv`, severity `info`: where systems keep what only administrators read.
+PRIORITY: Final = 10 * 8 + 6
+# A log that does not read must not hold up the thread for ever.
+SEND_SECONDS: Final = 2.0
+
+
+class Stdout:
+    """Lines on descriptor 1. Whoever does not read them holds up this thread alone, and then lines are lost."""
+
+    def __init__(self) -> None:
+        self._seq = 0
+        self._previous = ""
+
+    def append(self, bodies: Sequence[bytes]) -> int:
+        for count, body in enumerate(bodies):
+            line = chained(self._seq + 1, self._previous, body)
+            try:
+                self._send(line)
+            except OSError:
+                if count:
+                    return count
+                raise
+            self._seq += 1
+            self._previous = line_hash(line)
+        return len(bodies)
+
+    def _send(self, line: bytes) -> None:
+        data = memoryview(line + b"\n")
+        while data:
+            data = data[os.write(1, data) :]
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class Syslog(Stdout):
+    """Datagrams to a Unix socket such as `/dev/log`, or to `host:port`. Connected with the first, and again after one
+    that failed: the log may be started after us."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self._address = address
+        self._socket: socket.socket | None = None
+        self._head = b"<%d>mcp-workbench[%d]: " % (PRIORITY, os.getpid())
+
+    def _send(self, line: bytes) -> None:
+        try:
+            if self._socket is None:
+                self._socket = self._connect()
+            self._socket.send(self._head + line)
+        except OSError:
+            self.close()
+            raise
+
+    def _connect(self) -> socket.socket:
+        if self._address.startswith("/"):
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            target: str | tuple[str, int] = self._address
+        else:
+            host, _, port = self._address.rpartition(":")
+            found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+            made = socket.socket(found[0], socket.SOCK_DGRAM)
+            target = (str(found[4][0]), int(port))
+        try:
+            made.settimeout(SEND_SECONDS)
+            made.connect(target)
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

@@ -1,0 +1,153 @@
+"""The audit's thread: takes entries from a bounded queue and has them written, whatever the disk does.
+
+Owns the queue, what is lost when it is full, and how it is said that lines cannot be written. Whoever puts an entry in
+never waits for the disk: the thread gathers what comes within a moment and writes it at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+log = logging.getLogger(__name__)
+
+# Entries that wait to be written: the calls of a busy tenth of a second, and some megabytes at most.
+MOST_QUEUED: Final = 4096
+# Where calls wait for room: those that are under way by then still end, and are written down.
+MOST_QUEUED_BY_WAITING: Final = 4 * MOST_QUEUED
+# How long entries are gathered: without it, each call would cost a switch of threads. A crash loses so much.
+GATHER_SECONDS: Final = 0.02
+# What is written at once: less than is read to find the last line of a file.
+MOST_BATCH_BYTES: Final = 128 * 1024
+# A disk that is full is tried again so often.
+RETRY_SECONDS: Final = 1.0
+# At the end, what is left is written within this time, or counted as lost.
+CLOSE_SECONDS: Final = 2.0
+
+
+class Destination(Protocol):
+    """Where lines go."""
+
+    def append(self, bodies: Sequence[bytes]) -> int:
+        """How many of them were written, from the first; raises OSError where none was."""
+
+    def close(self) -> None: ...
+
+
+class AuditWriter:
+    """The queue and the thread behind it."""
+
+    def __init__(self, destination: Destination, describe: Callable[[Any, int], bytes], where: str) -> None:
+        self._destination = destination
+        # From an entry, and how many were lost before it, to the body of its line. Called in the thread.
+        self._describe = describe
+        self._where = where
+        self.queue: deque[object] = deque()
+        # Counted where entries are put in, and told by the thread: each number has one writer.
+        self._lost = 0
+        self._told = 0
+        # Described, and not written yet.
+        self._unwritten = 0
+        self.is_awake = False
+        self._is_closing = False
+        self._wake = threading.Event()
+        self._is_failing = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.queue) >= MOST_QUEUED
+
+    def put(self, entry: object, most: int = MOST_QUEUED) -> None:
+        """Have it written soon. Where there is no room, it is counted."""
+        if len(self.queue) >= most:
+            self._lost += 1
+            return
+        self.queue.append(entry)
+        if not self.is_awake:
+            self.wake()
+
+    def wake(self) -> None:
+        """There is something in the queue."""
+        self.is_awake = True
+        if self._thread is None:
+            # A daemon: a disk that does not answer must not keep the process from ending.
+            self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    def close(self) -> None:
+        """Write what is left, for a bounded time."""
+        self._is_closing = True
+        if self._thread is None:
+            self._destination.close()
+            return
+        self._wake.set()
+        self._thread.join(CLOSE_SECONDS)
+        left = len(self.queue) + self._unwritten + self._lost - self._told
+        if self._thread.is_alive() or left:
+            log.error("%d lines of the audit could not be written to `%s`", left, self._where)
+
+    def _run(self) -> None:
+        waiting: list[bytes] = []
+        is_over = False
+        while not is_over:
+            self._wake.wait()
+            if not self._is_closing:
+                time.sleep(RETRY_SECONDS if self._is_failing else GATHER_SECONDS)
+            self._wake.clear()
+            # Before looking: what is put in from now on wakes us again.
+            self.is_awake = False
+            is_over = self._is_closing
+            try:
+                while waiting or self.queue:
+                    waiting = waiting or self._batch()
+                    self._unwritten = len(waiting)
+                    del waiting[: self._destination.append(waiting)]
+                    self._unwritten = len(waiting)
+                    self._works_again()
+            except OSError as error:
+                self._failed(error)
+                self.is_awake = True
+                self._wake.set()
+            except Exception:
+                log.exception("writing the audit failed; please report this")
+        self._destination.close()
+
+    def _batch(self) -> list[bytes]:
+        """The bodies of some entries, and that lines were lost before them."""
+        bodies: list[bytes] = []
+        size = 0
+        while self.queue and size < MOST_BATCH_BYTES:
+            lost = self._lost
+            try:
+                body = self._describe(self.queue.popleft(), lost - self._told)
+            except Exception:
+                # One entry that cannot be described must not end the audit.
+                log.exception("describing a line of the audit failed; please report this")
+                continue
+            self._told = lost
+            size += len(body)
+            bodies.append(body)
+        return bodies
+
+    def _failed(self, error: OSError) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            reason = error.strerror or str(error)
+            log.error(
+                "the audit cannot be written to `%s`: %s. It is tried again; %d lines are kept meanwhile, and those "
+                "beyond are counted",
+                self._where,
+                reason,
+                MOST_QUEUED,
+            )
+
+    def _works_again(self) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            log.warning("the audit is written to `%s` again", self._where)

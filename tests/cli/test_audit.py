@@ -1,0 +1,112 @@
+"""`mcp-workbench audit` and `audit verify`."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from mcp_workbench.config.model import AuditConfig
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.observe.audit_step import open_audit
+from tests.cli.in_process import command
+from tests.observe.test_audit_step import ENDED, REQUEST
+from tests.support.in_process_workbench import Server, write
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "audit.jsonl"
+    audit = open_audit(AuditConfig(file=str(path)), Redactor([]), "", stdout_is_free=False)
+    # Since 1970 as `monotonic` has it: one now, one of an hour ago.
+    now = time.monotonic()
+    for age, request in ((3600, REQUEST), (0, replace(REQUEST, principal="bob", item="write"))):
+        audit.on_end(
+            request, replace(ENDED, arrived=now - age - 0.5, ended=now - age, decision="denied", rules=("policy[1]",))
+        )
+    audit.record("approval", principal="bob", decision="denied", reason="no\x1b[31m")
+    audit.close()
+    return path
+
+
+def test_it_is_printed_as_a_table(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = command(monkeypatch, "audit", path)
+    assert done.status == 0
+    assert "box/files/read" in done.stdout and "denied (policy[1])" in done.stdout and "refused" in done.stdout
+    assert "\x1b" not in done.stdout and "approval" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ((), 5),
+        (("--who", "bob"), 2),
+        (("--who", "a*"), 1),
+        (("--tool", "read"), 1),
+        (("--tool", "box/files/*"), 2),
+        (("--tool", "none"), 0),
+        (("--since", "30m"), 4),
+        (("--since", "2h"), 5),
+        (("--since", "2001-01-01"), 5),
+        (("--since", "2999-01-01T00:00:00+00:00"), 0),
+        (("--lines", "2"), 2),
+        (("--lines", "0"), 5),
+    ],
+)
+def test_lines_are_chosen(path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], count: int) -> None:
+    done = command(monkeypatch, "audit", "--json", *options, path)
+    assert len(json.loads(done.stdout)) == count
+
+
+def test_nothing_that_matches_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no line matches" in command(monkeypatch, "audit", "--who", "eve", path).stderr
+
+
+def test_the_file_is_the_one_of_the_configuration(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write(path.parent, {"box": {"a": Server()}}, audit={"file": "audit.jsonl"})
+    assert "bob" in command(monkeypatch, "audit", "--config", config).stdout
+
+
+@pytest.mark.parametrize("audit", [{}, {"audit": {"stdout": True}}])
+def test_without_a_file_it_is_said_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, audit: dict[str, object]
+) -> None:
+    done = command(monkeypatch, "audit", "--config", write(tmp_path, {"box": {"a": Server()}}, **audit))
+    assert done.status == 1 and "there is no audit file to read" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--since", "yesterday"), ("--lines", "few"), ("verify", "--expect", "7"), ("a", "b")],
+)
+def test_a_wrong_command_line_is_told(path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
+    assert command(monkeypatch, "audit", *arguments, *(() if "a" in arguments else (path,))).status == 2
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = command(monkeypatch, "audit", tmp_path / "none")
+    assert done.status == 1 and "cannot be read" in done.stderr
+
+
+def test_a_whole_record_is_verified(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = command(monkeypatch, "audit", "verify", path)
+    assert done.status == 0 and "5 lines, 1 to 5" in done.stdout
+    kept = done.stdout.split("the last one is ")[1].split()[0]
+    assert command(monkeypatch, "audit", "verify", "--expect", kept, path).status == 0
+    report = json.loads(command(monkeypatch, "audit", "verify", "--json", path).stdout)
+    assert report["findings"] == [] and f"{report['last']}:{report['hash']}" == kept
+
+
+def test_a_cut_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    done = command(monkeypatch, "audit", "verify", path)
+    assert done.status == 1 and "lines 5 to 5 are missing at the end" in done.stdout
+
+
+def test_an_empty_file_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").touch()
+    done = command(monkeypatch, "audit", "verify", tmp_path / "empty")
+    assert done.status == 0 and "no lines" in done.stdout

@@ -1,0 +1,139 @@
+"""The queue and its thread: nothing waits for the disk, and what is lost is counted."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from mcp_workbench.observe import audit_writer
+from mcp_workbench.observe.audit_writer import AuditWriter
+
+
+class Disk:
+    """A destination that does as it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.is_full = False
+        self.tried = threading.Event()
+        self.released = threading.Event()
+        self.released.set()
+        self.is_closed = False
+
+    def append(self, bodies: Sequence[bytes]) -> int:
+        self.tried.set()
+        assert self.released.wait(30)
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.lines += bodies
+        return len(bodies)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def describe(entry: object, lost: int) -> bytes:
+    if entry == "bad":
+        raise ValueError("cannot be described")
+    return f"{entry}{f' lost {lost}' if lost else ''}".encode()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    monkeypatch.setattr(audit_writer, "GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(audit_writer, "RETRY_SECONDS", 0.005)
+    return Disk()
+
+
+def test_what_is_put_in_is_written_in_order(disk: Disk) -> None:
+    writer = AuditWriter(disk, describe, "disk")
+    for number in range(1000):
+        writer.put(number)
+    writer.close()
+    assert disk.lines == [str(number).encode() for number in range(1000)] and disk.is_closed
+
+
+def test_nothing_is_started_for_nothing(disk: Disk) -> None:
+    before = threading.active_count()
+    writer = AuditWriter(disk, describe, "disk")
+    assert threading.active_count() == before
+    writer.close()
+    assert disk.is_closed
+
+
+def test_lines_that_found_no_room_are_counted_in_the_next(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    disk.released.clear()
+    writer = AuditWriter(disk, describe, "disk")
+    writer.put("first")
+    assert disk.tried.wait(30)
+    for number in range(5):
+        writer.put(number, 3)
+    assert len(writer.queue) == 3
+    disk.released.set()
+    while writer.queue:
+        writer._wake.set()
+    writer.put("last")
+    writer.close()
+    assert disk.lines == [b"first", b"0 lost 2", b"1", b"2", b"last"]
+
+
+def test_a_full_disk_is_said_once_and_survived(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    disk.is_full = True
+    writer = AuditWriter(disk, describe, "disk")
+    for number in range(3):
+        writer.put(number)
+        assert disk.tried.wait(30)
+        disk.tried.clear()
+    disk.is_full = False
+    writer.put(3)
+    writer.close()
+    assert disk.lines == [b"0", b"1", b"2", b"3"]
+    said = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(said) == 1 and "No space left on device" in said[0].getMessage()
+    assert "is written to `disk` again" in caplog.text
+
+
+def test_what_could_not_be_written_until_the_end_is_said(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    disk.is_full = True
+    writer = AuditWriter(disk, describe, "disk")
+    writer.put(1)
+    writer.put(2)
+    writer.close()
+    assert "2 lines of the audit could not be written to `disk`" in caplog.text and disk.is_closed
+
+
+def test_an_end_does_not_wait_for_a_disk_that_hangs(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit_writer, "CLOSE_SECONDS", 0.05)
+    disk.released.clear()
+    writer = AuditWriter(disk, describe, "disk")
+    writer.put(1)
+    writer.close()
+    assert "1 lines of the audit could not be written" in caplog.text
+    disk.released.set()
+
+
+def test_an_entry_that_cannot_be_described_does_not_end_the_audit(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    writer = AuditWriter(disk, describe, "disk")
+    for entry in ("one", "bad", "two"):
+        writer.put(entry)
+    writer.close()
+    assert disk.lines == [b"one", b"two"] and "describing a line of the audit failed" in caplog.text
+
+
+def test_a_part_that_was_written_is_not_written_again(disk: Disk) -> None:
+    class Slow(Disk):
+        def append(self, bodies: Sequence[bytes]) -> int:
+            return super().append(bodies[:1])
+
+    slow = Slow()
+    writer = AuditWriter(slow, describe, "disk")
+    for number in range(5):
+        writer.put(number)
+    writer.close()
+    assert slow.lines == [b"0", b"1", b"2", b"3", b"4"]
