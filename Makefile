@@ -22,7 +22,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test quick lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build constraints conformance clean
+.PHONY: help demo install dev test quick lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build bundle constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -43,6 +43,7 @@ help:
 	@echo '                  for docs/performance.md'
 	@echo 'make conformance  the official conformance suite through the workbench (needs npm)'
 	@echo 'make build        sdist and wheel into dist/'
+	@echo 'make bundle       dist/*.mcpb, the bundle that Claude Desktop installs by a double click'
 	@echo 'make constraints  resolve the dependencies anew and write the constraints files'
 	@echo 'make clean        remove $(VENV) and everything that tools left behind'
 
@@ -101,6 +102,9 @@ conformance: $(DEV)
 build: $(DEV)
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build
+
+bundle: $(RUNTIME)
+	@$(BIN)/python scripts/build_bundle.py
 
 constraints: $(BASE)
 	@$(BIN)/python scripts/update_constraints.py
