@@ -14,6 +14,7 @@ from conformance.runs import (
     AUTH_EXTENSIONS,
     COMBINATIONS,
     ERAS,
+    TRANSPORTS,
     Combination,
     client_scenarios,
     run_auth_extension,
@@ -111,7 +112,7 @@ def table(scores: dict[Combination, Score]) -> list[str]:
         "| the server behind the workbench | " + " | ".join(f"client `{revision}`" for revision in REVISIONS) + " |",
         "|---|---|---|",
     ]
-    for transport in ("stdio", "http"):
+    for transport in TRANSPORTS:
         for era in ERAS:
             found = [scores.get(Combination(revision, transport, era)) for revision in REVISIONS]
             shown = " | ".join("not run" if score is None else str(score) for score in found)

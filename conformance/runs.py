@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from conformance.stage import (
     Era,
     Transport,
     Trouble,
+    behind_front_end,
     check_alive,
     everything_over_http,
     server_entry,
@@ -51,12 +53,13 @@ class Combination:
     era: Era
 
     def __str__(self) -> str:
-        return f"{self.revision}-{self.transport}-{self.era}"
+        return f"{self.revision}-{self.transport.replace(' ', '-')}-{self.era}"
 
 
+TRANSPORTS: Final[tuple[Transport, ...]] = ("stdio", "http", "front end")
 ERAS: Final[tuple[Era, ...]] = ("legacy", "modern", "both")
 COMBINATIONS: Final = tuple(
-    Combination(revision, transport, era) for revision in REVISIONS for transport in ("stdio", "http") for era in ERAS
+    Combination(revision, transport, era) for revision in REVISIONS for transport in TRANSPORTS for era in ERAS
 )
 
 
@@ -68,14 +71,13 @@ def run_direct(suite: Suite, revision: str, folder: Path) -> Score:
 
 def run_combination(suite: Suite, combination: Combination, folder: Path) -> Score:
     """One of them. Logs and results are left in `folder`."""
-    if combination.transport == "stdio":
-        return _run_through(suite, combination, "", folder)
-    with everything_over_http(combination.era, folder) as server_url:
-        return _run_through(suite, combination, server_url, folder)
-
-
-def _run_through(suite: Suite, combination: Combination, server_url: str, folder: Path) -> Score:
-    with workbench(server_entry(combination.transport, combination.era, server_url), folder) as url:
+    transport, era = combination.transport, combination.era
+    with ExitStack() as stack:
+        server_url = stack.enter_context(everything_over_http(era, folder)) if transport == "http" else ""
+        server = server_entry(transport, era, server_url)
+        if transport == "front end":
+            server = stack.enter_context(behind_front_end(server, folder))
+        url = stack.enter_context(workbench(server, folder))
         return _test(suite, url, combination.revision, folder)
 
 

@@ -6,8 +6,10 @@ Each is started, waited for until it can be used, and ended as a whole. Nothing 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -15,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
-Transport = Literal["stdio", "http"]
+# `front end`: over stdio, with a shared workbench and its front end in between.
+Transport = Literal["stdio", "http", "front end"]
 # `both`: tools that ask are then written in the way of one era each, as people write them.
 Era = Literal["legacy", "modern", "both"]
 
@@ -73,6 +76,27 @@ def server_entry(transport: Transport, era: Era, url: str = "") -> dict[str, Any
         return {"url": url}
     command, *arguments = everything_command(*_flags(era))
     return {"command": command, "args": arguments, "cwd": str(ROOT)}
+
+
+@contextmanager
+def behind_front_end(server: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
+    """A shared workbench with this one server; its front end as an entry of `mcpServers`. The suite speaks HTTP, so
+    another workbench has to stand before the front end."""
+    config = folder / "shared.json"
+    config.write_text(json.dumps({"mcpServers": {"everything": server}}))
+    ours = [sys.executable, "-m", "mcp_workbench"]
+    # Paths of sockets are short.
+    with tempfile.TemporaryDirectory(prefix="wb-") as place:
+        variables = {"XDG_RUNTIME_DIR": place, "XDG_STATE_HOME": str(folder)}
+        environ = {**os.environ, **variables}
+        subprocess.run([*ours, "up"], env=environ, check=True, stdout=subprocess.DEVNULL)
+        try:
+            command, *arguments = [*ours, "serve", str(config), "--face", "flat", "--no-prefix", "--no-cache"]
+            yield {"command": command, "args": arguments, "env": variables}
+            if "joins from" not in (folder / "mcp-workbench" / "shared.log").read_text():
+                raise Trouble("no front end has joined the shared workbench")
+        finally:
+            subprocess.run([*ours, "down"], env=environ, check=False, stdout=subprocess.DEVNULL)
 
 
 @contextmanager

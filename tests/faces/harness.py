@@ -90,6 +90,9 @@ class Seen:
 class Bench:
     """Starts workbenches over one folder: one configuration after the other, one cache."""
 
+    # How clients reach a workbench within the test.
+    client_type: type[MemoryClient] = MemoryClient
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._written = 0
@@ -145,7 +148,7 @@ class Bench:
         async with AsyncExitStack() as stack:
             given: Json = {**({} if face is None else {"face": face}), "list_timeout": PATIENCE, **(options or {})}
             gateway = await stack.enter_async_context(self.gateway(boxes, options=given, **written))
-            client = await stack.enter_async_context(MemoryClient.of(gateway))
+            client = await stack.enter_async_context(self.client_type.of(gateway))
             await introduce(client, era, capabilities)
             yield Seen(client, gateway.face.name, era, given.get("separator", ":"), gateway)
 

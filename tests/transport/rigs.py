@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Protocol
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import Oversized
+from mcp_workbench.shared.budgets import ClientBudgets
+from mcp_workbench.shared.link import FrontEndLink
 from mcp_workbench.transport.child import spawn
 from mcp_workbench.transport.link import Link
 from mcp_workbench.transport.processes import ProcessTable
@@ -169,6 +172,28 @@ class StdioRig:
                 link.close()
             os.close(stdin)
             os.close(stdout)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+class FrontEndRig(StdioRig):
+    """The workbench's end of the connection to a front end, and a client behind that."""
+
+    @asynccontextmanager
+    async def _connected(
+        self, peer: Callable[[int, int], Awaitable[None]], limit: int
+    ) -> AsyncIterator[tuple[Link, Recorder]]:
+        recorder = Recorder()
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        link = FrontEndLink(WriteBatch(), limit, os.dup(ours.fileno()), ours.detach(), ClientBudgets())
+        task = asyncio.create_task(_as_peer(peer, os.dup(theirs.fileno()), theirs.detach()))
+        link.start(recorder)
+        try:
+            yield link, recorder
+        finally:
+            link.close()
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task

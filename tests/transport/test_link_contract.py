@@ -10,14 +10,16 @@ import pytest
 from msgspec import Raw
 
 from tests.support.processes import open_descriptors
-from tests.transport.rigs import ChildRig, Rig, StdioRig
+from tests.transport.rigs import ChildRig, FrontEndRig, Rig, StdioRig
 
 MEBIBYTE = 1024 * 1024
 
 
-@pytest.fixture(params=["child", "stdio"])
+@pytest.fixture(params=["child", "stdio", "front end"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
-    return ChildRig(tmp_path) if request.param == "child" else StdioRig()
+    if request.param == "child":
+        return ChildRig(tmp_path)
+    return StdioRig() if request.param == "stdio" else FrontEndRig()
 
 
 @pytest.fixture(autouse=True)
