@@ -68,7 +68,15 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "connections",
     ),
     "steps": ({"jsonrpc"}, "values in and out: policy, audit and metrics will import it, and it none of them"),
-    "guard": (set(), "who is calling and what they may do, as values; does not know transports"),
+    "guard": (
+        {"errors", "config", "signin"},
+        "who is calling and what they may do; does not know transports: of `signin` the requests to an authorization "
+        "server as values",
+    ),
+    "callers": (
+        {"errors", "config", "transport", "guard"},
+        "the authenticator of an endpoint: the one place where `guard` and the transport meet",
+    ),
     "router": (
         {"errors", "jsonrpc", "protocol", "catalog", "downstream", "face", "steps"},
         "the one way to a server: has a face decide, and carries the decision out: through the steps, to a connection",
@@ -106,7 +114,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "what `top` asks of a process: looks at connections and stops them; does not know what clients are shown",
     ),
     "server_links": (
-        {"config", "transport", "catalog", "downstream", "signin"},
+        {"config", "transport", "catalog", "downstream", "guard", "signin"},
         "starts a program or reaches for an address for a connection, with what the runtime has",
     ),
     "gateway": (
@@ -126,6 +134,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "server_links",
             "signin",
             "session",
+            "guard",
         },
         "the composition root: builds the packages; is used by commands, does not know them",
     ),
@@ -166,6 +175,8 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "demo": (set(), "servers that run as processes of their own, as foreign as anybody's"),
     "cli": (
         {
+            "callers",
+            "guard",
             "blocking_work",
             "errors",
             "nearest",

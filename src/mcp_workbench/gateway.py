@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Difference
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
+    from mcp_workbench.guard.identity import Identities
     from mcp_workbench.observe.audit_step import Audit
     from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
@@ -106,6 +107,7 @@ class Gateway:
             runtime.describe = self._status_for_our_user
         else:
             runtime.redactor.replace(self, config.secrets)
+        self._identities: Identities | None = None
         self._applying = asyncio.Lock()
         # How often a configuration was read again, and why the last one that was read is not in force.
         self.reloads = 0
@@ -274,6 +276,14 @@ class Gateway:
 
         return sign_in_target(entry, self.runtime.resolved(entry), principal)
 
+    def identities(self) -> Identities:
+        """What is known of principals beside their names."""
+        from mcp_workbench.guard.identity import Identities
+
+        if self._identities is None:
+            self._identities = Identities()
+        return self._identities
+
     def readiness(self) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and what an operator should see, as JSON."""
         return not self.pool.is_closing, self.status()
@@ -389,6 +399,8 @@ FIXED: Final = {
     "splits_use_tool": "useTool",
     # What was begun is ended in order: a line says when.
     "audit": "audit",
+    "auth": "auth",
+    "trusted_proxy": "trustedProxy",
 }
 
 

@@ -143,8 +143,9 @@ def header_source(means: Means, connection: Connection) -> HeaderSource:
 
 def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> SignInTarget:
     """Where this principal signs in to this server. `config` has everything in it that the server refers to."""
+    from mcp_workbench.guard.identity import LOCAL
     from mcp_workbench.signin.sign_in_target import SignInTarget
-    from mcp_workbench.transport.http.server.authentication import ANONYMOUS, TOKEN_PRINCIPAL
+    from mcp_workbench.transport.http.server.authentication import ANONYMOUS, DEFAULT_PRINCIPAL
 
     assert config.url is not None
     beside = entry.catalogs[0].entries() if entry.catalogs else (entry,)
@@ -152,5 +153,5 @@ def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> 
     name = entry.name if len(named) == 1 else f"{entry.toolbox}/{entry.name}"
     command = f"mcp-workbench login {quote(name)} --config {quote(entry.context.path)}"
     # Whoever is served without a principal of their own is our own user, who signs in at the command line.
-    own = principal in ("", TOKEN_PRINCIPAL, ANONYMOUS)
+    own = principal in ("", LOCAL, DEFAULT_PRINCIPAL, ANONYMOUS)
     return SignInTarget("" if own else principal, config.url, config.oauth, command)

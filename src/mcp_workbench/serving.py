@@ -10,7 +10,8 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mcp_workbench.errors import DownstreamError
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from mcp_workbench.file_watch import FileWatch
     from mcp_workbench.live import LiveConfig
     from mcp_workbench.session.session import Session
-    from mcp_workbench.transport.http.server.serving import HttpOptions
+    from mcp_workbench.transport.http.server.pages import Page
+    from mcp_workbench.transport.http.server.serving import HttpOptions, HttpServer
     from mcp_workbench.transport.stdio import StdioLink
 
 log = logging.getLogger(__name__)
@@ -95,17 +97,31 @@ def _resumed(gateway: Gateway, link: StdioLink, client: ResumedClient, closed: C
 
 
 async def serve_http(
-    gateway: Gateway, options: HttpOptions, started: Callable[[str], None], config: ConfigSource | None = None
+    gateway: Gateway,
+    options: HttpOptions,
+    started: Callable[[str], None],
+    config: ConfigSource | None = None,
+    *,
+    pages: Mapping[str, Page] | None = None,
+    callers: Callable[[HttpServer], None] | None = None,
 ) -> None:
-    """Serve any number of clients over HTTP until a signal comes. `started` is told the address."""
+    """Serve any number of clients over HTTP until a signal comes. `started` is told the address, `callers` the server:
+    whoever may not call any more loses what they have open."""
     from mcp_workbench.transport.http.server.serving import serve_http as start
 
     async with _until_the_end(gateway, config) as ending:
         gateway.pool.serve_many()
         server = await start(
-            options, gateway.make_session, readiness=gateway.readiness, parameters_of=gateway.mirrored_parameters()
+            options,
+            gateway.make_session,
+            readiness=gateway.readiness,
+            parameters_of=gateway.mirrored_parameters(),
+            pages=pages,
         )
+        watch = _watch(options) if options.watched else None
         try:
+            if callers is not None:
+                callers(server)
             gateway.serving = server.url
             await gateway.open_status_socket()
             started(server.url)
@@ -121,7 +137,26 @@ async def serve_http(
             gateway.processes.is_hurried = bool(server.call_count)
             server.fail_all(DownstreamError(UNFINISHED))
         finally:
+            if watch is not None:
+                watch.close()
             await server.stop()
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, changed: Callable[[], None], seen: object) -> None:
+    # From the thread that looks; the loop may have ended meanwhile.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(changed)
+
+
+def _watch(options: HttpOptions) -> FileWatch:
+    """Looks at the files that decide who comes in."""
+    from mcp_workbench.file_watch import FileWatch, Watched, fingerprint
+
+    loop = asyncio.get_running_loop()
+    watch = FileWatch()
+    for files, changed in options.watched:
+        watch.add(Watched(files, fingerprint(files), partial(_hand_over, loop, changed)))
+    return watch
 
 
 @contextlib.asynccontextmanager

@@ -58,6 +58,7 @@ BIRTHPLACES: dict[str, tuple[int, str, str]] = {
     # what clients over HTTP get
     "Refusal": (1, "message", "{}"),
     "AuthenticationChallenge": (0, "message", "{}"),
+    "TokenRejection": (0, "message", "{}"),
     "_complain": (3, "message", "{}"),
 }
 # Functions that return a text.
@@ -90,10 +91,11 @@ def error_texts() -> dict[str, str]:
     places = _with_derived(trees.values())
     found: dict[str, str] = {}
     for path, tree in trees.items():
-        for function in ast.walk(tree):
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                for line, text in _texts_in(function, tree, places):
-                    found.setdefault(text, f"{path.relative_to(PACKAGE.parent)}:{line}")
+        functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+        constants = [each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign)]
+        for scope in (*functions, *constants):
+            for line, text in _texts_in(scope, tree, places):
+                found.setdefault(text, f"{path.relative_to(PACKAGE.parent)}:{line}")
     return found
 
 
@@ -114,10 +116,10 @@ def _with_derived(trees: Iterable[ast.Module]) -> dict[str, tuple[int, str, str]
 
 
 def _texts_in(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, module: ast.Module, places: dict[str, tuple[int, str, str]]
+    function: ast.stmt, module: ast.Module, places: dict[str, tuple[int, str, str]]
 ) -> Iterator[tuple[int, str]]:
     for node in ast.walk(function):
-        if function.name in MAKERS and isinstance(node, ast.Return) and node.value is not None:
+        if getattr(function, "name", "") in MAKERS and isinstance(node, ast.Return) and node.value is not None:
             texts = spelled(node.value, function, module)
             yield from ((node.lineno, text) for text in texts if _says_something(text))
         if not isinstance(node, ast.Call):

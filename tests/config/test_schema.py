@@ -123,6 +123,9 @@ def _properties(schema: object, where: str = "$") -> Iterator[tuple[str, str, di
                     yield from _properties(described, f"{where}.{key}")
             else:
                 yield from _properties(value, f"{where}.{name}")
+    elif isinstance(schema, list):
+        for index, each in enumerate(schema):
+            yield from _properties(each, f"{where}[{index}]")
 
 
 @pytest.mark.requirement("config.schema")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, cast
 
 from hypothesis import given, settings
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 from mcp_workbench.transport.http.client.connection import OutboundConnection
 from mcp_workbench.transport.http.client.response import RequestFailed
 from mcp_workbench.transport.http.server.admission import Refusal
+from mcp_workbench.transport.http.server.authentication import Authentication
 from mcp_workbench.transport.http.server.connection import InboundConnection
 from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.limits import Limits
-from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.http.server.request_head import NAMES, RequestHead
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, ResponseWriter
 from mcp_workbench.transport.pieces import Pieces
 from mcp_workbench.transport.write_batch import WriteBatch
@@ -71,6 +73,12 @@ class Mirror:
     def admit(self, head: RequestHead) -> Refusal | None:
         head.takes_body = True
         return Refusal(403, "no") if head.path == "/refused" else None
+
+    depends_on_peer = False
+    header_names: Mapping[bytes, str] = NAMES
+
+    def admit_known(self, head: RequestHead, caller: Authentication) -> Refusal | None:
+        raise AssertionError("everybody is known at once")
 
     def is_still_admitted(self, head: RequestHead) -> bool:
         return True

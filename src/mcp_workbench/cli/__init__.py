@@ -1,15 +1,16 @@
 """Commands for people: parse, print, exit status.
 
 - `main` finds the command; `serve` is the lean one that clients start. `commands` runs the others, each the module of
-  its name: `add`, `audit`, `auth`, `call`, `check`, `demo`, `doctor`, `down`, `init`, `install`, `list`, `login`,
-  `logout`, `logs`, `open`, `reload`, `remove`, `restart`, `schema`, `secret`, `status`, `tokens`, `top`, `trust`,
-  `undo`, `uninstall`, `up`.
+  its name: `add`, `audit`, `auth`, `call`, `check`, `demo`, `doctor`, `down`, `init`, `install`, `key`, `list`,
+  `login`, `logout`, `logs`, `open`, `reload`, `remove`, `restart`, `schema`, `secret`, `status`, `tokens`, `top`,
+  `trust`, `undo`, `uninstall`, `up`.
 - `client_files` finds and changes the files of MCP clients, `client_commands` runs their own commands.
 - `own_configuration` edits our own file for `add` and `remove`, `secret_store` keeps the secrets that stood in entries,
   `mcp_registry` looks servers up by name.
 - `flags` parses command lines, `settings` has the options that commands share, `engine` reaches servers for them
   (`shared_engine` through the shared workbench),
-  `demo_client` for the demo. `http_token` is the token of `serve --http`, `client_settings` what to paste into clients.
+  `demo_client` for the demo. `http_token` is the token of `serve --http`, `http_callers` who else may call it,
+  `client_settings` what to paste into clients.
 - `service` is the unit that starts the shared workbench with the system, `client_context` what a client of it is served
   with.
 - `screen`, `wrapping` and `error_output` print.

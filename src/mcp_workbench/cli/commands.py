@@ -41,6 +41,7 @@ SUMMARIES = {
     "logout": "forget a sign-in, and revoke it if possible",
     "auth": "list your sign-ins and how long they last",
     "secret": "keep secrets in the system's keychain",
+    "key": "named keys for clients over HTTP",
     "demo": "walk through a short session on the included servers",
     "trust": "allow the workbench-config.json of a project, as it is now",
     "schema": "print the JSON Schema of the configuration, for editors",

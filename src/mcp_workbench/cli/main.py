@@ -42,6 +42,7 @@ COMMANDS = (
     "logout",
     "auth",
     "secret",
+    "key",
     "demo",
     "trust",
     "schema",

@@ -35,7 +35,7 @@ FLAGS = (
     Flag(
         "http",
         "ADDRESS",
-        "serve HTTP at host:port (default: 127.0.0.1:8420) instead of stdio",
+        "serve HTTP at host:port (default: 127.0.0.1:8420) or unix:PATH instead of stdio",
         optional_value=True,
     ),
     Flag("token", "TOKEN", "HTTP: the token that clients must send (default: WORKBENCH_TOKEN, or a generated one)"),
@@ -43,6 +43,10 @@ FLAGS = (
     Flag("no-token", None, "HTTP, on loopback: serve everyone on this machine without a token"),
     Flag("allow-host", "NAME", "HTTP: another host name under which clients reach the workbench", repeats=True),
     Flag("allow-origin", "ORIGIN", "HTTP: the origin of a web page that may use the workbench", repeats=True),
+    Flag("allow-user", "USER", "HTTP on a Unix socket: another user of this machine who may connect", repeats=True),
+    Flag("tls-cert", "FILE", "HTTP: serve https with this certificate (PEM), read again when it changes"),
+    Flag("tls-key", "FILE", "HTTP: the key of the certificate (PEM, without a passphrase)"),
+    Flag("tls-client-ca", "FILE", "HTTP: check client certificates against this one, for `trustedProxy`"),
     Flag("no-cache", None, "do not cache what servers offer; ask servers that cannot announce changes each time"),
     Flag("private", None, "start servers of its own, even if a shared workbench is running (`mcp-workbench up`)"),
     Flag("name", "NAME", "the server name reported to clients (default: mcp-workbench)"),
@@ -50,6 +54,11 @@ FLAGS = (
     Flag("debug", None, "log everything, including servers' stderr"),
     Flag("log-file", "FILE", "log to this file instead of stderr"),
     Flag("log-format", "FORMAT", "text or json (default: text)"),
+)
+
+HTTP_FLAGS = (
+    *("token", "token-file", "no-token", "allow-host", "allow-origin"),
+    *("allow-user", "tls-cert", "tls-key", "tls-client-ca"),
 )
 
 USAGE = """\
@@ -167,7 +176,7 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
 
     config = choice.config
     try:
-        token = _chosen_token(parsed) if parsed.has("http") else None
+        token = _chosen_token(parsed, config) if parsed.has("http") else None
     except UsageError as error:
         return complain(str(error), error.hint)
     except ConfigError as error:
@@ -208,33 +217,52 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
 
 
 def _serve_http(parsed: Parsed, gateway: Gateway, token: HttpToken) -> int:
+    from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
     from mcp_workbench.run import run as run_loop
     from mcp_workbench.serving import serve_http
-    from mcp_workbench.transport.http.server.authentication import BearerToken
     from mcp_workbench.transport.http.server.limits import Limits
-    from mcp_workbench.transport.http.server.listening import parse_address
+    from mcp_workbench.transport.http.server.listening import UNIX_PREFIX, parse_address
     from mcp_workbench.transport.http.server.serving import HttpOptions
 
     try:
         _check_allowed(parsed)
+        host, port = parse_address(parsed.value("http") or "")
+        unix_path = host.removeprefix(UNIX_PREFIX) if host.startswith(UNIX_PREFIX) else None
+        certificate = certificate_of(parsed)
+        callers = HttpCallers(parsed, gateway, token, is_unix=unix_path is not None)
     except UsageError as error:
         return complain(str(error), error.hint)
+    except ConfigError as error:
+        return complain(error.message, error.hint)
     try:
-        host, port = parse_address(parsed.value("http") or "")
         _refuse_ourselves(gateway.config, host, port)
         gateway.token_file = token.path
         options = HttpOptions(
             host=host,
             port=port,
-            authenticator=BearerToken(token.value) if token.value else None,
-            allow_hosts=tuple(parsed.values("allow-host")),
+            authenticator=callers.authenticator,
+            allow_hosts=(*parsed.values("allow-host"), *callers.hosts),
             allow_origins=tuple(parsed.values("allow-origin")),
             limits=Limits(
                 message_bytes=gateway.config.max_message_bytes,
                 body_bytes_in_all=gateway.config.max_pending_body_bytes,
             ),
+            unix_path=unix_path,
+            is_open_to_others=parsed.has("allow-user"),
+            tls=None if certificate is None else certificate.context,
+            header_names=callers.header_names,
+            watched=callers.watched(certificate),
         )
-        run_loop(serve_http(gateway, options, lambda url: _say_where(url, token), _source(parsed)))
+        run_loop(
+            serve_http(
+                gateway,
+                options,
+                lambda url: _say_where(url, token),
+                _source(parsed),
+                pages=callers.pages(),
+                callers=callers.started,
+            )
+        )
     except ConfigError as error:
         return complain(error.message, error.hint)
     return 0
@@ -259,19 +287,23 @@ def _say_what_has_no_effect(parsed: Parsed, face: str) -> None:
         for name in other.flags:
             if other.name != face and parsed.has(name):
                 remark("warning", f"--{name} has no effect with the face {face}; it applies to --face {other.name}")
-    for name in ("token", "token-file", "no-token", "allow-host", "allow-origin") if not parsed.has("http") else ():
+    for name in HTTP_FLAGS if not parsed.has("http") else ():
         if parsed.has(name):
             remark("warning", f"--{name} has no effect without --http")
 
 
-def _chosen_token(parsed: Parsed) -> HttpToken:
+def _chosen_token(parsed: Parsed, config: WorkbenchConfig) -> HttpToken:
     """Raises `UsageError` and `ConfigError`."""
-    from mcp_workbench.cli.http_token import chosen_token
+    from mcp_workbench.cli.http_token import HttpToken, chosen_token
     from mcp_workbench.transport.http.server.admission import is_loopback
-    from mcp_workbench.transport.http.server.listening import parse_address
+    from mcp_workbench.transport.http.server.listening import UNIX_PREFIX, parse_address
 
     host, _ = parse_address(parsed.value("http") or "")
-    return chosen_token(parsed, os.environ, is_loopback=is_loopback(host))
+    # Where users prove who they are in another way, no token is made that nobody has asked for.
+    proved = config.auth is not None or config.trusted_proxy is not None or host.startswith(UNIX_PREFIX)
+    if proved and parsed.has("no-token") and not parsed.has("token") and not parsed.has("token-file"):
+        return HttpToken(None)
+    return chosen_token(parsed, os.environ, is_loopback=is_loopback(host) and not proved)
 
 
 def _with_secret_token(config: WorkbenchConfig, token: str) -> WorkbenchConfig:

@@ -6,7 +6,7 @@ tables, and a test holds the documentation against them. Refuses to know how pro
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mcp_workbench.config.kinds import (
     Anything,
@@ -26,6 +26,7 @@ from mcp_workbench.config.kinds import (
 from mcp_workbench.config.mappings import (
     AuditSettings,
     ClientSettings,
+    Deferred,
     Environment,
     Headers,
     Renames,
@@ -46,6 +47,9 @@ from mcp_workbench.config.model import (
 )
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES
 from mcp_workbench.protocol.revisions import KNOWN
+
+if TYPE_CHECKING:
+    from mcp_workbench.config.auth_model import AuthConfig, ProxyConfig
 
 T_co = TypeVar("T_co", covariant=True)
 UNSET = object()
@@ -206,6 +210,18 @@ AUDIT = Key(
     "Audit",
     "Where it is written down who called what, when, and how it ended: to a `file`, to `syslog`, or to `stdout`. "
     "Without it nothing is.",
+)
+AUTH: Key[AuthConfig] = Key(
+    "auth",
+    Deferred("auth_keys", "Authentication"),
+    "Identity providers",
+    "Over HTTP: accept the access tokens of your own identity provider, or of several. See team.md.",
+)
+TRUSTED_PROXY: Key[ProxyConfig] = Key(
+    "trustedProxy",
+    Deferred("auth_keys", "TrustedProxy"),
+    "Trusted proxy",
+    "Over HTTP: a proxy in front of the workbench that authenticates users and names them in a header. See team.md.",
 )
 TOOLBOX_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For the servers of this toolbox.")
 SERVER_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For this server.")
@@ -458,35 +474,12 @@ FILE_KEYS = _table(
     SHARED,
     SHARED_IDLE_EXIT,
     AUDIT,
+    AUTH,
+    TRUSTED_PROXY,
 )
 TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV, TOOLBOX_SHARE)
 SERVER_KEYS = _table(
-    COMMAND,
-    ARGS,
-    ENV,
-    ENV_FILE,
-    SERVER_INHERIT_ENV,
-    CWD,
-    URL,
-    SERVER_URL,
-    HTTP_URL,
-    HEADERS,
-    OAUTH,
-    TRANSPORT,
-    TYPE,
-    TOOL_FILTERS,
-    RENAME,
-    TIMEOUT,
-    STARTUP_TIMEOUT,
-    IDLE_TIMEOUT,
-    PROTOCOL,
-    SERVER_SHARE,
-    ASK,
-    RESULT_BUDGET,
-    DISABLED,
-    ENABLED,
-    INCLUDE_TOOLS,
-    TOOLS,
-    EXCLUDE_TOOLS,
-    DISABLED_TOOLS,
+    *(COMMAND, ARGS, ENV, ENV_FILE, SERVER_INHERIT_ENV, CWD, URL, SERVER_URL, HTTP_URL, HEADERS, OAUTH),
+    *(TRANSPORT, TYPE, TOOL_FILTERS, RENAME, TIMEOUT, STARTUP_TIMEOUT, IDLE_TIMEOUT, PROTOCOL, SERVER_SHARE, ASK),
+    *(RESULT_BUDGET, DISABLED, ENABLED, INCLUDE_TOOLS, TOOLS, EXCLUDE_TOOLS, DISABLED_TOOLS),
 )

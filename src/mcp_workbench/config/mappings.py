@@ -6,7 +6,8 @@ what stands here only the kind is ever told.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from mcp_workbench.config.kinds import Kind, Schema, Text, Texts, as_json
 from mcp_workbench.config.problems import Path, quote
@@ -189,6 +190,26 @@ class ClientSettings(Kind[dict[str, dict[str, object]]]):
         from mcp_workbench.config.client_keys import schema
 
         return schema()
+
+
+class Deferred(Kind[Any]):
+    """A kind of value in a module that only a file that has it needs."""
+
+    __slots__ = ("_module", "_name")
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = module
+        self._name = name
+
+    def _kind(self) -> Kind[Any]:
+        kind: Kind[Any] = getattr(import_module(f"mcp_workbench.config.{self._module}"), self._name)()
+        return kind
+
+    def read(self, value: object, path: Path, reader: Reader) -> Any:
+        return self._kind().read(value, path, reader)
+
+    def schema(self) -> Schema:
+        return self._kind().schema()
 
 
 class SignInSettings(Kind["OAuthConfig"]):

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES
 
 if TYPE_CHECKING:
+    from mcp_workbench.config.auth_model import AuthConfig, ProxyConfig
     from mcp_workbench.config.problems import Problem
 
 Transport = Literal["stdio", "http", "sse", "auto"]
@@ -227,6 +228,9 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     registry: str = DEFAULT_REGISTRY
     # None: nothing is written down.
     audit: AuditConfig | None = None
+    # Who may call over HTTP, beside those who have a token or a key.
+    auth: AuthConfig | None = None
+    trusted_proxy: ProxyConfig | None = None
     # When the file was written that this was read from, in nanoseconds; 0 where it was no file.
     modified_at: int = 0
     # What must never be printed: values of `env` and `headers`, and whatever `${VAR}` brought in.

@@ -103,11 +103,12 @@ def read(value: object, path: Path, reader: Reader) -> OAuthConfig | None:
     return OAuthConfig(**{by_field[name]: member for name, member in found.items()})
 
 
-def _title(name: str) -> str:
+def title_of(name: str) -> str:
+    """`clientId` as words."""
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).capitalize()
 
 
 def schema() -> Schema:
     """The same for editors."""
-    members = {name: {**kind.schema(), "title": _title(name), "description": about} for name, kind, about in MEMBERS}
+    members = {name: {**kind.schema(), "title": title_of(name), "description": about} for name, kind, about in MEMBERS}
     return {"type": "object", "properties": members, "additionalProperties": True}

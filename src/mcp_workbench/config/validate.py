@@ -162,6 +162,8 @@ class _File:
         shared = self._read(keys.SHARED, document)
         idle_exit = self._read(keys.SHARED_IDLE_EXIT, document)
         audit = self._read(keys.AUDIT, document)
+        auth = self._read(keys.AUTH, document)
+        proxy = self._read(keys.TRUSTED_PROXY, document)
         if not plain:
             self._check_file_keys(document)
         if not toolboxes and self._disabled and not self.reader.problems:
@@ -185,6 +187,8 @@ class _File:
             shared=shared is True,
             shared_idle_exit=DEFAULT_SHARED_IDLE_EXIT if idle_exit is None else idle_exit or None,
             audit=audit,
+            auth=auth,
+            trusted_proxy=proxy,
             secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),
             disabled=tuple(self._disabled),
             ignored_keys={key: tuple(servers) for key, servers in self._ignored_keys.items()},

@@ -1,5 +1,8 @@
 """Who is calling, and what they may do: keys, identities, rules, and the steps that apply them.
 
-- `identity`: what is known of a principal beside its name.
+- `identity`: what is known of a principal beside its name. `credentials`: what comes of looking at a token, as values.
+- `bearer_tokens` finds out whose a token is: one of `named_keys`, a JWT (`jwt_tokens`, with the `jwks` of its issuer)
+  or an opaque one (`introspection`); `claims` judges what either says.
+- `proxy_header` and `unix_users` recognise people without a token.
 Does not know transports: what must be fetched is fetched by a function that it is given. Imported where configured.
 """

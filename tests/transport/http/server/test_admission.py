@@ -140,7 +140,7 @@ def test_who_listens_everywhere_takes_any_address_but_no_name() -> None:
 
 @pytest.mark.parametrize("header", ["Bearer secret", "bearer secret", "BEARER  secret "])
 def test_the_token_opens(header: str) -> None:
-    assert BearerToken("secret").authenticate(arrived(authorization=header)) == "token"
+    assert BearerToken("secret").authenticate(arrived(authorization=header)) == "default"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ async def test_a_token_is_asked_for() -> None:
         assert not rig.sessions
         response = await rig.client.request(body=initialize(), authorization="Bearer secret")
         assert response.status == 200
-        assert rig.last.principal == "token"
+        assert rig.last.principal == "default"
 
 
 @pytest.mark.parametrize(

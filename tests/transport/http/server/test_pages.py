@@ -37,7 +37,7 @@ async def test_a_page_of_another_package_is_one_entry_and_says_who_may_see_it() 
         assert refused.status == 401 and "www-authenticate" in refused.headers
         assert (await rig.client.request("GET", "/metrics", authorization="Bearer y")).status == 401
         shown = await rig.client.request("GET", "/metrics", authorization="Bearer x")
-        assert (shown.status, shown.body) == (200, b"token")
+        assert (shown.status, shown.body) == (200, b"default")
         assert (await rig.client.request("POST", "/metrics", authorization="Bearer x")).status == 405
         assert (await rig.client.request("GET", "/healthz")).status == 200
 

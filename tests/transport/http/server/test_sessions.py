@@ -80,6 +80,8 @@ async def test_without_a_session_nothing_is_served(method: str, headers: dict[st
 
 async def test_a_session_belongs_to_whoever_began_it() -> None:
     class ByName:
+        depends_on_peer = False
+
         def authenticate(self, head: RequestHead) -> str | AuthenticationChallenge:
             return head.headers["authorization"]
 

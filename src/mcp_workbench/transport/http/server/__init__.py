@@ -1,6 +1,6 @@
 """Our own HTTP endpoint: who is let in, and which answer leaves on which stream. Not what the messages mean.
 
-- `serving.py` starts and stops it, `listening.py` binds; `limits.py` has the bounds.
+- `serving.py` starts and stops it, `listening.py` binds, `tls.py` has the certificate; `limits.py` has the bounds.
 - HTTP: `connection.py`, `request_reader.py`, `request_head.py`, `head_cache.py`, `response_writer.py`; `connections.py`
   is all of them, `unauthenticated_connections.py` and `body_budget.py` what strangers may cost.
 - `endpoint.py` decides and serves: `admission.py`, `authentication.py` and `throttle.py` judge a head, `validation.py`

@@ -17,8 +17,8 @@ from msgspec import Struct
 from mcp_workbench.jsonrpc.messages import INVALID_REQUEST
 from mcp_workbench.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.transport.http import header_names as names
-from mcp_workbench.transport.http.server.authentication import AuthenticationChallenge, Authenticator
-from mcp_workbench.transport.http.server.limits import ROOM_RETRY_SECONDS
+from mcp_workbench.transport.http.server.authentication import UNAVAILABLE, AuthenticationChallenge, Authenticator
+from mcp_workbench.transport.http.server.limits import AUTHENTICATION_RETRY_SECONDS, ROOM_RETRY_SECONDS
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, header
 
@@ -50,6 +50,8 @@ class Refusal(Struct, frozen=True):
     headers: Headers = NO_HEADERS
     # Of the JSON-RPC error that goes with it.
     code: int = INVALID_REQUEST
+    # Whether it was not proved who is calling, or they lack what it takes: whoever tries often is slowed down.
+    is_about_caller: bool = False
 
     @staticmethod
     def too_large(limit: int) -> Refusal:
@@ -87,6 +89,7 @@ class Admission:
         self._origins = frozenset(origins)
         # Who is calling, or what they are asked for.
         self.authenticate = authenticator.authenticate
+        self.depends_on_peer = authenticator.depends_on_peer
         self._known_hosts: set[str] = set()
 
     def check_sender(self, head: RequestHead, *, needs_host: bool = True) -> Refusal | None:
@@ -111,11 +114,15 @@ class Admission:
         return None
 
     def check_caller(self, head: RequestHead) -> Refusal | None:
-        """Whether it is known who is calling; if so, `head.principal` is."""
+        """Whether it is known who is calling; if so, `head.principal` is. Where it will be known later, `head.pending`
+        is what to wait for."""
         caller = self.authenticate(head)
+        if isinstance(caller, str):
+            head.principal = caller
+            return None
         if isinstance(caller, AuthenticationChallenge):
-            return Refusal(401, caller.message, header(b"www-authenticate", caller.www_authenticate))
-        head.principal = caller
+            return refusal_of(caller)
+        head.pending = caller
         return None
 
     def cors_headers(self, head: RequestHead) -> Headers:
@@ -152,6 +159,15 @@ class Admission:
         found = _HOST.fullmatch(authority)
         # Any address will do as `Host`, but a page that was served from an address is somebody's page.
         return found is not None and found[1] in self._hosts
+
+
+def refusal_of(challenge: AuthenticationChallenge) -> Refusal:
+    """What somebody is told who was not recognised."""
+    if challenge.status == UNAVAILABLE:
+        headers = header(b"retry-after", b"%d" % AUTHENTICATION_RETRY_SECONDS)
+    else:
+        headers = header(b"www-authenticate", challenge.www_authenticate)
+    return Refusal(challenge.status, challenge.message, headers, is_about_caller=True)
 
 
 def check_post(head: RequestHead) -> Refusal | None:

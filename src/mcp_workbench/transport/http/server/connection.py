@@ -18,13 +18,14 @@ from collections import deque
 from typing import Final, cast
 
 from mcp_workbench.transport.allocator import trim_soon
+from mcp_workbench.transport.http.server.authentication import Authentication
 from mcp_workbench.transport.http.server.connections import Connections
 from mcp_workbench.transport.http.server.head_cache import ConnectionHeadCache
 from mcp_workbench.transport.http.server.limits import LINGER_BYTES, LINGER_SECONDS, MOST_PIPELINED
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.request_reader import CompleteRequest, RequestReader
 from mcp_workbench.transport.http.server.response_writer import ResponseWriter
-from mcp_workbench.transport.http.server.unauthenticated_connections import peer_of
+from mcp_workbench.transport.http.server.unauthenticated_connections import names_in_certificate, peer_of
 
 # On, and no seconds: closing means a reset.
 _DISCARD: Final = struct.pack("ii", 1, 0)
@@ -38,6 +39,7 @@ class InboundConnection(asyncio.Protocol):
         "_connections",
         "_first_read",
         "_heads",
+        "_held",
         "_ignored_bytes",
         "_is_lingering",
         "_is_owing",
@@ -64,10 +66,12 @@ class InboundConnection(asyncio.Protocol):
         self._limits = connections.limits
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self._reader = RequestReader(self, connections.limits, connections.bodies)
+        self._reader = RequestReader(self, connections.limits, connections.bodies, connections.header_names)
         # What was read when the request that is arriving began; empty where it began in the middle of something.
         self._first_read = b""
         self._heads = ConnectionHeadCache(connections.heads)
+        # Requests of which it is not known yet who is calling. Nothing is read meanwhile.
+        self._held = 0
         # The response that is under way, and requests that came before it was whole.
         self._writer: ResponseWriter | None = None
         self._queue: deque[CompleteRequest] = deque()
@@ -161,6 +165,7 @@ class InboundConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.since = self._quiet_since = self._loop.time()
         self.peer = self._reader.peer = peer_of(transport)
+        self._reader.peer_names = names_in_certificate(transport)
         self._transport.set_write_buffer_limits(self._limits.pause_bytes)
         if not self._connections.enter(self):
             self._refuse_unparsed(503)
@@ -197,8 +202,8 @@ class InboundConnection(asyncio.Protocol):
         self._connections.flow(self)
         if self._queue:
             self._loop.call_soon(self._serve_next)
-        elif not self._transport.is_closing():
-            self._transport.resume_reading()
+        else:
+            self._read_on()
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
@@ -234,12 +239,41 @@ class InboundConnection(asyncio.Protocol):
     def head_arrived(self, head: RequestHead) -> None:
         """The head is whole: decide whether it comes in."""
         head.refusal = self._connections.application.admit(head)
-        if head.refusal is None:
+        if head.pending is not None:
+            self._hold(head, head.pending)
+        elif head.refusal is None:
             if head.principal and not self.has_authenticated:
                 self._connections.recognise(self)
         elif head.is_large:
             # It will not be read.
             self.refused(head)
+
+    def _hold(self, head: RequestHead, pending: asyncio.Future[Authentication]) -> None:
+        """Somebody else is being asked who is calling: until then no more is read, so nobody can fill our memory."""
+        self._held += 1
+        self._transport.pause_reading()
+        pending.add_done_callback(lambda done: self._release(head, done))
+
+    def _release(self, head: RequestHead, done: asyncio.Future[Authentication]) -> None:
+        self._held -= 1
+        head.pending = None
+        if done.cancelled() or self._transport.is_closing() or self._reader.is_over:
+            return
+        head.refusal = self._connections.application.admit_known(head, done.result())
+        if head.refusal is None:
+            if not self.has_authenticated:
+                self._connections.recognise(self)
+            self._reader.go_on(head)
+        elif head.is_large and self._reader.is_reading(head):
+            self.refused(head)
+            return
+        self._serve_next()
+        if not self._queue:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if not self._held and self._stalled_since is None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def body_awaited(self) -> None:
         """Tell the client to go on, unless an earlier response is still under way."""
@@ -258,10 +292,11 @@ class InboundConnection(asyncio.Protocol):
         self._connections.application.refuse(head, head.refusal, self._begin(without_body=head.method == "HEAD"))
 
     def arrived(self, request: CompleteRequest) -> None:
-        if request.is_chunking and request.is_kept and request.head.refusal is None:
+        head = request.head
+        if request.is_chunking and request.is_kept and head.refusal is None and head.pending is None:
             self._heads.learn(self._first_read, request.head)
         self._first_read = b""
-        if self._writer is not None or self._queue or self._stalled_since is not None:
+        if self._writer is not None or self._queue or self._stalled_since is not None or head.pending is not None:
             self._queue.append(request)
             self._transport.pause_reading()
             if len(self._queue) > MOST_PIPELINED:
@@ -303,10 +338,12 @@ class InboundConnection(asyncio.Protocol):
             bodies.release(request.reserved)
 
     def _serve_next(self) -> None:
-        if self._stalled_since is None and self._queue and self._writer is None and not self._transport.is_closing():
+        if self._stalled_since is not None or not self._queue or self._writer is not None:
+            return
+        if self._queue[0].head.pending is None and not self._transport.is_closing():
             self._serve(self._queue.popleft())
-            if not self._queue and self._stalled_since is None:
-                self._transport.resume_reading()
+            if not self._queue:
+                self._read_on()
 
     def _refuse_unparsed(self, status: int) -> None:
         """Answer somebody whose request cannot even be read."""
@@ -334,6 +371,9 @@ class InboundConnection(asyncio.Protocol):
 
     def on_timer(self, now: float) -> None:
         """Close it if the client has made us wait for too long."""
+        if self._held:
+            # It waits for us, and what we wait for is bounded.
+            return
         if self._is_lingering:
             if now - self._quiet_since > LINGER_SECONDS:
                 self.abort()

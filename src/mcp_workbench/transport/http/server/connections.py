@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Protocol
 
 from mcp_workbench.transport.allocator import trim_soon
 from mcp_workbench.transport.http.server.admission import Refusal
+from mcp_workbench.transport.http.server.authentication import Authentication
 from mcp_workbench.transport.http.server.body_budget import BodyBudget
-from mcp_workbench.transport.http.server.head_cache import HeadCache
+from mcp_workbench.transport.http.server.head_cache import HeadCache, UnsharedHeads
 from mcp_workbench.transport.http.server.limits import CROWD, Limits
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.response_writer import Headers, ResponseWriter
@@ -31,8 +33,16 @@ if TYPE_CHECKING:
 class Application(Protocol):
     """What answers requests: decides on the head, then serves the whole."""
 
+    # Whether the same head may be anybody's, so that none is known for others than the connection it came on.
+    depends_on_peer: bool
+    # The headers that are looked at.
+    header_names: Mapping[bytes, str]
+
     def admit(self, head: RequestHead) -> Refusal | None:
-        """Whether a request comes in, decided on its head alone."""
+        """Whether a request comes in, decided on its head alone. Where `head.pending` is set, that is known later."""
+
+    def admit_known(self, head: RequestHead, caller: Authentication) -> Refusal | None:
+        """The same for a head of which it is known by now who is calling."""
 
     def is_still_admitted(self, head: RequestHead) -> bool:
         """Whether a head that came in before does so now."""
@@ -54,7 +64,8 @@ class Connections:
         self.unauthenticated = UnauthenticatedConnections(limits)
         # A message of the largest size must find room when it is alone.
         self.bodies = BodyBudget(max(limits.body_bytes_in_all, limits.message_bytes))
-        self.heads = HeadCache()
+        self.header_names = application.header_names
+        self.heads = UnsharedHeads() if application.depends_on_peer else HeadCache()
         self.batch = WriteBatch()
         # How many wait for a response of which nothing has been written yet.
         self.owing = 0

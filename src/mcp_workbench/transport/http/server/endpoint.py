@@ -18,12 +18,13 @@ from mcp_workbench.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.protocol.revisions import KNOWN, has_handshake
 from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.message_summary import MessageSummary, is_batch, single_line, split_batch, summarise
-from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post
+from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post, refusal_of
+from mcp_workbench.transport.http.server.authentication import Authentication, AuthenticationChallenge
 from mcp_workbench.transport.http.server.large_bodies import LargeBodies, ReadBody
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
 from mcp_workbench.transport.http.server.modern_request import JSON_HEADERS, ModernRequest
 from mcp_workbench.transport.http.server.pages import Page, PageAccess, Readiness, ReadinessPage, operator_pages
-from mcp_workbench.transport.http.server.request_head import RequestHead
+from mcp_workbench.transport.http.server.request_head import NAMES, RequestHead
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
 from mcp_workbench.transport.http.server.served_session import MakeSession
 from mcp_workbench.transport.http.server.sessions import LegacySession, Posted, SessionTable
@@ -54,8 +55,11 @@ class Endpoint:
         readiness: Readiness | None = None,
         parameters_of: ParametersOf | None = None,
         pages: Mapping[str, Page] | None = None,
+        header_names: Mapping[bytes, str] = NAMES,
     ) -> None:
         self.is_draining = False
+        self.depends_on_peer = admission.depends_on_peer
+        self.header_names = header_names
         self._admission = admission
         self._make_session = make_session
         self._limits = limits
@@ -89,6 +93,20 @@ class Endpoint:
         refusal = self._admission.check_caller(head)
         if refusal is not None:
             return refusal
+        if head.pending is not None:
+            # What has come of its body is kept until it is known who is calling; the rest is looked at then.
+            head.takes_body = head.method == "POST"
+            return None
+        return self._admit_caller(head)
+
+    def admit_known(self, head: RequestHead, caller: Authentication) -> Refusal | None:
+        """The same for a head of which it is known by now who is calling."""
+        if isinstance(caller, AuthenticationChallenge):
+            return refusal_of(caller)
+        head.principal = caller
+        return None if head.path in self._pages else self._admit_caller(head)
+
+    def _admit_caller(self, head: RequestHead) -> Refusal | None:
         return self._admit_post(head) if head.method == "POST" else self._admit_without_body(head)
 
     def is_still_admitted(self, head: RequestHead) -> bool:
@@ -126,7 +144,7 @@ class Endpoint:
         """Answer a request that does not come in."""
         log.debug("refused %s %s: %d, %s", head.method, head.path[:200], refusal.status, refusal.message)
         # Only guessed tokens are slowed down: no other refusal becomes a success by trying often.
-        if refusal.status != 401:
+        if not refusal.is_about_caller:
             _answer_refusal(refusal, writer)
             return
         delay = self._throttle.failed(head.peer, refusal.message)
@@ -257,7 +275,8 @@ class Endpoint:
         elif summary.method == "initialize":
             _complain(writer, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
-            request = ModernRequest(summary, writer, self.modern_requests, self._now(), self._limits, head.peer)
+            timer, now = self.modern_requests, self._now()
+            request = ModernRequest(summary, writer, timer, now, self._limits, head.peer, head.principal)
             request.start(self._make_session(request, head.principal), body, summary)
 
     def _serve_batch(self, head: RequestHead, read: Callable[[], Posted], writer: ResponseWriter) -> None:

@@ -48,6 +48,15 @@ class HeadCache:
         self._heads[key] = head
 
 
+class UnsharedHeads(HeadCache):
+    """Knows none. Where it matters who is at the other end, a head that one has sent says nothing about another."""
+
+    __slots__ = ()
+
+    def keep(self, key: bytes, head: RequestHead) -> None:
+        """It stays with its connection."""
+
+
 class ConnectionHeadCache:
     """The cache as one connection sees it: everybody's heads, and the last one of its own client.
 

@@ -35,6 +35,8 @@ LARGE_BODY: Final = 8 * 1024 * 1024
 MOST_UNUSED_BODY: Final = 4 * 1024
 # What a client whose large body found no room is told to wait: most uploads are over by then.
 ROOM_RETRY_SECONDS: Final = 5
+# What a client is told to wait whose credentials cannot be looked at because the identity provider does not answer.
+AUTHENTICATION_RETRY_SECONDS: Final = 5
 
 
 class Limits(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
+import stat
 from typing import Final
 
 from mcp_workbench.errors import ConfigError
@@ -16,6 +18,10 @@ from mcp_workbench.transport.http.server.limits import BACKLOG, SHARE_OF_FILES
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8420
+# `unix:/run/mcp.sock`
+UNIX_PREFIX: Final = "unix:"
+# What fits into an address of a Unix socket on every system.
+LONGEST_UNIX_PATH: Final = 103
 # A client that vanished without a word is found out after about two minutes.
 KEEP_ALIVE_IDLE: Final = 60
 KEEP_ALIVE_INTERVAL: Final = 15
@@ -23,7 +29,10 @@ KEEP_ALIVE_PROBES: Final = 4
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, `[v6]:port`, `:port`, `port` or `host`. Raises `ConfigError`."""
+    """`host:port`, `[v6]:port`, `:port`, `port` or `host`; of `unix:PATH` the path is the host. Raises
+    `ConfigError`."""
+    if text.strip().startswith(UNIX_PREFIX):
+        return text.strip(), 0
     host, port = text.strip(), ""
     if "/" in host:
         # An address of the web, as clients are given it.
@@ -79,6 +88,47 @@ def bind(host: str, port: int) -> list[socket.socket]:
         each.close()
     assert problem is not None
     raise _why_not(host, port, problem)
+
+
+def bind_unix(path: str, *, is_open_to_others: bool) -> list[socket.socket]:
+    """A Unix socket at a path. One that is left over of somebody who is gone is replaced. Raises `ConfigError`."""
+    if len(os.fsencode(path)) > LONGEST_UNIX_PATH:
+        raise ConfigError(
+            f"the path of the socket is longer than {LONGEST_UNIX_PATH} bytes: `{path}`", hint="choose a shorter one"
+        )
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _make_way(path)
+        # Nobody else may connect before its mode is what it should be.
+        before = os.umask(0o177)
+        try:
+            listener.bind(path)
+        finally:
+            os.umask(before)
+        if is_open_to_others:
+            os.chmod(path, 0o666)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen at `{path}`: {error.strerror}", hint="name a folder that you can write to"
+        ) from None
+    except BaseException:
+        listener.close()
+        raise
+    return [listener]
+
+
+def _make_way(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise ConfigError(f"`{path}` exists and is not a socket", hint="name another path")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            other.settimeout(1.0)
+            if other.connect_ex(path) == 0:
+                raise ConfigError(f"another program listens at `{path}`", hint="is another workbench running?")
+        os.unlink(path)
 
 
 def most_connections(wanted: int) -> int:

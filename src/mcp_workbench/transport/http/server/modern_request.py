@@ -40,6 +40,7 @@ class ModernRequest:
         "_writer",
         "is_over",
         "peer",
+        "principal",
         "session",
     )
 
@@ -51,9 +52,11 @@ class ModernRequest:
         now: float,
         limits: Limits,
         peer: str = "",
+        principal: str = "",
     ) -> None:
-        # The address that it came from, for the audit.
+        # The address that it came from, for the audit, and whose it is.
         self.peer = peer
+        self.principal = principal
         self.session: ServedSession | None = None
         self.is_over = False
         # Not the whole message, which may be large: it is the session's to keep for as long as it has to.

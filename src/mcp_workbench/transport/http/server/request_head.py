@@ -5,6 +5,7 @@ Refuses to know who may come in, and what is served.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -15,7 +16,10 @@ from mcp_workbench.transport.http import header_values
 from mcp_workbench.transport.http.server.limits import SMALL_BODY
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mcp_workbench.transport.http.server.admission import Refusal
+    from mcp_workbench.transport.http.server.authentication import Authentication
 
 PARAMETER_PREFIX: Final = names.PARAMETER_PREFIX.encode()
 _WANTED: Final = (
@@ -25,6 +29,13 @@ _WANTED: Final = (
 )
 # In the spellings that clients use; any other is found in lower case.
 NAMES: Final = {spelling.encode(): name for name in _WANTED for spelling in (name, name.title())}
+
+
+def names_with(further: Iterable[str]) -> dict[bytes, str]:
+    """The headers that are looked at, and these: what a proxy in front says of its users."""
+    return NAMES | {spelling.encode(): name for name in further for spelling in (name, name.title())}
+
+
 # Two readers of a repeated header may take different copies of it, so what we decide by must be there once.
 _SINGLE: Final = frozenset(
     ("host", "origin", "authorization", names.PROTOCOL_VERSION, names.METHOD, names.NAME, names.SESSION_ID)
@@ -42,6 +53,8 @@ class RequestHead:
         "parameters",
         "path",
         "peer",
+        "peer_names",
+        "pending",
         "principal",
         "refusal",
         "repeated",
@@ -51,8 +64,11 @@ class RequestHead:
     def __init__(self, method: str = "", path: str = "", peer: str = "") -> None:
         self.method = method
         self.path = path
-        # The address that it came from.
+        # The address that it came from, `uid:…` on a Unix socket; the names in the client's certificate, if it has one.
         self.peer = peer
+        self.peer_names: tuple[str, ...] = ()
+        # Who is calling, where somebody else has to be asked.
+        self.pending: asyncio.Future[Authentication] | None = None
         self.headers: dict[str, str] = {}
         # `mcp-param-…` in lower case, with every value given.
         self.parameters: dict[str, list[str]] = {}
@@ -68,7 +84,7 @@ class RequestHead:
     def add_again(self, name: str, value: bytes) -> None:
         if name == "accept":
             self.headers[name] += ", " + value.strip().decode("latin-1")
-        elif name in _SINGLE:
+        elif name in _SINGLE or name not in _WANTED:
             # The first one counts: what comes later must not hide it.
             self.repeated = self.repeated or name
 

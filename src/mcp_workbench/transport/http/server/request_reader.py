@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any, Final, Protocol, cast
 
 import httptools  # noqa: TID253 (loaded only where HTTP is served)
@@ -79,6 +80,7 @@ class RequestReader:
         "_is_declining",
         "_limits",
         "_loop",
+        "_names",
         "_parser",
         "_receiver",
         "_reserved",
@@ -88,10 +90,16 @@ class RequestReader:
         "_window_since",
         "is_over",
         "peer",
+        "peer_names",
     )
 
-    def __init__(self, receiver: RequestReceiver, limits: Limits, budget: BodyBudget) -> None:
+    def __init__(
+        self, receiver: RequestReceiver, limits: Limits, budget: BodyBudget, names: Mapping[bytes, str] = NAMES
+    ) -> None:
         self.peer = ""
+        self.peer_names: tuple[str, ...] = ()
+        # The headers that are looked at.
+        self._names = names
         # Whatever comes is not looked at any more.
         self.is_over = False
         self._receiver = receiver
@@ -228,6 +236,7 @@ class RequestReader:
         if self._is_declining:
             return
         self._head = RequestHead(peer=self.peer)
+        self._head.peer_names = self.peer_names
         self._url = b""
         self._head_since = self._loop.time()
 
@@ -240,7 +249,7 @@ class RequestReader:
         if self._is_declining or self._body_since is not None:
             # After the head it is a trailer. Who may come in has been decided without it (RFC 9110, 6.5.1).
             return
-        known = NAMES.get(name) or NAMES.get(name.lower())
+        known = self._names.get(name) or self._names.get(name.lower())
         head = self._head
         assert head is not None
         if known is None:
@@ -265,10 +274,20 @@ class RequestReader:
         head.method = self._parser.get_method().decode("latin-1")
         head.path = path_of(self._url)
         self._receiver.head_arrived(head)
-        if head.refusal is not None or (self._declared and not self._expects_body(head, self._declared)):
+        # Of somebody who is not known yet only what has come already is kept, and nothing reserved.
+        if head.refusal is None and head.pending is None:
+            self.go_on(head)
+
+    def go_on(self, head: RequestHead) -> None:
+        """It comes in: its body, if there is more of it, is waited for."""
+        if head is not self._head or (self._declared and not self._expects_body(head, self._declared)):
             return
         if "expect" in head.headers and head.expects_continue:
             self._receiver.body_awaited()
+
+    def is_reading(self, head: RequestHead) -> bool:
+        """Whether this is the request that is arriving."""
+        return head is self._head
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -311,7 +330,7 @@ class RequestReader:
         """Whether the body will be read. If so, it has its room from now on."""
         if not head.takes_body:
             refusal = Refusal.no_body() if declared > MOST_UNUSED_BODY else None
-        elif self._budget.reserve(declared):
+        elif self._budget.reserve(declared - self._reserved, held=self._reserved):
             self._reserved = declared
             refusal = None
         else:

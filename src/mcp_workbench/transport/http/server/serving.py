@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
@@ -17,19 +19,26 @@ from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SHARE, Li
 from mcp_workbench.transport.http.server.listening import (
     DEFAULT_HOST,
     DEFAULT_PORT,
+    UNIX_PREFIX,
     bind,
+    bind_unix,
     check_exposure,
     most_connections,
 )
 from mcp_workbench.transport.http.server.pages import Page, Readiness
+from mcp_workbench.transport.http.server.request_head import NAMES, names_with
 from mcp_workbench.transport.http.server.served_session import MakeSession, ServedSession
 from mcp_workbench.transport.http.server.validation import ParametersOf
 
 if TYPE_CHECKING:
+    import ssl
+
     from mcp_workbench.transport.http.server.connections import Connections
 
 # How long responses may take to leave when everything else is done; who has not read by then is cut off.
 GOODBYE_SECONDS: Final = 1.0
+# From the connection to the end of the TLS handshake, during which nothing is known of a client.
+HANDSHAKE_SECONDS: Final = 10.0
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -42,17 +51,34 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     allow_hosts: tuple[str, ...] = ()
     allow_origins: tuple[str, ...] = ()
     limits: Limits = Limits()
+    # A Unix socket there, instead of host and port; whether others than we may connect to it.
+    unix_path: str | None = None
+    is_open_to_others: bool = False
+    # Encrypts connections; None: whoever is in front of us does.
+    tls: ssl.SSLContext | None = None
+    # Headers that are looked at beside the usual ones.
+    header_names: tuple[str, ...] = ()
+    # Files that decide who comes in, and what to do when they have changed.
+    watched: tuple[tuple[tuple[str, ...], Callable[[], None]], ...] = ()
 
 
 class HttpServer:
-    def __init__(self, endpoint: Endpoint, connections: Connections, sockets: list[socket.socket]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        connections: Connections,
+        sockets: list[socket.socket],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._endpoint = endpoint
         self._connections = connections
         self._servers: list[asyncio.Server] = []
         self._sockets = sockets
+        self._tls = tls
         address = sockets[0].getsockname()
-        self.host: str = address[0]
-        self.port: int = address[1]
+        self.unix_path: str | None = address if isinstance(address, str) else None
+        self.host: str = "" if isinstance(address, str) else address[0]
+        self.port: int = 0 if isinstance(address, str) else address[1]
 
     def __repr__(self) -> str:
         return f"<HttpServer {self.url}, {self.connection_count} connections, {self.session_count} sessions>"
@@ -60,8 +86,10 @@ class HttpServer:
     @property
     def url(self) -> str:
         """The address of the MCP endpoint."""
+        if self.unix_path is not None:
+            return f"{UNIX_PREFIX}{self.unix_path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}{MCP_PATH}"
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}{MCP_PATH}"
 
     @property
     def connection_count(self) -> int:
@@ -107,6 +135,15 @@ class HttpServer:
         for session in list(self.sessions()):
             session.end(error)
 
+    def end_those_of(self, principals: frozenset[str], reason: str) -> None:
+        """These may not call any more: what they have open ends too, streams that nobody would ask about again."""
+        for legacy in self._endpoint.sessions.sessions():
+            if legacy.principal in principals:
+                legacy.end(reason)
+        for request in self._endpoint.modern_requests.members():
+            if request.principal in principals:
+                request.closed(reason)
+
     async def stop(self) -> None:
         # Sessions and requests first, so that each connection has its last response; then connections finish writing.
         self.drain()
@@ -120,6 +157,9 @@ class HttpServer:
             connection.abort()
         self._connections.timer.stop()
         self._endpoint.modern_requests.stop()
+        if self.unix_path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.unix_path)
         # One pass of the loop for sockets that have just been aborted.
         await asyncio.sleep(0)
 
@@ -135,7 +175,22 @@ class HttpServer:
 
         loop = asyncio.get_running_loop()
         for each in self._sockets:
-            self._servers.append(await loop.create_server(lambda: InboundConnection(self._connections), sock=each))
+            self._servers.append(await self._serve(loop, each, lambda: InboundConnection(self._connections)))
+
+    async def _serve(
+        self, loop: asyncio.AbstractEventLoop, listener: socket.socket, connected: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Server:
+        if listener.family == socket.AF_UNIX:
+            return await loop.create_unix_server(connected, sock=listener)
+        if self._tls is None:
+            return await loop.create_server(connected, sock=listener)
+        return await loop.create_server(
+            connected,
+            sock=listener,
+            ssl=self._tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=GOODBYE_SECONDS,
+        )
 
 
 async def serve_http(
@@ -151,16 +206,27 @@ async def serve_http(
     `parameters_of` says which parameters of a tool are mirrored into headers; `pages` are served beside our own, by
     path.
     """
-    check_exposure(options.host, is_authenticated=options.authenticator is not None)
-    sockets = bind(options.host, options.port)
+    if options.unix_path is not None:
+        sockets = bind_unix(options.unix_path, is_open_to_others=options.is_open_to_others)
+    else:
+        check_exposure(options.host, is_authenticated=options.authenticator is not None)
+        sockets = bind(options.host, options.port)
     limits = _within_the_files_that_we_may_open(options.limits)
     admission = Admission(
         options.host, options.authenticator or Anonymous(), options.allow_hosts, options.allow_origins
     )
-    endpoint = Endpoint(admission, make_session, limits, readiness=readiness, parameters_of=parameters_of, pages=pages)
+    endpoint = Endpoint(
+        admission,
+        make_session,
+        limits,
+        readiness=readiness,
+        parameters_of=parameters_of,
+        pages=pages,
+        header_names=names_with(options.header_names) if options.header_names else NAMES,
+    )
     from mcp_workbench.transport.http.server.connections import Connections
 
-    server = HttpServer(endpoint, Connections(endpoint, limits), sockets)
+    server = HttpServer(endpoint, Connections(endpoint, limits), sockets, options.tls)
     await server._start()
     return server
 

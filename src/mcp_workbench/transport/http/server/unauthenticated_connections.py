@@ -10,7 +10,10 @@ Owns which of them has to go. Refuses to know how anybody is authenticated.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
+import socket
+import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -21,12 +24,43 @@ if TYPE_CHECKING:
 
 # One customer of a network has as many addresses of IPv6 as there are in this.
 _IPV6_PREFIX: Final = 64
+# What the address of a peer begins with that is at the other end of a Unix socket.
+UID_PREFIX: Final = "uid:"
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:
-    """The address at the other end; empty where it has none."""
+    """The address at the other end, `uid:…` on a Unix socket; empty where it has none."""
     name = transport.get_extra_info("peername")
-    return _network_of(name[0]) if isinstance(name, tuple) and name else ""
+    if isinstance(name, tuple):
+        return _network_of(name[0]) if name else ""
+    used = transport.get_extra_info("socket")
+    if used is None or used.family != socket.AF_UNIX:
+        return ""
+    uid = uid_of_peer(used)
+    return "" if uid is None else f"{UID_PREFIX}{uid}"
+
+
+def uid_of_peer(used: socket.socket) -> int | None:
+    """Who is at the other end of a Unix socket, as the kernel tells; None where it does not."""
+    with contextlib.suppress(OSError, AttributeError):
+        if hasattr(socket, "SO_PEERCRED"):
+            credentials = used.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            uid: int = struct.unpack("3i", credentials)[1]
+            return uid
+        # macOS: `struct xucred` with a version and then the uid.
+        credentials = used.getsockopt(0, 0x001, 128)
+        return int(struct.unpack_from("II", credentials)[1])
+    return None
+
+
+def names_in_certificate(transport: asyncio.BaseTransport) -> tuple[str, ...]:
+    """The names in the certificate that the client has shown, which was verified; none without."""
+    certificate = transport.get_extra_info("peercert")
+    if not certificate:
+        return ()
+    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    alternative = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI", "email")]
+    return tuple(dict.fromkeys((*common, *alternative)))
 
 
 @lru_cache(maxsize=256)

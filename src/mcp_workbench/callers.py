@@ -1,0 +1,188 @@
+"""Who is calling over HTTP: the authenticator of an endpoint, put together from what the user has configured.
+
+Joins `guard`, which recognises people and knows no transport, with the endpoint's interface. Owns the order in which
+proofs are looked at, and what somebody is told who has none: the challenges of RFC 6750 and RFC 9728. Imported only
+where there is more than one token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from mcp_workbench.config.auth_model import AuthConfig, ProxyConfig
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.guard.bearer_tokens import NO_TOKEN, BearerTokens
+from mcp_workbench.guard.credentials import INSUFFICIENT, UNREACHABLE, Fetch, StartTask, TokenRejection
+from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.named_keys import KeysInForce
+from mcp_workbench.guard.proxy_header import ProxyHeader
+from mcp_workbench.guard.unix_users import UnixUsers
+from mcp_workbench.transport.http.server.authentication import (
+    DEFAULT_PRINCIPAL,
+    FORBIDDEN,
+    UNAUTHORIZED,
+    UNAVAILABLE,
+    Authentication,
+    AuthenticationChallenge,
+)
+from mcp_workbench.transport.http.server.pages import Page, PageResponse
+from mcp_workbench.transport.http.server.request_head import RequestHead
+
+METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
+_REALM: Final = 'Bearer realm="mcp-workbench"'
+# What may stand in a quoted string of a challenge.
+_QUOTABLE: Final = {ord('"'): "'", ord("\\"): "/"}
+
+
+class CallerSettings(Struct, frozen=True, kw_only=True):
+    """What the user has configured of it."""
+
+    token: str | None = None
+    keys: KeysInForce | None = None
+    auth: AuthConfig | None = None
+    proxy: ProxyConfig | None = None
+    # Users of this machine, at the other end of a Unix socket; None where we listen on no such.
+    users: UnixUsers | None = None
+
+
+class Callers:
+    """Tells who is calling (`Authenticator`)."""
+
+    def __init__(
+        self,
+        settings: CallerSettings,
+        remember: Callable[[Identity], None],
+        fetch: Fetch,
+        start_task: StartTask,
+    ) -> None:
+        self._remember = remember
+        self._proxy = None if settings.proxy is None else ProxyHeader(settings.proxy)
+        self._users = settings.users
+        self._auth = settings.auth
+        self._tokens = _bearer_tokens(settings, remember, fetch, start_task)
+        self.depends_on_peer = self._proxy is not None or self._users is not None
+
+    @property
+    def header_names(self) -> tuple[str, ...]:
+        """Headers that have to be looked at beside the usual ones."""
+        return () if self._proxy is None else self._proxy.headers
+
+    def authenticate(self, head: RequestHead) -> Authentication | asyncio.Future[Authentication]:
+        """The proxy first: whatever else a request carries that it passes on, it is the proxy that vouches for it."""
+        if self._proxy is not None:
+            named = self._proxy.recognise(head.peer, head.peer_names, head.headers)
+            if named is not None:
+                return self._told(named)
+        authorization = head.headers.get("authorization")
+        if authorization is not None:
+            return self._by_token(authorization)
+        user = None if self._users is None else self._users.recognise(head.peer)
+        return self._told(NO_TOKEN if user is None else user)
+
+    def _by_token(self, authorization: str) -> Authentication | asyncio.Future[Authentication]:
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return self._told(NO_TOKEN)
+        found = self._tokens.recognise(token.strip())
+        if not isinstance(found, asyncio.Future):
+            return found.principal if isinstance(found, Identity) else self._told(found)
+        later: asyncio.Future[Authentication] = asyncio.get_running_loop().create_future()
+
+        def settle(done: asyncio.Future[Identity | TokenRejection]) -> None:
+            if later.done():
+                return
+            if done.cancelled():
+                later.cancel()
+            else:
+                later.set_result(self._told(done.result()))
+
+        found.add_done_callback(settle)
+        return later
+
+    def _told(self, found: Identity | TokenRejection) -> Authentication:
+        if isinstance(found, Identity):
+            self._remember(found)
+            return found.principal
+        if found.error == UNREACHABLE:
+            return AuthenticationChallenge(found.message, b"", UNAVAILABLE)
+        parts = [_REALM]
+        if self._auth is not None:
+            parts.append(f'resource_metadata="{metadata_url(self._auth.public_url)}"')
+        scope = found.scope or " ".join(_scopes(self._auth))
+        if scope:
+            parts.append(f'scope="{scope.translate(_QUOTABLE)}"')
+        if found.error:
+            parts += [f'error="{found.error}"', f'error_description="{found.message.translate(_QUOTABLE)}"']
+        challenge = ", ".join(parts).encode("ascii", errors="replace")
+        return AuthenticationChallenge(
+            found.message, challenge, FORBIDDEN if found.error == INSUFFICIENT else UNAUTHORIZED
+        )
+
+
+def metadata_url(public_url: str) -> str:
+    """Where the metadata of a resource is, by RFC 9728, section 3.1: before its path."""
+    parts = urlsplit(public_url)
+    return urlunsplit((parts.scheme, parts.netloc, METADATA_PATH + parts.path.rstrip("/"), "", ""))
+
+
+def metadata_pages(auth: AuthConfig, mcp_path: str) -> dict[str, Page]:
+    """The metadata of the resource that we are: at the root, and before the path, as clients look for it in turn."""
+    document: dict[str, object] = {
+        "resource": auth.public_url,
+        "authorization_servers": [each.issuer for each in auth.issuers],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "MCP Workbench",
+    }
+    if scopes := _scopes(auth):
+        document["scopes_supported"] = scopes
+    headers = b"content-type: application/json\r\ncache-control: max-age=300\r\n"
+    response = PageResponse(200, headers, encode(document))
+    page = Page(lambda principal: response)
+    path = urlsplit(auth.public_url).path.rstrip("/")
+    return {METADATA_PATH + suffix: page for suffix in ("", mcp_path, path)}
+
+
+def _scopes(auth: AuthConfig | None) -> list[str]:
+    return [] if auth is None else list(dict.fromkeys(scope for each in auth.issuers for scope in each.scopes))
+
+
+def _bearer_tokens(
+    settings: CallerSettings, remember: Callable[[Identity], None], fetch: Fetch, start_task: StartTask
+) -> BearerTokens:
+    default = None if settings.token is None else (settings.token, DEFAULT_PRINCIPAL)
+    if settings.auth is None:
+        return BearerTokens(default=default, keys=settings.keys, remember=remember)
+    _require_joserfc()
+    from mcp_workbench.guard.introspection import Introspection
+    from mcp_workbench.guard.jwks import IssuerKeys
+    from mcp_workbench.guard.jwt_tokens import JwtIssuer
+
+    jwts, opaque = [], []
+    for each in settings.auth.issuers:
+        audience = each.audience or (settings.auth.public_url,)
+        jwts.append(JwtIssuer(each, audience, IssuerKeys(each, fetch, start_task)))
+        if each.introspection is not None:
+            opaque.append(Introspection(each, audience, fetch, start_task))
+    return BearerTokens(default=default, keys=settings.keys, jwts=jwts, opaque=opaque, remember=remember)
+
+
+def _require_joserfc() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("joserfc") is None:
+        raise ConfigError(
+            "`auth` needs the Python package `joserfc`, which is not installed",
+            hint="install it with `pip install 'mcp-workbench[jwt]'`",
+        )
+
+
+def hosts_of(auth: AuthConfig | None) -> Sequence[str]:
+    """The name under which clients reach us: it is ours, whatever we listen on."""
+    host = None if auth is None else urlsplit(auth.public_url).hostname
+    return () if host is None else (host,)

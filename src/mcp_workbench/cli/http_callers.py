@@ -1,0 +1,157 @@
+"""Who may call `serve --http`: from options, keys and settings to the authenticator of the endpoint.
+
+Owns which proofs are accepted together. What a single token does not need is imported when something else is shown.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.cli.flags import Parsed, UsageError
+from mcp_workbench.transport.http.server.authentication import Authenticator, BearerToken
+
+if TYPE_CHECKING:
+    from mcp_workbench.callers import Callers
+    from mcp_workbench.cli.http_token import HttpToken
+    from mcp_workbench.gateway import Gateway
+    from mcp_workbench.guard.named_keys import KeysInForce
+    from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
+    from mcp_workbench.transport.http.server.pages import Page
+    from mcp_workbench.transport.http.server.serving import HttpServer
+    from mcp_workbench.transport.http.server.tls import TlsCertificate
+
+REVOKED: Final = "the key was revoked"
+
+
+class HttpCallers:
+    """Everybody who may call one endpoint."""
+
+    def __init__(self, parsed: Parsed, gateway: Gateway, token: HttpToken, *, is_unix: bool) -> None:
+        self._parsed = parsed
+        self._gateway = gateway
+        self._token = token
+        self._is_unix = is_unix
+        self._server: HttpServer | None = None
+        if parsed.has("allow-user") and not is_unix:
+            raise UsageError("--allow-user requires --http unix:PATH")
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether there is nothing but the one token, and keys perhaps."""
+        config = self._gateway.config
+        return config.auth is None and config.trusted_proxy is None and not self._is_unix
+
+    @cached_property
+    def authenticator(self) -> Authenticator | None:
+        """None where everybody who reaches us is served. Raises `ConfigError`."""
+        if not self._is_plain:
+            return self.callers
+        if self._token.value is not None:
+            # Whoever has the one token pays for nothing else.
+            return BearerToken(self._token.value, lambda head: self.callers.authenticate(head))
+        return None if self._parsed.has("no-token") or not self._has_keys() else self.callers
+
+    @cached_property
+    def callers(self) -> Callers:
+        from mcp_workbench.callers import Callers, CallerSettings
+
+        users = None
+        if self._is_unix:
+            from mcp_workbench.guard.unix_users import UnixUsers
+
+            users = UnixUsers(self._parsed.values("allow-user"))
+        config = self._gateway.config
+        settings = CallerSettings(
+            token=self._token.value, keys=self._keys, auth=config.auth, proxy=config.trusted_proxy, users=users
+        )
+        remember = self._gateway.identities().remember
+        return Callers(settings, remember, self._fetch, lambda work: self._gateway.start_task(work))
+
+    @property
+    def header_names(self) -> tuple[str, ...]:
+        return () if self._is_plain else self.callers.header_names
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The name under which clients reach us, where that is configured."""
+        if self._gateway.config.auth is None:
+            return ()
+        from mcp_workbench.callers import hosts_of
+
+        return tuple(hosts_of(self._gateway.config.auth))
+
+    def pages(self) -> dict[str, Page]:
+        """What clients find out by themselves."""
+        auth = self._gateway.config.auth
+        if auth is None:
+            return {}
+        from mcp_workbench.callers import metadata_pages
+        from mcp_workbench.transport.http.server.endpoint import MCP_PATH
+
+        return metadata_pages(auth, MCP_PATH)
+
+    def watched(self, certificate: TlsCertificate | None) -> tuple[tuple[tuple[str, ...], Callable[[], None]], ...]:
+        """Files that decide who comes in, and what to do when they have changed."""
+        found: list[tuple[tuple[str, ...], Callable[[], None]]] = []
+        folder = _folder_of_keys()
+        if self.authenticator is not None and folder is not None:
+            found.append(((folder,), self._on_keys_changed))
+        if certificate is not None:
+            found.append((certificate.files, certificate.reload))
+        return tuple(found)
+
+    def started(self, server: HttpServer) -> None:
+        """Keys that are revoked from now on lose what they have open there."""
+        self._server = server
+
+    @cached_property
+    def _keys(self) -> KeysInForce | None:
+        folder = _folder_of_keys()
+        if folder is None:
+            return None
+        from mcp_workbench.guard.named_keys import KeyFolder, KeysInForce
+
+        keys = KeysInForce(KeyFolder(folder))
+        keys.on_revoked.append(self._on_revoked)
+        return keys
+
+    def _on_keys_changed(self) -> None:
+        # Before anybody has shown a key, none was read.
+        if "_keys" in self.__dict__ and self._keys is not None:
+            self._keys.reload()
+
+    def _on_revoked(self, names: frozenset[str]) -> None:
+        if self._server is not None:
+            self._server.end_those_of(names, REVOKED)
+
+    def _has_keys(self) -> bool:
+        folder = _folder_of_keys()
+        return folder is not None and os.path.isdir(folder) and self._keys is not None and len(self._keys) > 0
+
+    async def _fetch(self, request: OAuthRequest) -> OAuthResponse:
+        from mcp_workbench.signin.flow_runner import send
+
+        return await send(self._gateway.runtime.http(), request)
+
+
+def certificate_of(parsed: Parsed) -> TlsCertificate | None:
+    """The certificate that the command line names. Raises `UsageError` and `ConfigError`."""
+    certificate, key = parsed.value("tls-cert"), parsed.value("tls-key")
+    if (certificate is None) != (key is None):
+        raise UsageError("--tls-cert and --tls-key belong together", hint="give both, or neither")
+    if certificate is None or key is None:
+        if parsed.has("tls-client-ca"):
+            raise UsageError("--tls-client-ca requires --tls-cert and --tls-key")
+        return None
+    from mcp_workbench.transport.http.server.tls import TlsCertificate
+
+    return TlsCertificate(certificate, key, parsed.value("tls-client-ca"))
+
+
+def _folder_of_keys() -> str | None:
+    from mcp_workbench.guard.named_keys import folder
+
+    return folder()

@@ -1,0 +1,138 @@
+"""`mcp-workbench key`: named keys for clients over HTTP. A token is shown once, when it is made."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+from mcp_workbench.cli.error_output import remark
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.cli.settings import JSON
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.guard.named_keys import KeyFolder, KeyRecord, folder
+
+ABOUT = """
+Named keys tell the clients of serve --http apart: each has processes, opened toolboxes, kept results and sign-ins of
+its own. create NAME makes a key and prints its token once; give that to the client as its bearer token. --toolboxes
+limits the key to toolboxes with these names, --expires ends it after a time (30d, 12h, 45m) or on a day (2027-01-31, as
+it begins in UTC). list shows all keys, revoke NAME ends one. Running workbenches follow within a second.
+
+Only a hash of the token is kept, in a file that only you can read.
+
+Exit code: 0; 1 if keys cannot be read or written, or there is no such key to revoke; 2 if the command line is wrong.
+"""
+ACTIONS: Final = ("create", "list", "revoke")
+TOOLBOXES: Final = Flag(
+    "toolboxes", "NAMES", "create: toolboxes that the key is limited to, separated by commas; globs", repeats=True
+)
+EXPIRES: Final = Flag("expires", "WHEN", "create: when the key ends: 30d, 12h, 45m, or a date such as 2027-01-31")
+_UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0, "y": 365 * 86400.0}
+
+
+def run(parsed: Parsed) -> int:
+    """Create, list or revoke."""
+    action, name = parsed.positional(0), parsed.positional(1)
+    if action not in ACTIONS:
+        hint = "mcp-workbench key create NAME, list, or revoke NAME"
+        raise UsageError("expected `create`, `list` or `revoke`", hint=hint)
+    if action != "create" and (parsed.has("toolboxes") or parsed.has("expires")):
+        raise UsageError("--toolboxes and --expires require create")
+    if action == "list" and name is not None:
+        raise UsageError("list takes no name")
+    if action != "list" and not name:
+        raise UsageError("the name of the key is missing", hint=f"mcp-workbench key {action} NAME")
+    path = folder()
+    if path is None:
+        raise ConfigError("there is no home folder to keep keys in", hint="set `HOME`")
+    keys = KeyFolder(path)
+    if action == "list":
+        return _list(parsed, keys)
+    return _create(parsed, keys, name or "") if action == "create" else _revoke(parsed, keys, name or "")
+
+
+COMMAND = Command("key [OPTIONS] create|list|revoke [NAME]", ABOUT, (TOOLBOXES, EXPIRES, JSON), run, takes=2)
+
+
+def _create(parsed: Parsed, keys: KeyFolder, name: str) -> int:
+    expires = _moment(parsed.value("expires"), time.time()) if parsed.has("expires") else None
+    toolboxes = None
+    if parsed.has("toolboxes"):
+        toolboxes = tuple(
+            part.strip() for each in parsed.values("toolboxes") for part in each.split(",") if part.strip()
+        )
+        if not toolboxes:
+            raise UsageError("--toolboxes names no toolbox", hint="leave it out for a key to all toolboxes")
+    token = keys.create(name, toolboxes=toolboxes, expires=expires)
+    if parsed.has("json"):
+        stdout().json({"name": name, "token": token, "expires": _shown(expires), "toolboxes": toolboxes})
+        return 0
+    print(token)
+    remark("note", f"this token of the key `{name}` is not shown again; clients send it as their bearer token")
+    return 0
+
+
+def _list(parsed: Parsed, keys: KeyFolder) -> int:
+    records, now = keys.records(), time.time()
+    screen = stdout()
+    if parsed.has("json"):
+        screen.json([_described(record, now) for record in records])
+        return 0
+    if not records:
+        remark("note", "there is no key; mcp-workbench key create NAME makes one")
+        return 0
+    rows: list[list[Part]] = [
+        [
+            (record.name, "name"),
+            _shown(record.created) or "",
+            ("expired", "warn") if record.has_expired(now) else _shown(record.expires) or "never",
+            "all" if record.toolboxes is None else ", ".join(record.toolboxes),
+        ]
+        for record in records
+    ]
+    screen.table(["key", "created", "expires", "toolboxes"], rows)
+    return 0
+
+
+def _revoke(parsed: Parsed, keys: KeyFolder, name: str) -> int:
+    if parsed.has("json"):
+        raise UsageError("--json requires create or list")
+    if not keys.revoke(name):
+        remark("note", f"there is no key `{name}`")
+        return 1
+    print("revoked")
+    return 0
+
+
+def _described(record: KeyRecord, now: float) -> dict[str, object]:
+    return {
+        "name": record.name,
+        "created": _shown(record.created),
+        "expires": _shown(record.expires),
+        "expired": record.has_expired(now),
+        "toolboxes": record.toolboxes,
+    }
+
+
+def _shown(moment: float | None) -> str | None:
+    return None if moment is None else datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _moment(text: str | None, now: float) -> float:
+    """When something ends, as people write it. Raises `UsageError`."""
+    text = (text or "").strip()
+    found = re.fullmatch(r"([0-9]{1,5})([mhdwy])", text)
+    moment = now
+    if found is not None:
+        moment = now + int(found[1]) * _UNITS[found[2]]
+    elif re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        try:
+            moment = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            moment = now
+    # A day that is past, and nonsense alike.
+    if moment <= now:
+        raise UsageError(f"--expires `{text}` is not a time to come", hint="for example 30d, 12h or 2027-01-31")
+    return moment

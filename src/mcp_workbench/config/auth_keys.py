@@ -1,0 +1,207 @@
+"""The members of `auth` and `trustedProxy`: who may call over HTTP. Read only where a file has them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from mcp_workbench.config.auth_model import SAFE_ALGORITHMS, AuthConfig, IssuerConfig, ProxyConfig
+from mcp_workbench.config.kinds import Files, Kind, Schema, Seconds, Text, Texts, Url
+from mcp_workbench.config.problems import Path, quote
+from mcp_workbench.config.reading import Reader
+from mcp_workbench.config.redact import secrets_in
+
+LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+# What decides about every request already.
+_TAKEN_HEADERS: Final = frozenset(("host", "origin", "authorization", "content-length", "transfer-encoding", "cookie"))
+
+
+class SecureUrl(Url):
+    """An address that tokens and keys may travel to: `https`, or this machine."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> str | None:
+        text = super().read(value, path, reader)
+        if text is None:
+            return None
+        parts = urlsplit(text)
+        if (
+            (parts.scheme.lower() != "https" and parts.hostname not in LOOPBACK)
+            or parts.fragment
+            or "@" in parts.netloc
+        ):
+            reader.problem(path, f"found {quote(text)}", "an https:// address, without a password and without `#`")
+            return None
+        return text
+
+
+class HeaderName(Text):
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> str | None:
+        text = super().read(value, path, reader)
+        if text is None:
+            return None
+        if not _HEADER.fullmatch(text) or text.lower() in _TAKEN_HEADERS or text.lower().startswith("mcp-"):
+            reader.wrong(value, path, "the name of a header of its own, such as `X-Forwarded-User`")
+            return None
+        return text.lower()
+
+
+class Algorithms(Texts):
+    __slots__ = ()
+
+    def item(self, value: object, path: Path, reader: Reader) -> str | None:
+        text = super().item(value, path, reader)
+        if text is not None and text not in SAFE_ALGORITHMS:
+            reader.wrong(value, path, "one of " + ", ".join(map(quote, SAFE_ALGORITHMS)))
+            return None
+        return text
+
+
+class Peers(Files):
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> tuple[str, ...] | None:
+        found = super().read(value, path, reader)
+        for text in found or ():
+            if not text.startswith("unix:") and not _is_network(text):
+                reader.wrong(value, path, "addresses or networks such as `10.0.0.5` or `10.0.0.0/8`, or `unix:USER`")
+                return None
+        return found
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+# Name, kind, and what it is for.
+ISSUER_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+    ("issuer", SecureUrl(), "The identity provider, exactly as its tokens name it in `iss`."),
+    ("audience", Files("a string, or a list of strings"), "What tokens must be for (`aud`); without it `publicUrl`."),
+    ("publicUrl", SecureUrl(), "The address under which clients reach the MCP endpoint."),
+    ("jwks", SecureUrl(), "Where the provider's keys are, if its metadata does not say."),
+    ("introspection", SecureUrl(), "Where tokens that are no JWTs are asked about (RFC 7662)."),
+    ("clientId", Text(), "Our client there, for introspection and token exchange."),
+    ("clientSecret", Text(), "The secret of that client. Never printed."),
+    ("principal", Text(), "The claim that says who the user is."),
+    ("groups", Text(), "The claim with the user's groups; `realm_access.roles` leads into a nested one."),
+    ("scopes", Texts("a list of scopes"), "Scopes that a token must have, all of them."),
+    ("algorithms", Algorithms("a list of algorithms"), "Which signatures are accepted."),
+    ("clockSkew", Seconds(never=True), "By how many seconds the provider's clock may differ from ours."),
+)
+PROXY_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+    ("peers", Peers("an address, or a list of addresses"), "Where the proxy connects from."),
+    ("header", HeaderName(), "The header with the user's name, which the proxy sets and takes from nobody."),
+    ("groupsHeader", HeaderName(), "The header with the user's groups, separated by commas."),
+    ("secretHeader", HeaderName(), "The header with the secret."),
+    ("secret", Text(), "What the proxy and the workbench both know. Never printed."),
+    ("certificate", Text(), "A name in the proxy's client certificate (with --tls-client-ca)."),
+)
+_SECRET: Final = ("clientSecret", "secret")
+
+
+class Authentication(Kind[AuthConfig]):
+    """One identity provider, or a list of them."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> AuthConfig | None:
+        several = value if isinstance(value, list) else [value]
+        issuers = []
+        for index, each in enumerate(several):
+            place = (*path, index) if isinstance(value, list) else path
+            members = _members(
+                each, place, reader, ISSUER_MEMBERS, "an identity provider with `issuer` and `publicUrl`"
+            )
+            if members is not None and _is_whole(members, place, reader, ("issuer",)):
+                issuers.append(IssuerConfig(**_by_field(IssuerConfig, members)))
+        if len(issuers) < len(several):
+            return None
+        return self._combined(issuers, path, reader)
+
+    def _combined(self, issuers: list[IssuerConfig], path: Path, reader: Reader) -> AuthConfig | None:
+        named = list(dict.fromkeys(each.public_url for each in issuers if each.public_url is not None))
+        if len(named) != 1:
+            found = "found no `publicUrl`" if not named else "found more than one `publicUrl`"
+            hint = "it is never taken from a request, because whoever sends one could choose it"
+            reader.problem(path, found, "one, the address under which clients reach the MCP endpoint", hint=hint)
+            return None
+        names = [each.issuer for each in issuers]
+        for name in names:
+            if names.count(name) > 1:
+                reader.problem(path, f"found the issuer {quote(name)} twice", "each once")
+                return None
+        for each in issuers:
+            if each.introspection is not None and (each.client_id is None or each.client_secret is None):
+                reader.problem(path, "found `introspection` alone", "`clientId` and `clientSecret` with it")
+                return None
+        return AuthConfig(public_url=named[0], issuers=tuple(issuers))
+
+    def schema(self) -> Schema:
+        one = _schema(ISSUER_MEMBERS, ("issuer",))
+        return {"anyOf": [one, {"type": "array", "minItems": 1, "items": one}]}
+
+
+class TrustedProxy(Kind[ProxyConfig]):
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> ProxyConfig | None:
+        members = _members(value, path, reader, PROXY_MEMBERS, "a proxy with `peers` and `secret`")
+        if members is None or not _is_whole(members, path, reader, ("peers",)):
+            return None
+        if not members.get("secret") and not members.get("certificate"):
+            hint = "everybody who can connect from there could say who they are"
+            reader.problem(path, "found neither `secret` nor `certificate`", "one of them", hint=hint)
+            return None
+        return ProxyConfig(**_by_field(ProxyConfig, members))
+
+    def schema(self) -> Schema:
+        return _schema(PROXY_MEMBERS, ("peers",))
+
+
+def _members(
+    value: object, path: Path, reader: Reader, table: tuple[tuple[str, Kind[Any], str], ...], what: str
+) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        reader.wrong(value, path, what)
+        return None
+    kinds = {name: kind for name, kind, _ in table}
+    found: dict[str, Any] = {}
+    for name, member in value.items():
+        if name not in kinds:
+            reader.unknown_key((*path, name), kinds)
+            continue
+        found[name] = kinds[name].read(member, (*path, name), reader)
+        if name in _SECRET and isinstance(found[name], str):
+            reader.secrets.update(secrets_in(name, found[name]))
+    # What is wrong with a member has been told.
+    return None if any(member is None for member in found.values()) else found
+
+
+def _is_whole(members: Mapping[str, Any], path: Path, reader: Reader, needed: tuple[str, ...]) -> bool:
+    for name in needed:
+        if not members.get(name):
+            reader.problem(path, f"{quote(name)} is missing", "it")
+    return all(members.get(name) for name in needed)
+
+
+def _by_field(kind: Any, members: Mapping[str, Any]) -> dict[str, Any]:
+    fields = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+    return {fields[name]: member for name, member in members.items()}
+
+
+def _schema(table: tuple[tuple[str, Kind[Any], str], ...], required: tuple[str, ...]) -> Schema:
+    from mcp_workbench.config.oauth_keys import title_of
+
+    members = {name: {**kind.schema(), "title": title_of(name), "description": about} for name, kind, about in table}
+    return {"type": "object", "properties": members, "required": list(required), "additionalProperties": False}

@@ -1,0 +1,160 @@
+"""Bearer tokens of every kind, and who they prove to be calling: the one token, named keys, JWTs, opaque ones.
+
+A token that was checked before costs a look-up by its hash, until it ends. Owns which kind a token is and what is
+remembered of it. Refuses to know how it reached us and how somebody is told that it will not do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection, Verdict, Verified
+from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.introspection import UNKNOWN, Introspection
+from mcp_workbench.guard.jwt_tokens import JwtIssuer, peek
+from mcp_workbench.guard.named_keys import KeysInForce
+
+T = TypeVar("T")
+
+# Those of identity providers have one or two KiB, with many groups eight.
+LONGEST_TOKEN: Final = 16 * 1024
+# Tokens that are known to be good. One that is forgotten is checked again.
+MOST_KNOWN: Final = 10_000
+# Tokens that are known to be bad, so that trying one again and again asks nobody.
+MOST_REJECTED: Final = 1000
+REJECTED_SECONDS: Final = 30.0
+
+NO_TOKEN: Final = TokenRejection("a bearer token is required", "")
+NOT_VALID: Final = TokenRejection("this token is not valid")
+FOREIGN: Final = TokenRejection("this token is from another issuer")
+
+
+class BearerTokens:
+    """Everything that is accepted as a token at one endpoint."""
+
+    def __init__(
+        self,
+        *,
+        default: tuple[str, str] | None = None,
+        keys: KeysInForce | None = None,
+        jwts: Sequence[JwtIssuer] = (),
+        opaque: Sequence[Introspection] = (),
+        remember: Callable[[Identity], None] = lambda identity: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        # The one token, and its principal.
+        self._default = None if default is None else (default[0].encode(), Identity(principal=default[1]))
+        self._keys = keys
+        self._jwts = {each.settings.issuer: each for each in jwts}
+        self._opaque = tuple(opaque)
+        self._remember = remember
+        self._now = now
+        self._known: dict[bytes, Verified] = {}
+        self._rejected: dict[bytes, tuple[TokenRejection, float]] = {}
+        for each in jwts:
+            each.keys.on_withdrawn = partial(self.forget, each.settings.issuer)
+
+    def recognise(self, token: str) -> Identity | TokenRejection | asyncio.Future[Identity | TokenRejection]:
+        """Who this token proves to be calling."""
+        if len(token) > LONGEST_TOKEN:
+            return TokenRejection(f"this token is longer than {LONGEST_TOKEN // 1024} KiB")
+        own = self._own(token)
+        if own is not None:
+            return own
+        if not self._jwts and not self._opaque:
+            return NOT_VALID
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self._known.get(digest)
+        if known is not None:
+            if self._now() < known.expires:
+                self._remember(known.identity)
+                return known.identity
+            del self._known[digest]
+        rejected = self._rejected.get(digest)
+        if rejected is not None and self._now() < rejected[1]:
+            return rejected[0]
+        verdict = self._verify(token, digest)
+        if not isinstance(verdict, asyncio.Future):
+            return self._noted(digest, verdict)
+        later: asyncio.Future[Identity | TokenRejection] = asyncio.get_running_loop().create_future()
+        verdict.add_done_callback(lambda done: self._settle(later, digest, done))
+        return later
+
+    def forget(self, issuer: str) -> None:
+        """What this one's keys have proved is to be proved again."""
+        self._known = {digest: each for digest, each in self._known.items() if each.issuer != issuer}
+
+    def _own(self, token: str) -> Identity | None:
+        if self._default is not None and hmac.compare_digest(token.encode(), self._default[0]):
+            return self._default[1]
+        record = None if self._keys is None else self._keys.find(token)
+        if record is None:
+            return None
+        identity = Identity(principal=record.name, toolboxes=record.toolboxes)
+        self._remember(identity)
+        return identity
+
+    def _verify(self, token: str, digest: bytes) -> Verdict | Pending:
+        seen = peek(token)
+        if seen is not None:
+            header, name = seen
+            issuer = self._jwts.get(name)
+            return FOREIGN if issuer is None else issuer.verify(token, header)
+        if not self._opaque:
+            return NOT_VALID
+        if len(self._opaque) == 1:
+            return self._opaque[0].verify(token, digest)
+        return self._first_that_knows([each.verify(token, digest) for each in self._opaque])
+
+    def _first_that_knows(self, asked: Sequence[TokenRejection | Pending]) -> Pending:
+        """Nothing on an opaque token says whose it is: all are asked, and one has to know it."""
+        found: Pending = asyncio.get_running_loop().create_future()
+        verdicts = [each for each in asked if isinstance(each, TokenRejection)]
+        waiting = [each for each in asked if not isinstance(each, TokenRejection)]
+
+        def answered(done: Pending) -> None:
+            if found.done() or done.cancelled():
+                return
+            verdict = done.result()
+            if isinstance(verdict, Verified):
+                found.set_result(verdict)
+                return
+            verdicts.append(verdict)
+            if len(verdicts) == len(asked):
+                # One that could not be asked may have known it.
+                found.set_result(next((each for each in verdicts if each.error == UNREACHABLE), verdicts[0]))
+
+        for each in waiting:
+            each.add_done_callback(answered)
+        if not waiting:
+            found.set_result(verdicts[0])
+        return found
+
+    def _settle(self, later: asyncio.Future[Identity | TokenRejection], digest: bytes, done: Pending) -> None:
+        if later.done():
+            return
+        if done.cancelled():
+            later.cancel()
+        else:
+            later.set_result(self._noted(digest, done.result()))
+
+    def _noted(self, digest: bytes, verdict: Verdict) -> Identity | TokenRejection:
+        if isinstance(verdict, Verified):
+            _keep(self._known, digest, verdict, MOST_KNOWN)
+            self._remember(verdict.identity)
+            return verdict.identity
+        if verdict == UNKNOWN:
+            _keep(self._rejected, digest, (verdict, self._now() + REJECTED_SECONDS), MOST_REJECTED)
+        return verdict
+
+
+def _keep(table: dict[bytes, T], digest: bytes, value: T, most: int) -> None:
+    if len(table) >= most and digest not in table:
+        del table[next(iter(table))]
+    table[digest] = value

@@ -1,0 +1,78 @@
+"""What the claims of a token have to say before anybody is taken for its subject. Pure.
+
+RFC 9068, section 4, and RFC 7519: the issuer, the audience always, the times; then who it is, and which groups and
+scopes they have. The signature, or the issuer's word, has been looked at before.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from mcp_workbench.config.auth_model import IssuerConfig
+from mcp_workbench.guard.credentials import INSUFFICIENT, Claims, TokenRejection, Verdict, Verified
+from mcp_workbench.guard.identity import Identity
+
+# A subject is an id or an address; OpenID Connect allows 255 characters.
+LONGEST_SUBJECT: Final = 255
+# Entra ID puts 200 into a token, and refers to a list elsewhere beyond that.
+MOST_GROUPS: Final = 500
+LONGEST_GROUP: Final = 256
+
+
+def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now: float) -> Verdict:
+    """Who these claims are about, if all of them hold now."""
+    if claims.get("iss") != settings.issuer:
+        return TokenRejection("this token is from another issuer")
+    if not set(_words(claims.get("aud"), split=False)) & set(audience):
+        return TokenRejection("this token is for another audience")
+    expires = _moment(claims.get("exp"))
+    if expires is None:
+        return TokenRejection("this token does not say when it ends")
+    if now >= expires + settings.clock_skew:
+        return TokenRejection("this token has expired")
+    for name in ("nbf", "iat"):
+        begins = _moment(claims.get(name))
+        if (begins is not None and now + settings.clock_skew < begins) or (name in claims and begins is None):
+            return TokenRejection("this token is not valid yet")
+    subject = find(claims, settings.principal)
+    if not isinstance(subject, str) or not _is_name(subject, LONGEST_SUBJECT):
+        return TokenRejection(f"this token does not name its subject in `{settings.principal}`")
+    groups = _words(find(claims, settings.groups), split=False)
+    if len(groups) > MOST_GROUPS or not all(_is_name(group, LONGEST_GROUP) for group in groups):
+        return TokenRejection(f"this token has more than {MOST_GROUPS} groups, or one that is no name")
+    given = {*_words(claims.get("scope"), split=True), *_words(claims.get("scp"), split=True)}
+    if not given.issuperset(settings.scopes):
+        return TokenRejection("this token lacks a scope", INSUFFICIENT, " ".join(settings.scopes))
+    identity = Identity(principal=f"{settings.issuer}#{subject}", groups=frozenset(groups))
+    return Verified(identity, expires + settings.clock_skew, settings.issuer)
+
+
+def find(claims: Claims, name: str) -> object:
+    """A claim; where there is none of that name, what its parts between dots lead to."""
+    if name in claims:
+        return claims[name]
+    found: object = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def _words(value: object, *, split: bool) -> list[str]:
+    if isinstance(value, str):
+        return value.split() if split else [value]
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _moment(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _is_name(text: str, longest: int) -> bool:
+    """One that can stand in a line of a log, and in a header."""
+    return 0 < len(text) <= longest and text.isprintable() and text == text.strip()

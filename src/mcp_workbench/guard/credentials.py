@@ -1,0 +1,43 @@
+"""What comes of looking at a token: who it proves to be calling, or why it proves nobody. Values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from mcp_workbench.guard.identity import Identity
+from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
+
+INVALID: Final = "invalid_token"
+INSUFFICIENT: Final = "insufficient_scope"
+UNREACHABLE: Final = "temporarily_unavailable"
+
+# A request to the identity provider; an answer with status 0 says why there was none.
+Fetch = Callable[[OAuthRequest], Awaitable[OAuthResponse]]
+StartTask = Callable[[Awaitable[None]], "asyncio.Task[None]"]
+
+
+class Verified(Struct, frozen=True):
+    """Somebody, until a moment (seconds since 1970)."""
+
+    identity: Identity
+    expires: float
+    # Who vouches for it: what it proved is looked at again when that one's keys have changed.
+    issuer: str
+
+
+class TokenRejection(Struct, frozen=True):
+    """Nobody, and why: told to the client and logged, so it quotes nothing of a token."""
+
+    message: str
+    error: str = INVALID
+    # What it would take.
+    scope: str = ""
+
+
+Verdict = Verified | TokenRejection
+Pending = asyncio.Future[Verdict]
+Claims = dict[str, Any]

@@ -1,0 +1,107 @@
+"""Opaque tokens: the provider that issued one is asked about it (RFC 7662).
+
+Each question costs a request, and anybody can make tokens up: so there is one question at a time for a token, a bound
+on all of them, and both answers are remembered for a while. Owns what is asked; what the answer has to say is `claims`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote_plus
+
+from mcp_workbench.config.auth_model import IssuerConfig
+from mcp_workbench.guard.claims import judge
+from mcp_workbench.guard.credentials import UNREACHABLE, Fetch, Pending, StartTask, TokenRejection, Verdict, Verified
+from mcp_workbench.guard.jwks import FETCH_SECONDS
+from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse, SignInFailed, checked_url, post_form
+
+log = logging.getLogger(__name__)
+
+# A token that was withdrawn is accepted for this long at most.
+BELIEVED_SECONDS: Final = 60.0
+# Questions under way to one provider; whoever comes beyond is told to try again.
+MOST_UNDER_WAY: Final = 32
+# How often the log says that it does not answer.
+LOG_SECONDS: Final = 60.0
+
+BUSY: Final = TokenRejection("too many tokens are being checked; try again", UNREACHABLE)
+UNKNOWN: Final = TokenRejection("the identity provider does not know this token, or not any more")
+
+
+class Introspection:
+    """One provider that is asked."""
+
+    def __init__(
+        self,
+        settings: IssuerConfig,
+        audience: tuple[str, ...],
+        fetch: Fetch,
+        start_task: StartTask,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self._audience = audience
+        self._fetch = fetch
+        self._start_task = start_task
+        self._now = now
+        # By the digest of the token.
+        self._under_way: dict[bytes, Pending] = {}
+        self._logged_at: float | None = None
+
+    def verify(self, token: str, digest: bytes) -> TokenRejection | Pending:
+        """What it says of this token, once it has been asked."""
+        asked = self._under_way.get(digest)
+        if asked is not None:
+            return asked
+        if len(self._under_way) >= MOST_UNDER_WAY:
+            return BUSY
+        found = self._under_way[digest] = asyncio.get_running_loop().create_future()
+        _ = self._start_task(self._ask(token, digest, found))
+        return found
+
+    async def _ask(self, token: str, digest: bytes, found: Pending) -> None:
+        verdict: Verdict = TokenRejection("the identity provider cannot be reached to check this token", UNREACHABLE)
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                verdict = self._judge(await self._fetch(self._request(token)))
+        except (SignInFailed, TimeoutError) as error:
+            self._complain(str(error) or f"no answer within {FETCH_SECONDS:g} s")
+        finally:
+            del self._under_way[digest]
+            if not found.done():
+                found.set_result(verdict)
+
+    def _request(self, token: str) -> OAuthRequest:
+        settings = self.settings
+        pair = f"{quote_plus(settings.client_id or '')}:{quote_plus(settings.client_secret or '')}".encode()
+        headers = {"authorization": "Basic " + base64.b64encode(pair).decode()}
+        url = checked_url(settings.introspection, "`introspection`")
+        return post_form(url, {"token": token, "token_type_hint": "access_token"}, headers)
+
+    def _judge(self, answer: OAuthResponse) -> Verdict:
+        if not answer.is_good:
+            said = answer.body.decode(errors="replace")[:200] if answer.status == 0 else f"status {answer.status}"
+            raise SignInFailed(said)
+        claims = answer.fields()
+        if claims.get("active") is not True:
+            return UNKNOWN
+        # Whoever was asked vouches for it; one that names somebody else is not its own.
+        claims.setdefault("iss", self.settings.issuer)
+        now = self._now()
+        # Some do not say when a token ends: it is asked about again before long.
+        claims.setdefault("exp", now + BELIEVED_SECONDS)
+        verdict = judge(claims, self.settings, self._audience, now)
+        if isinstance(verdict, TokenRejection):
+            return verdict
+        return Verified(verdict.identity, min(verdict.expires, now + BELIEVED_SECONDS), verdict.issuer)
+
+    def _complain(self, why: str) -> None:
+        now = self._now()
+        if self._logged_at is None or now - self._logged_at >= LOG_SECONDS:
+            self._logged_at = now
+            log.warning("the identity provider `%s` cannot be asked about a token: %s", self.settings.issuer, why)

@@ -1,0 +1,203 @@
+"""The public keys of one identity provider: fetched when the first token comes, and again when a token names another.
+
+Keys rotate, so an unknown `kid` is a reason to look; anybody can make one up, so it is one look in half a minute at
+most, for all of them together. While the provider cannot be reached, keys that are known stay good for a day. Owns when
+its keys are fetched and which of them may be tried; `joserfc` is imported with the first key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_workbench.config.auth_model import IssuerConfig
+from mcp_workbench.guard.credentials import Fetch, StartTask
+from mcp_workbench.signin.discovery import server_metadata_urls
+from mcp_workbench.signin.flow_io import OAuthResponse, SignInFailed, checked_url, get
+
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
+
+log = logging.getLogger(__name__)
+
+# Somebody's first request waits for it.
+FETCH_SECONDS: Final = 5.0
+# Older than this, keys are fetched again beside the requests that use them, so that one that was withdrawn ends.
+FRESH_SECONDS: Final = 600.0
+# Keys that nobody has confirmed for this long are not used any more, and nobody comes in.
+KNOWN_SECONDS: Final = 86_400.0
+# Between two looks, whatever tokens say: a flood of made-up `kid`s must not become one of requests.
+LOOK_AGAIN_SECONDS: Final = 30.0
+# The same while there are no keys at all, so that nobody is kept out for long after the provider is back.
+RETRY_SECONDS: Final = 5.0
+# Providers have two to ten.
+MOST_KEYS: Final = 100
+# Larger RSA keys than 8192 bits make each check a denial of service; smaller ones than 2048 are broken.
+RSA_BITS: Final = (2048, 8192)
+# Of a token without `kid`, all keys that fit are tried, up to this many.
+MOST_TRIED: Final = 8
+LONGEST_KID: Final = 512
+
+_FAMILIES: Final = {"RS": ("RSA", None), "PS": ("RSA", None), "Ed": ("OKP", "Ed25519")}
+_CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
+
+
+class IssuerKeys:
+    """The keys of one provider as far as they are known."""
+
+    def __init__(
+        self,
+        settings: IssuerConfig,
+        fetch: Fetch,
+        start_task: StartTask,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._fetch = fetch
+        self._start_task = start_task
+        self._now = now
+        self._keys: list[Key] = []
+        self._thumbprints: frozenset[str] = frozenset()
+        # When keys were last fetched, and when they were last asked for.
+        self._fetched_at: float | None = None
+        self._asked_at: float | None = None
+        self._under_way: asyncio.Future[None] | None = None
+        self.problem = ""
+        # Told when a key that was known is no more.
+        self.on_withdrawn: Callable[[], None] = lambda: None
+
+    @property
+    def are_known(self) -> bool:
+        """Whether there are keys, and they have not ended."""
+        return self._fetched_at is not None and self._now() - self._fetched_at < KNOWN_SECONDS
+
+    def candidates(self, kid: object, algorithm: str) -> list[Key]:
+        """The keys that a token with this header may have been signed with."""
+        if not self.are_known:
+            return []
+        if self._fetched_at is not None and self._now() - self._fetched_at > FRESH_SECONDS:
+            self.look_again()
+        kind, curve = _FAMILIES.get(algorithm[:2], ("EC", _CURVES.get(algorithm)))
+        return [
+            key
+            for key in self._keys
+            if (kid is None or key.kid == kid)
+            and key.key_type == kind
+            and (curve is None or key.get("crv") == curve)
+            and key.get("alg") in (None, algorithm, "EdDSA" if kind == "OKP" else algorithm)
+        ][:MOST_TRIED]
+
+    def look_again(self) -> asyncio.Future[None] | None:
+        """Fetch them, one fetch for all who want it; None where that was tried a moment ago."""
+        if self._under_way is not None:
+            return self._under_way
+        pause = LOOK_AGAIN_SECONDS if self.are_known else RETRY_SECONDS
+        if self._asked_at is not None and self._now() - self._asked_at < pause:
+            return None
+        self._asked_at = self._now()
+        self._under_way = asyncio.get_running_loop().create_future()
+        _ = self._start_task(self._load(self._under_way))
+        return self._under_way
+
+    async def _load(self, done: asyncio.Future[None]) -> None:
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                document = await self._document()
+            self._take(document)
+            self.problem = ""
+        except (SignInFailed, TimeoutError) as error:
+            self.problem = str(error) or f"it did not answer within {FETCH_SECONDS:g} s"
+            log.warning(
+                "the keys of the identity provider `%s` cannot be fetched: %s", self._settings.issuer, self.problem
+            )
+        finally:
+            self._under_way = None
+            if not done.done():
+                done.set_result(None)
+
+    async def _document(self) -> dict[str, Any]:
+        url = self._settings.jwks or await self._discovered()
+        answer = await self._fetch(get(checked_url(url, "`jwks_uri` of the identity provider")))
+        document = answer.fields() if answer.is_good else {}
+        if not isinstance(document.get("keys"), list):
+            raise SignInFailed(_why(answer) or f"`{url}` is no set of keys")
+        return document
+
+    async def _discovered(self) -> str:
+        """Where its metadata says. The metadata has to be its own (RFC 8414, 3.3)."""
+        metadata = await fetch_metadata(self._settings.issuer, self._fetch)
+        found = metadata.get("jwks_uri")
+        if not isinstance(found, str):
+            raise SignInFailed("its metadata names no `jwks_uri`")
+        return found
+
+    def _take(self, document: dict[str, Any]) -> None:
+        keys = [key for each in document["keys"][:MOST_KEYS] if (key := read_key(each)) is not None]
+        if not keys:
+            raise SignInFailed("none of its keys can be used")
+        thumbprints = frozenset(key.thumbprint() for key in keys)
+        withdrawn = not self._thumbprints <= thumbprints
+        self._keys, self._thumbprints, self._fetched_at = keys, thumbprints, self._now()
+        if withdrawn:
+            self.on_withdrawn()
+
+
+async def fetch_metadata(issuer: str, fetch: Fetch) -> dict[str, Any]:
+    """The metadata of an authorization server, compared with whom it was asked of. Raises `SignInFailed`."""
+    problem = ""
+    for url in server_metadata_urls(issuer):
+        answer = await fetch(get(checked_url(url, "the address of the identity provider's metadata")))
+        document = answer.fields() if answer.is_good else {}
+        if document.get("issuer") == issuer:
+            return document
+        problem = _why(answer) or f"the metadata at `{url}` is another issuer's"
+    raise SignInFailed(problem)
+
+
+def read_key(written: object) -> Key | None:
+    """One key of a set; None where it is not for checking signatures, or not one that should be used."""
+    if not isinstance(written, dict) or written.get("use", "sig") != "sig":
+        return None
+    operations = written.get("key_ops")
+    if isinstance(operations, list) and "verify" not in operations:
+        return None
+    kid = written.get("kid")
+    if kid is not None and not (isinstance(kid, str) and len(kid) <= LONGEST_KID):
+        return None
+    if written.get("kty") not in ("RSA", "EC", "OKP") or not _has_usual_size(written):
+        return None
+    from joserfc.errors import JoseError
+    from joserfc.jwk import import_key
+
+    # Only what is public: some publish more than they should, and we would keep it.
+    public = {name: written[name] for name in ("kty", "kid", "alg", "crv", "n", "e", "x", "y") if name in written}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            key: Key = import_key(public)
+            # Imported when it is first used, otherwise.
+            _ = key.public_key
+            return key
+    except (JoseError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _has_usual_size(written: dict[str, Any]) -> bool:
+    if written["kty"] != "RSA":
+        parts = [written[name] for name in ("x", "y", "crv") if name in written]
+        return all(isinstance(part, str) and len(part) <= LONGEST_KID for part in parts)
+    modulus, exponent = written.get("n"), written.get("e")
+    if not isinstance(modulus, str) or not isinstance(exponent, str) or len(exponent) > 8:
+        return False
+    # Six bits a letter, in Base64 without padding; the first of them may be zero.
+    return RSA_BITS[0] - 8 <= len(modulus) * 6 <= RSA_BITS[1] + 16
+
+
+def _why(answer: OAuthResponse) -> str:
+    if answer.status == 0:
+        return answer.body.decode(errors="replace")[:300]
+    return "" if answer.is_good else f"it answered with status {answer.status}"

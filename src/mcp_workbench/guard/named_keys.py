@@ -1,0 +1,230 @@
+"""Named keys: tokens that we hand out, each to a person or an agent of theirs.
+
+One file for each, in a folder that only its owner can read: making and revoking are single steps of the file system, so
+two commands at once lose nothing, and half a key is never seen. A file holds a hash of the token, never the token; of
+256 random bits a plain SHA-256 is enough, there is nothing to guess. Refuses to know how a token reaches us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import MsgspecError, Struct
+from msgspec.json import decode, encode
+
+from mcp_workbench.errors import WorkbenchError
+
+log = logging.getLogger(__name__)
+
+FOLDER_NAME: Final = "keys"
+# Scanners for leaked secrets look for a prefix like this one.
+TOKEN_PREFIX: Final = "wbk_"
+TOKEN_BYTES: Final = 32
+# A record is some hundred bytes; anything larger is another file.
+LARGEST_RECORD: Final = 64 * 1024
+# Each is read when one of them changes. A larger team has an identity provider.
+MOST_KEYS: Final = 1000
+# Principals that are not keys: a key must not be taken for one of them.
+RESERVED: Final = frozenset(("default", "anonymous", "local", "token"))
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_SUFFIX: Final = ".json"
+
+
+class KeyProblem(WorkbenchError):
+    """Keys can be neither read nor written, or this one cannot be made."""
+
+
+class KeyRecord(Struct, frozen=True, kw_only=True):
+    """One key, as it is kept."""
+
+    name: str
+    # SHA-256 of the token, in hexadecimal.
+    sha256: str
+    # Seconds since 1970.
+    created: float
+    expires: float | None = None
+    # Globs of the toolboxes that it is for; None: all.
+    toolboxes: tuple[str, ...] | None = None
+
+    def has_expired(self, now: float) -> bool:
+        return self.expires is not None and now >= self.expires
+
+
+def folder() -> str | None:
+    """Where keys lie; None where the user has no home."""
+    from platformdirs import user_state_dir
+
+    try:
+        state = user_state_dir("mcp-workbench", appauthor=False)
+    except (OSError, RuntimeError, KeyError):
+        return None
+    return os.path.join(state, FOLDER_NAME) if os.path.isabs(state) else None
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class KeyFolder:
+    """The keys on disk."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def create(self, name: str, *, toolboxes: tuple[str, ...] | None = None, expires: float | None = None) -> str:
+        """Make a key; its token, which is not kept. Raises `KeyProblem`."""
+        if not NAME.fullmatch(name) or name.lower() in RESERVED:
+            raise KeyProblem(
+                f"`{name}` cannot be the name of a key",
+                hint="use letters, digits, `.`, `_` and `-`, and none of " + ", ".join(sorted(RESERVED)),
+            )
+        if len(self.records()) >= MOST_KEYS:
+            raise KeyProblem(f"there are {MOST_KEYS} keys already", hint="revoke some with mcp-workbench key revoke")
+        token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+        record = KeyRecord(name=name, sha256=digest(token), created=time.time(), expires=expires, toolboxes=toolboxes)
+        try:
+            self._write(record)
+        except FileExistsError:
+            raise KeyProblem(
+                f"there is a key named `{name}` already", hint=f"revoke it first: mcp-workbench key revoke {name}"
+            ) from None
+        except OSError as error:
+            raise KeyProblem(
+                f"`{self.path}` cannot be written: {error.strerror}", hint="check its permissions"
+            ) from None
+        return token
+
+    def revoke(self, name: str) -> bool:
+        """Whether there was such a key. Raises `KeyProblem`."""
+        if not NAME.fullmatch(name):
+            return False
+        try:
+            os.unlink(self._file(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise KeyProblem(
+                f"`{self.path}` cannot be written: {error.strerror}", hint="check its permissions"
+            ) from None
+        return True
+
+    def records(self) -> list[KeyRecord]:
+        """All of them, by name. One that is damaged, or that others may have written, is left out, which is logged.
+        Raises `KeyProblem` where others may have put keys there."""
+        try:
+            about = os.stat(self.path, follow_symlinks=False)
+            names = sorted(os.listdir(self.path))[: 2 * MOST_KEYS]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise KeyProblem(f"`{self.path}` cannot be read: {error.strerror}", hint="check its permissions") from None
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            raise KeyProblem(
+                f"the folder of keys `{self.path}` cannot be used: others may have written to it",
+                hint=f"look at what is in it, then chmod 700 {self.path}",
+            )
+        found = []
+        for name in names:
+            if name.endswith(_SUFFIX) and (record := self._read(name)) is not None:
+                found.append(record)
+        return found
+
+    def fingerprint(self) -> tuple[int, int, int] | None:
+        """Changes when a key is made or revoked."""
+        try:
+            about = os.stat(self.path)
+        except OSError:
+            return None
+        return about.st_ino, about.st_mtime_ns, about.st_ctime_ns
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name + _SUFFIX)
+
+    def _read(self, file: str) -> KeyRecord | None:
+        path = os.path.join(self.path, file)
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+                about = os.fstat(opened.fileno())
+                if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+                    log.warning("the key in `%s` is not accepted: others may have read or written it", path)
+                    return None
+                record = decode(opened.read(LARGEST_RECORD), type=KeyRecord)
+        except (OSError, MsgspecError) as error:
+            log.warning("the key in `%s` cannot be read: %s", path, error)
+            return None
+        if record.name + _SUFFIX != file or not NAME.fullmatch(record.name) or record.name.lower() in RESERVED:
+            log.warning("the key in `%s` is not accepted: its name is another one", path)
+            return None
+        return record
+
+    def _write(self, record: KeyRecord) -> None:
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        draft = os.path.join(self.path, f".{secrets.token_hex(8)}.new")
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(draft, flags, 0o600), "wb") as file:
+                file.write(encode(record))
+            # Unlike a rename it leaves alone what is there already.
+            os.link(draft, self._file(record.name))
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+
+
+class KeysInForce:
+    """The keys as they are at the moment, by the hash of their token."""
+
+    def __init__(self, keys: KeyFolder, now: Callable[[], float] = time.time) -> None:
+        self._keys = keys
+        self._now = now
+        self._by_hash: dict[str, KeyRecord] = {}
+        self._fingerprint: tuple[int, int, int] | None = None
+        # Told the names of keys that are no more.
+        self.on_revoked: list[Callable[[frozenset[str]], None]] = []
+        self.reload()
+
+    def __len__(self) -> int:
+        return len(self._by_hash)
+
+    @property
+    def path(self) -> str:
+        return self._keys.path
+
+    def find(self, token: str) -> KeyRecord | None:
+        """The key that this token is; None where it is none, or not any more."""
+        hashed = digest(token)
+        # A look-up by a hash tells nobody how much of a guessed token was right.
+        record = self._by_hash.get(hashed)
+        if record is None and token.startswith(TOKEN_PREFIX) and self._keys.fingerprint() != self._fingerprint:
+            # One that has just been made is good at once.
+            self.reload()
+            record = self._by_hash.get(hashed)
+        return None if record is None or record.has_expired(self._now()) else record
+
+    def reload(self) -> None:
+        """See what is on disk. Where that cannot be read, what is in force stays so, and it is logged."""
+        before = {record.name: record.sha256 for record in self._by_hash.values()}
+        # Before it is read: what changes meanwhile is then read again.
+        self._fingerprint = self._keys.fingerprint()
+        try:
+            records = self._keys.records()
+        except KeyProblem as error:
+            log.error("keys cannot be read again: %s", error)
+            return
+        self._by_hash = {record.sha256: record for record in records}
+        after = {record.name: record.sha256 for record in records}
+        gone = frozenset(name for name, hashed in before.items() if after.get(name) != hashed)
+        for name in sorted(gone):
+            log.info("the key `%s` is revoked", name)
+        if gone:
+            for on_revoked in self.on_revoked:
+                on_revoked(gone)

@@ -1,0 +1,98 @@
+"""A proxy that authenticates for us: the user that it names in a header, where it is the proxy. Pure.
+
+It has to come from an address that the user has named, and to prove itself with a secret, or with a certificate whose
+verified name is the one that was expected. From anybody else the header means nothing.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from mcp_workbench.config.auth_model import ProxyConfig
+from mcp_workbench.guard.claims import LONGEST_GROUP, LONGEST_SUBJECT, MOST_GROUPS
+from mcp_workbench.guard.credentials import TokenRejection
+from mcp_workbench.guard.identity import Identity
+
+# What principals begin with that a proxy has named, so that none can be taken for a key or for another provider's.
+PREFIX: Final = "proxy#"
+UNNAMED: Final = TokenRejection("the proxy names no user, or one that cannot be a name")
+
+
+class ProxyHeader:
+    """The proxy as it is configured."""
+
+    def __init__(self, settings: ProxyConfig) -> None:
+        self._settings = settings
+        self._networks = [
+            ipaddress.ip_network(peer, strict=False) for peer in settings.peers if not peer.startswith("unix:")
+        ]
+        # `unix:USER` by uid, as the peer of a Unix socket is called.
+        self._users = {
+            f"uid:{_uid_of(peer.removeprefix('unix:'))}" for peer in settings.peers if peer.startswith("unix:")
+        }
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The headers that have to be looked at."""
+        settings = self._settings
+        return tuple(filter(None, (settings.header, settings.groups_header, settings.secret_header)))
+
+    def recognise(
+        self, peer: str, certificate: Sequence[str], headers: Mapping[str, str]
+    ) -> Identity | TokenRejection | None:
+        """The user that the proxy names; None where this is not the proxy, or it says nothing of a user."""
+        settings = self._settings
+        given = headers.get(settings.header)
+        if given is None or not self._is_proxy(peer, certificate, headers):
+            return None
+        # Headers are bytes; what a proxy writes there is UTF-8 nowadays.
+        user = _text(given)
+        if not (0 < len(user) <= LONGEST_SUBJECT and user.isprintable()):
+            return UNNAMED
+        written = headers.get(settings.groups_header, "") if settings.groups_header else ""
+        groups = [group.strip() for group in _text(written).split(",") if group.strip()]
+        if len(groups) > MOST_GROUPS or any(len(group) > LONGEST_GROUP for group in groups):
+            return UNNAMED
+        return Identity(principal=PREFIX + user, groups=frozenset(groups))
+
+    def _is_proxy(self, peer: str, certificate: Sequence[str], headers: Mapping[str, str]) -> bool:
+        settings = self._settings
+        if peer not in self._users and not self._is_named(peer):
+            return False
+        if settings.certificate is not None and settings.certificate not in certificate:
+            return False
+        if settings.secret is None:
+            return settings.certificate is not None
+        return hmac.compare_digest(headers.get(settings.secret_header, "").encode(), settings.secret.encode())
+
+    def _is_named(self, peer: str) -> bool:
+        # A peer of IPv6 is known by its network.
+        try:
+            there = ipaddress.ip_network(peer, strict=False)
+        except ValueError:
+            return False
+        return any(_covers(network, there) for network in self._networks)
+
+
+def _covers(
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network, there: ipaddress.IPv4Network | ipaddress.IPv6Network
+) -> bool:
+    if isinstance(network, ipaddress.IPv4Network):
+        return isinstance(there, ipaddress.IPv4Network) and there.subnet_of(network)
+    return isinstance(there, ipaddress.IPv6Network) and there.overlaps(network)
+
+
+def _text(given: str) -> str:
+    try:
+        return given.encode("latin-1").decode().strip()
+    except UnicodeError:
+        return ""
+
+
+def _uid_of(user: str) -> int:
+    from mcp_workbench.guard.unix_users import uid_of
+
+    return uid_of(user)

@@ -1,0 +1,42 @@
+"""Users of this machine, as the kernel tells at the other end of a Unix socket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.guard.credentials import TokenRejection
+from mcp_workbench.guard.identity import LOCAL, Identity
+
+PREFIX: Final = "unix#"
+STRANGER: Final = TokenRejection("this user of the machine may not connect", "")
+
+
+class UnixUsers:
+    """Ourselves, and those who were allowed."""
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        self._identities = {f"uid:{uid_of(user)}": Identity(principal=f"{PREFIX}{user}") for user in allowed}
+        self._identities[f"uid:{os.geteuid()}"] = Identity(principal=LOCAL)
+
+    def recognise(self, peer: str) -> Identity | TokenRejection | None:
+        """Who is at the other end; None where that is no user of this machine."""
+        if not peer.startswith("uid:"):
+            return None
+        return self._identities.get(peer, STRANGER)
+
+
+def uid_of(user: str) -> int:
+    """Raises `ConfigError`."""
+    import pwd
+
+    if user.isdecimal():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise ConfigError(
+            f"there is no user `{user}` on this machine", hint="name one of `getent passwd`, or a uid"
+        ) from None

@@ -1,0 +1,132 @@
+"""Opaque tokens: asked about once, believed for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import pytest
+
+from mcp_workbench.guard import introspection as module
+from mcp_workbench.guard.bearer_tokens import REJECTED_SECONDS, BearerTokens
+from mcp_workbench.guard.credentials import TokenRejection
+from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.introspection import BELIEVED_SECONDS
+from tests.guard.identity_provider import AUDIENCE, ISSUER, Provider, judged
+
+ALICE = Identity(principal=f"{ISSUER}#alice")
+GOOD = {"sub": "alice", "aud": AUDIENCE, "exp": 1_800_000_600}
+
+
+def tokens_of(*providers: Provider) -> BearerTokens:
+    clock = providers[0].clock
+    return BearerTokens(opaque=[each.introspection() for each in providers], now=lambda: clock.wall)
+
+
+@pytest.mark.requirement("team.introspection")
+async def test_a_token_is_asked_about_once_and_believed_for_a_while() -> None:
+    provider = Provider()
+    provider.opaque["t"] = GOOD
+    tokens = tokens_of(provider)
+    assert await judged(tokens, "t") == ALICE
+    assert tokens.recognise("t") == ALICE
+    assert len(provider.asked) == 1
+
+    del provider.opaque["t"]
+    provider.clock.wall += BELIEVED_SECONDS + 1
+    assert isinstance(await judged(tokens, "t"), TokenRejection), "one that was withdrawn ends"
+    assert len(provider.asked) == 2
+
+
+async def test_our_client_proves_who_it_is() -> None:
+    provider = Provider()
+    request = provider.introspection()._request("t&x=1")
+    assert request.headers["authorization"] == "Basic " + base64.b64encode(b"we:s3cret").decode()
+    assert request.body is not None and b"token=t%26x%3D1" in request.body
+
+
+async def test_a_token_that_nobody_knows_is_not_asked_about_again_and_again() -> None:
+    provider = Provider()
+    tokens = tokens_of(provider)
+    for _ in range(20):
+        assert isinstance(await judged(tokens, "guess"), TokenRejection)
+    assert len(provider.asked) == 1
+    provider.opaque["guess"] = GOOD
+    provider.clock.wall += REJECTED_SECONDS
+    assert await judged(tokens, "guess") == ALICE
+
+
+async def test_requests_with_one_token_share_one_question() -> None:
+    provider = Provider()
+    provider.opaque["t"] = GOOD
+    provider.gate = asyncio.Event()
+    tokens = tokens_of(provider)
+    waiting = [asyncio.ensure_future(judged(tokens, "t")) for _ in range(10)]
+    await asyncio.sleep(0)
+    provider.gate.set()
+    assert set(await asyncio.gather(*waiting)) == {ALICE} and len(provider.asked) == 1
+
+
+@pytest.mark.requirement("team.introspection")
+async def test_a_flood_of_tokens_is_bounded() -> None:
+    provider = Provider()
+    provider.gate = asyncio.Event()
+    tokens = tokens_of(provider)
+    waiting = [asyncio.ensure_future(judged(tokens, f"guess{n}")) for n in range(100)]
+    await asyncio.sleep(0)
+    assert len(provider.tasks) == module.MOST_UNDER_WAY
+    provider.gate.set()
+    found = await asyncio.gather(*waiting)
+    assert sum(each.error == "temporarily_unavailable" for each in found) == 100 - module.MOST_UNDER_WAY
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({**GOOD, "active": False}, "does not know this token"),
+        ({**GOOD, "active": "true"}, "does not know this token"),
+        ({**GOOD, "aud": None}, "another audience"),
+        ({"sub": "alice"}, "another audience"),
+        ({**GOOD, "iss": "https://evil.example"}, "another issuer"),
+        ({**GOOD, "exp": 1_700_000_000}, "has expired"),
+        ({**GOOD, "sub": None}, "does not name its subject"),
+    ],
+)
+async def test_an_answer_has_to_say_as_much_as_a_jwt(answer: dict[str, Any], said: str) -> None:
+    provider = Provider()
+    provider.document = {"active": True, **answer}
+    found = await judged(tokens_of(provider), "t")
+    assert isinstance(found, TokenRejection) and said in found.message
+
+
+async def test_a_token_without_an_end_is_asked_about_again_before_long() -> None:
+    provider = Provider()
+    provider.opaque["t"] = {"sub": "alice", "aud": AUDIENCE}
+    tokens = tokens_of(provider)
+    assert await judged(tokens, "t") == ALICE
+    provider.clock.wall += BELIEVED_SECONDS + 1
+    assert await judged(tokens, "t") == ALICE
+    assert len(provider.asked) == 2
+
+
+@pytest.mark.parametrize("status", [0, 302, 401, 500])
+async def test_where_nobody_answers_nobody_comes_in(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    provider = Provider()
+    provider.status = status
+    tokens = tokens_of(provider)
+    for _ in range(3):
+        found = await judged(tokens, "t")
+        assert isinstance(found, TokenRejection) and found.error == "temporarily_unavailable"
+    assert caplog.text.count("cannot be asked about a token") == 1, "said once a minute"
+
+
+async def test_of_several_providers_one_has_to_know_it() -> None:
+    one, other = Provider(), Provider(issuer="https://other.example.com")
+    other.opaque["t"] = GOOD
+    tokens = tokens_of(one, other)
+    assert await judged(tokens, "t") == Identity(principal="https://other.example.com#alice")
+    assert isinstance(await judged(tokens, "x"), TokenRejection)
+    one.status = 0
+    found = await judged(tokens, "y")
+    assert found.error == "temporarily_unavailable", "the one that could not be asked may have known it"
