@@ -248,6 +248,7 @@ KNOTS: dict[frozenset[str], str] = {
     frozenset(
         {
             "session.call",
+            "session.keeping_waiting",
             "session.methods",
             "session.parking",
             "session.rounds",

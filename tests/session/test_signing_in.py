@@ -49,8 +49,8 @@ class OAuthClient:
             pass
         return message
 
-    async def shake_hands(self, capabilities: dict[str, Any]) -> None:
-        info = {"name": "test", "version": "1"}
+    async def shake_hands(self, capabilities: dict[str, Any], name: str = "test") -> None:
+        info = {"name": name, "version": "1"}
         params = {"protocolVersion": LEGACY, "capabilities": capabilities, "clientInfo": info}
         await self.answer(self.ask("initialize", params))
         self.send(method="notifications/initialized")
@@ -152,3 +152,25 @@ async def test_a_client_that_opens_no_pages_gets_the_error_with_the_command(
         assert "wants you to sign in" in result["content"][0]["text"]
         assert "mcp-workbench login files" in result["content"][0]["text"]
         assert at.authority.registrations == []
+
+
+@pytest.mark.parametrize("name", ["gemini-cli-mcp-client", "opencode"])
+async def test_a_client_that_shows_results_alone_gets_the_address_of_the_page_in_one(tmp_path: Path, name: str) -> None:
+    async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
+        await client.shake_hands({"roots": {}}, name)
+        refused = (await client.answer(client.ask("tools/call", USE_TOOL)))["result"]
+        text = refused["content"][0]["text"]
+        assert refused["isError"] is True
+        assert "ask the user to open http" in text and "then call again" in text and "mcp-workbench login" in text
+        page = text.partition("ask the user to open ")[2].partition(" ")[0]
+        await follow(page)
+        # The user is back: the next call goes through.
+        result = (await client.answer(client.ask("tools/call", USE_TOOL)))["result"]
+        assert not result.get("isError"), result
+
+
+async def test_an_unknown_client_that_cannot_be_asked_is_told_the_command(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at, workbench(tmp_path, at.authority) as client:
+        await client.shake_hands({})
+        text = (await client.answer(client.ask("tools/call", USE_TOOL)))["result"]["content"][0]["text"]
+        assert "mcp-workbench login" in text and "ask the user to open" not in text

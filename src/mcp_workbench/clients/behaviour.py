@@ -65,9 +65,9 @@ class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
     connect_seconds: int | None = None
     call_seconds: int | None = None
     progress_extends: bool | None = None
-    # How its user is asked to sign in to a server: by a question with the page, by its address in the text of the
-    # result, or by the command to run.
-    sign_in: Literal["ask", "link", "command"] = "link"
+    # How its user is asked to sign in to a server: by a question with the page where the client declares that it can,
+    # else by the page's address in the text of the result (`link`) or by the command to run.
+    sign_in: Literal["ask", "link", "command"] = "ask"
     # It only looks whether we answer.
     health_check: bool = False
     checked: Literal["measured", "code", "documentation", "guess"] = "guess"

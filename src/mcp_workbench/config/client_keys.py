@@ -43,8 +43,8 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     (
         "signIn",
         Choice({"ask": "ask", "link": "link", "command": "command"}),
-        "How its user is asked to sign in to a server: by a question with the page (`ask`, where the client declares "
-        "that it can), by the page's address in the result (`link`), or by the command to run (`command`).",
+        "How its user is asked to sign in to a server: by a question with the page where the client declares that it "
+        "can (`ask`), where it does not by the page's address in the result (`link`), or by the command to run.",
     ),
     ("healthCheck", Boolean(), "It only looks whether the workbench answers: no server is started for its lists."),
 )

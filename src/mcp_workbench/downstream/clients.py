@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.jsonrpc.pending import Exchange
+from mcp_workbench.jsonrpc.pending import REMIND_INTERVAL, Exchange
 
 if TYPE_CHECKING:
     # A traffic has clients, and they answer through it: only its name is needed here.
@@ -66,6 +66,9 @@ class ForwardedCall(ClientPeer, Protocol):
     def on_progress(self, params: Raw) -> None:
         """The server reported progress on it."""
 
+    def keep_waiting(self) -> None:
+        """Nothing was heard of it for a while."""
+
 
 class ForwardedExchange(Exchange):
     """One sending of a client's request. What the server answers, asks and tells meanwhile goes to the call."""
@@ -88,6 +91,11 @@ class ForwardedExchange(Exchange):
 
     def on_progress(self, params: Raw) -> None:
         self.call.on_progress(params)
+
+    def on_waiting(self, now: float) -> None:
+        # The deadline is pushed out by what the server says.
+        if self.call.progress_token is not None and now - (self.deadline - self.timeout) >= REMIND_INTERVAL:
+            self.call.keep_waiting()
 
 
 class ConnectionClients:

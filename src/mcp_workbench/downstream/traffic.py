@@ -291,6 +291,7 @@ class Traffic:
         expired = self.pending.expired(self._looked_at)
         if len(self.pending):
             self._schedule_deadline_check()
+            self.pending.remind(self._looked_at)
         for exchange in expired:
             try:
                 self.questions.cancelled_calls.add(exchange, self.loop.time())

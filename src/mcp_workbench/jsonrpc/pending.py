@@ -20,6 +20,9 @@ from mcp_workbench.jsonrpc.messages import ErrorObject, read_error
 # would cost more than the rest of a call. A timeout is late by at most twice this much: what a look finds late is
 # judged by the next one, after everything that has arrived meanwhile was read.
 DEADLINE_CHECK_INTERVAL: Final = 0.25
+# How often whoever waits for an answer hears that it is still on its way. Clients give up after a minute at the
+# earliest, so the second of these is in time even where the first is lost.
+REMIND_INTERVAL: Final = 15.0
 # A look that comes later than this was not made late by work: we were stopped (a debugger, a snapshot, no memory left),
 # and wake up with everything unread that came meanwhile. That time counts for no deadline.
 STOPPED_SECONDS: Final = 1.0
@@ -67,6 +70,9 @@ class Exchange(Struct, eq=False, kw_only=True):
     def on_progress(self, params: Raw) -> None:
         """The peer reported progress on this very request."""
 
+    def on_waiting(self, now: float) -> None:
+        """It is still under way; told now and then."""
+
 
 class RemoteError(WorkbenchError):
     """A JSON-RPC error that the peer answered with."""
@@ -108,13 +114,14 @@ new_id: Final = count(1).__next__
 class PendingRequests:
     """The table of requests under way on one connection."""
 
-    __slots__ = ("_by_id", "_new_id", "unmatched")
+    __slots__ = ("_by_id", "_new_id", "_reminded_at", "unmatched")
 
     def __init__(self, new_id: Callable[[], int] = new_id) -> None:
         self._new_id = new_id
         self._by_id: dict[int, Exchange] = {}
         # Answers that nobody waited for: late, doubled, or with an id that was never ours.
         self.unmatched = 0
+        self._reminded_at = 0.0
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -163,6 +170,13 @@ class PendingRequests:
         for exchange in self._by_id.values():
             exchange.deadline += seconds
             exchange.latest += seconds
+
+    def remind(self, now: float) -> None:
+        """Now and then, tell everything under way that it still is."""
+        if now - self._reminded_at >= REMIND_INTERVAL:
+            self._reminded_at = now
+            for exchange in self.values():
+                exchange.on_waiting(now)
 
     def expired(self, now: float) -> list[Exchange]:
         """Take out and return everything whose deadline has passed."""

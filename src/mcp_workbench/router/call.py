@@ -14,6 +14,7 @@ from mcp_workbench.downstream.clients import ForwardedCall
 from mcp_workbench.downstream.sharing import Caller
 from mcp_workbench.face.decisions import Forward
 from mcp_workbench.face.view import View
+from mcp_workbench.jsonrpc.pending import REMIND_INTERVAL
 from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
@@ -96,6 +97,23 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
 
     def refuse(self, denial: Denial) -> None:
         """A step does not let it reach the server."""
+
+    def keep_waiting(self) -> None:
+        """It is still under way, and nothing was heard of it for a while."""
+
+
+def remind(task: asyncio.Task[None], call: RoutedCall) -> None:
+    """While this call waits for the task, have its client wait on."""
+    handle: list[asyncio.TimerHandle] = []
+
+    def look() -> None:
+        if not task.done():
+            call.keep_waiting()
+            handle[:] = [task.get_loop().call_later(REMIND_INTERVAL, look)]
+
+    handle[:] = [task.get_loop().call_later(REMIND_INTERVAL, look)]
+    # A timer leads to the call and all that it holds.
+    task.add_done_callback(lambda _: handle[0].cancel())
 
 
 StartFor = Callable[[RoutedCall, Coroutine[Any, Any, None]], None]

@@ -27,7 +27,7 @@ from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View, Views
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
 from mcp_workbench.protocol.results import result_type
-from mcp_workbench.router.call import Notifier, RoutedCall
+from mcp_workbench.router.call import Notifier, RoutedCall, remind
 from mcp_workbench.router.connections import CallerConnections
 from mcp_workbench.router.lists import Lists, Preparation
 
@@ -191,6 +191,8 @@ class Router:
         task = call.route.task = self._start_task(self._ending_in_an_answer(call, work))
         # A call that is cancelled before the first step of its task leaves `work` behind.
         task.add_done_callback(lambda _: work.close())
+        if call.progress_token is not None:
+            remind(task, call)
 
     async def _ending_in_an_answer(self, call: RoutedCall, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -74,6 +74,15 @@ class _PagesToVisit(Struct):
 
 _decode_pages: Final = Decoder(_PagesToVisit).decode
 _decode_level: Final = Decoder(_LogMessage).decode
+_decode_progress: Final = Decoder(float).decode
+
+
+def progress_in(fields: dict[str, Raw]) -> float:
+    """How far a call is, as a notification says; 0 where it does not."""
+    try:
+        return _decode_progress(fields["progress"])
+    except (KeyError, DecodeError, ValidationError):
+        return 0.0
 
 
 def is_severe(message: Raw | None, least: str) -> bool:
@@ -114,6 +123,8 @@ class ClientCall(Struct, eq=False):
     rounds: int = 0
     was_resent: bool = False
     was_asked_to_sign_in: bool = False
+    # How far it is, as the client was told.
+    progress: float = 0.0
 
     @property
     def client_info(self) -> bytes:
@@ -224,12 +235,14 @@ class ClientCall(Struct, eq=False):
         sign_ins, entry = self.session.sign_ins, self.route.entry
         if sign_ins is None or entry is None or self.was_asked_to_sign_in or self.method not in ANSWERS_INPUT_REQUIRED:
             return False
-        from mcp_workbench.session.signing_in import can_visit_pages, sign_in
+        from mcp_workbench.session.signing_in import how_to_ask, show_link, sign_in
 
-        if not can_visit_pages(self.caller.capabilities):
+        how = how_to_ask(self)
+        if how == "command":
             return False
         self.was_asked_to_sign_in = True
-        self.session.router.start_for(self, sign_in(self, sign_ins, error))
+        work = sign_in(self, sign_ins, error) if how == "ask" else show_link(self, sign_ins, error)
+        self.session.router.start_for(self, work)
         return True
 
     # ── what the server says meanwhile ──
@@ -239,7 +252,16 @@ class ClientCall(Struct, eq=False):
         if self.progress_token is not None and not self._is_away:
             fields = messages.decode_object(params)
             fields[PROGRESS_TOKEN] = self.progress_token
+            self.progress = progress_in(fields)
             self.session.notify("notifications/progress", messages.encode(fields), self.id)
+
+    def keep_waiting(self) -> None:
+        """Nothing was heard of it for a while."""
+        if not self._is_away:
+            # Loaded with the first call that takes long.
+            from mcp_workbench.session.keeping_waiting import keep_waiting
+
+            keep_waiting(self)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """A question of the server in the middle of this call."""

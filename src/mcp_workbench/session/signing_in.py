@@ -1,7 +1,8 @@
 """A call that needs a sign-in: the user is shown the page, and the call goes on when they are done there.
 
 A legacy client is asked with `elicitation/create` in mode `url`, a modern one is answered `input_required` and comes
-back. Others get the error, which names the command to run. Refuses to know how a sign-in works (`SignInService`).
+back. Others get the error: with the address of the page where it is known that the client shows it, else with the
+command to run. Refuses to know how a sign-in works (`SignInService`).
 """
 
 from __future__ import annotations
@@ -95,6 +96,27 @@ async def sign_in(call: ClientCall, sign_ins: SignInService, needed: SignInNeede
         call.on_failure(DownstreamError(text, hint=needed.hint))
         return
     _go_on(call)
+
+
+async def show_link(call: ClientCall, sign_ins: SignInService, needed: SignInNeeded) -> None:
+    """For a client that cannot be asked, but shows what is in a result: the page's address stands in it."""
+    assert call.route.entry is not None
+    try:
+        pending = await sign_ins.begin_sign_in(call.route.entry, call.view.principal)
+    except DownstreamError as error:
+        text = needed.message if isinstance(error, SignInNeeded) else f"{needed.message}; {error.message}"
+    else:
+        text = f"{needed.message}: ask the user to open {pending.url} and to sign in there, then call again"
+    call.route.task = None
+    call.on_failure(DownstreamError(text, hint=needed.hint))
+
+
+def how_to_ask(call: ClientCall) -> str:
+    """How the user of this client is asked to sign in: `ask`, `link` or `command`."""
+    known = call.view.face.recognise(call.client_info).sign_in
+    if known != "command" and can_visit_pages(call.caller.capabilities):
+        return "ask"
+    return "link" if known == "link" else "command"
 
 
 def can_visit_pages(capabilities: bytes) -> bool:
