@@ -154,4 +154,4 @@ def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> 
     command = f"mcp-workbench login {quote(name)} --config {quote(entry.context.path)}"
     # Whoever is served without a principal of their own is our own user, who signs in at the command line.
     own = principal in ("", LOCAL, DEFAULT_PRINCIPAL, ANONYMOUS)
-    return SignInTarget("" if own else principal, config.url, config.oauth, command)
+    return SignInTarget("" if own else principal, config.url, config.oauth, command, entry.context.environ)

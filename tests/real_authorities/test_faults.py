@@ -32,8 +32,8 @@ async def test_a_passing_fault_fails_one_call_and_the_end_of_a_grant_asks_for_a_
     await user.log_in()
     for status, body, said in [
         (503, "later", "did not answer the request for a token"),
-        (200, "<html>a page</html>", "gave no token"),
-        (200, '{"access_token":""}', "gave no token"),
+        (200, "<html>a page</html>", "issued no token"),
+        (200, '{"access_token":""}', "issued no token"),
     ]:
         await user.expire()
         token = user.record.refresh_token

@@ -234,12 +234,13 @@ async def test_an_event_stream_that_names_another_origin_does_not_get_the_token(
 @pytest.mark.requirement("signin.never-elsewhere")
 async def test_nobody_signs_in_to_a_server_whose_token_would_travel_in_the_clear() -> None:
     """Also where its metadata is encrypted: the challenge may name a place of its own."""
-    url = "http://mcp.example.com/mcp"
-    for steps in (
-        flow.sign_in(flow.SignInRequest(url=url, redirect_uri="http://127.0.0.1:1/callback")),
-        flow.device_code(flow.SignInRequest(url=url)),
-        flow.client_credentials(flow.SignInRequest(url=url, settings=configured(grant="client_credentials"))),
-    ):
+    attempt = flow.SignInRequest(
+        url="http://mcp.example.com/mcp",
+        challenge=Challenge(resource_metadata="https://mcp.example.com/metadata"),
+        settings=configured(),
+        redirect_uri="http://127.0.0.1:1/callback",
+    )
+    for steps in (flow.sign_in(attempt), flow.device_code(attempt), flow.client_credentials(attempt)):
         with pytest.raises(SignInFailed, match="which is not encrypted"):
             next(steps)
 

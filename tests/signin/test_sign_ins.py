@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.config.redact import MOST_RELEASED, Redactor
+from mcp_workbench.signin.flow_io import NotNow
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.sign_ins import SignIns
 from mcp_workbench.signin.store import TokenStore, lock_name
 from tests.signin.authority import Scene, another, scene
 from tests.signin.test_signed_in_headers import due, over
+from tests.transport.http.listening import Reply, Request, scripted_http
 
 pytestmark = pytest.mark.processes
 
@@ -74,3 +76,18 @@ async def test_at_the_end_a_refresh_that_was_not_sent_is_not_waited_for(tmp_path
             await call
         assert at.authority.refreshes == 0
         assert at.record.refresh_token == "refresh-1"
+
+
+async def test_the_way_to_an_authorization_server_is_through_the_proxy_of_the_client(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    async def proxy(request: Request, reply: Reply) -> None:
+        seen.append(f"{request.method} {request.path}")
+        await reply.send(503)
+
+    async with scripted_http(proxy) as server, scene(tmp_path) as at:
+        environ = {"https_proxy": f"http://127.0.0.1:{server.port}"}
+        target = SignInTarget("", "https://mcp.example.com/mcp", None, "login files", environ)
+        with pytest.raises(NotNow, match="the proxy"):
+            await at.sign_ins.begin(target)
+        assert seen == ["CONNECT mcp.example.com:443"]

@@ -6,6 +6,7 @@ Owns the bounds. An answer that does not come, is too large or leads to another 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -34,14 +35,15 @@ async def run(
     visit: OnAuthorizationRequest | None = None,
     wait: OnDeviceCodeWait | None = None,
     keep: Callable[[Any], Awaitable[None]] | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> T:
-    """Do what the steps ask for, until they return. Raises what they raise."""
+    """Do what the steps ask for, until they return, through the proxies of this environment. Raises what they raise."""
     try:
         step = next(steps)
         while True:
             match step:
                 case OAuthRequest():
-                    step = steps.send(await send(client, step))
+                    step = steps.send(await send(client, step, environ))
                 case AuthorizationRequest():
                     assert visit is not None
                     step = steps.send(await visit(step))
@@ -60,11 +62,11 @@ async def run(
         steps.close()
 
 
-async def send(client: HttpClient, request: OAuthRequest) -> OAuthResponse:
+async def send(client: HttpClient, request: OAuthRequest, environ: Mapping[str, str] = os.environ) -> OAuthResponse:
     """One request. Whatever keeps it from being answered is told in the answer."""
     target = None
     try:
-        target = HttpTarget.of(request.url, NO_HEADERS)
+        target = HttpTarget.of(request.url, NO_HEADERS, environ)
         async with asyncio.timeout(REQUEST_SECONDS):
             response = await client.request(request.method, target, request.headers, request.body)
             try:

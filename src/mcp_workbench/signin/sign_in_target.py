@@ -5,6 +5,9 @@ Refuses to know how tokens are fetched.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
 from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.signin.store import Contents, SignInRecord
 
@@ -15,9 +18,16 @@ CODE_GRANT = "authorization_code"
 class SignInTarget:
     """One principal at one server, with what the configuration says about signing in there."""
 
-    __slots__ = ("command", "principal", "server", "settings", "url")
+    __slots__ = ("command", "environ", "principal", "server", "settings", "url")
 
-    def __init__(self, principal: str, url: str, settings: OAuthConfig | None, command: str) -> None:
+    def __init__(
+        self,
+        principal: str,
+        url: str,
+        settings: OAuthConfig | None,
+        command: str,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
         self.principal = principal
         self.url = url
         self.settings = settings
@@ -26,6 +36,8 @@ class SignInTarget:
         self.server = f"{url}#{account}" if account else url
         # What a user runs to sign in.
         self.command = command
+        # Whose proxies are on the way to the authorization server: those of the client that the server is for.
+        self.environ = environ
 
     @property
     def key(self) -> tuple[str | None, ...]:

@@ -117,7 +117,8 @@ class SignIns:
 
         await self.store.unlock()
         attempt = self._attempt(target, None, new_client=False)
-        grant = await run(flow.device_code(attempt), self._client(), wait=wait, keep=self._keep_client)
+        steps = flow.device_code(attempt)
+        grant = await run(steps, self._client(), wait=wait, keep=self._keep_client, environ=target.environ)
         return await self._keep(target, grant)
 
     async def sign_out(self, target: SignInTarget) -> tuple[SignInRecord | None, bool]:
@@ -139,7 +140,8 @@ class SignIns:
         if record.revocation_endpoint is None or not token:
             return record, False
         credentials = profile_for(target.url, target.settings, record.issuer).credentials
-        answer = await send(self._client(), flow.revoke(record.revocation_endpoint, record.client, credentials, token))
+        asked = flow.revoke(record.revocation_endpoint, record.client, credentials, token)
+        answer = await send(self._client(), asked, target.environ)
         return record, answer.is_good
 
     async def close(self) -> None:
@@ -173,7 +175,8 @@ class SignIns:
                     ) from None
 
             attempt = self._attempt(target, callback.redirect_uri, new_client=new_client)
-            grant = await run(flow.sign_in(attempt), self._client(), visit, keep=self._keep_client)
+            steps = flow.sign_in(attempt)
+            grant = await run(steps, self._client(), visit, keep=self._keep_client, environ=target.environ)
             record = await self._keep(target, grant)
             # The browser gets its page before the address goes away.
             await asyncio.sleep(0)

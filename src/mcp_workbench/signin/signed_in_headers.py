@@ -189,7 +189,8 @@ class SignedInHeaders:
         if self._is_machine():
             issuer = None if record is None else record.issuer
             attempt = SignInRequest(url=target.url, settings=target.settings, bound_issuer=issuer, now=now)
-            return await keep(self._store, target, await run(flow.client_credentials(attempt), self._client()))
+            steps = flow.client_credentials(attempt)
+            return await keep(self._store, target, await run(steps, self._client(), environ=target.environ))
         assert record is not None
         self._conceal(record)
         if record.refresh_token is None or record.ended:
@@ -197,7 +198,7 @@ class SignedInHeaders:
         grant = RefreshGrant(record.token_endpoint, record.client, record.refresh_token, record.resource)
         credentials = profile_for(target.url, target.settings, record.issuer).credentials
         try:
-            tokens = await run(flow.refresh(grant, credentials), self._client())
+            tokens = await run(flow.refresh(grant, credentials), self._client(), environ=target.environ)
         except (GrantOver, ClientUnknown) as error:
             ended, is_unknown = replace(record, ended=error.message), isinstance(error, ClientUnknown)
             contents = await self._store.change(lambda contents: _end(contents, ended, forget=is_unknown))
