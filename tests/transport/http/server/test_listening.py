@@ -9,6 +9,7 @@ import pytest
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.transport.http.server.authentication import BearerToken
 from mcp_workbench.transport.http.server.listening import bind, check_exposure, parse_address
+from tests.transport.http.listening import wait_until
 from tests.transport.http.server.echoing import echoing
 from tests.transport.http.server.raw_client import raw_client
 
@@ -124,3 +125,13 @@ async def test_what_is_behind_us_is_shown_to_those_with_the_token_only() -> None
             assert (await client.request("GET", "/readyz", authorization="Bearer x")).json == {"servers": 1}
     finally:
         await server.stop()
+
+
+async def test_a_burst_of_clients_waits_in_the_system_while_we_are_busy() -> None:
+    """Who finds no place there is not refused but ignored, and tries again a second later, then after two, four …"""
+    async with echoing() as rig:
+        # Without a turn of the loop: nobody accepts them.
+        waiting = [socket.create_connection(("127.0.0.1", rig.server.port), timeout=10) for _ in range(500)]
+        for each in waiting:
+            each.close()
+        await wait_until(lambda: rig.server.connection_count == 0)

@@ -15,7 +15,7 @@ from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.transport.http.server.admission import Admission
 from mcp_workbench.transport.http.server.authentication import Anonymous, Authenticator
 from mcp_workbench.transport.http.server.endpoint import MCP_PATH, SHUTTING_DOWN, Endpoint
-from mcp_workbench.transport.http.server.limits import UNAUTHENTICATED_SHARE, Limits
+from mcp_workbench.transport.http.server.limits import BACKLOG, UNAUTHENTICATED_SHARE, Limits
 from mcp_workbench.transport.http.server.listening import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -180,13 +180,15 @@ class HttpServer:
     async def _serve(
         self, loop: asyncio.AbstractEventLoop, listener: socket.socket, connected: Callable[[], asyncio.Protocol]
     ) -> asyncio.Server:
+        # They listen already, but are told to do so again, with a backlog of 100 unless we say otherwise.
         if listener.family == socket.AF_UNIX:
-            return await loop.create_unix_server(connected, sock=listener)
+            return await loop.create_unix_server(connected, sock=listener, backlog=BACKLOG)
         if self._tls is None:
-            return await loop.create_server(connected, sock=listener)
+            return await loop.create_server(connected, sock=listener, backlog=BACKLOG)
         return await loop.create_server(
             connected,
             sock=listener,
+            backlog=BACKLOG,
             ssl=self._tls,
             ssl_handshake_timeout=HANDSHAKE_SECONDS,
             ssl_shutdown_timeout=GOODBYE_SECONDS,
