@@ -69,13 +69,27 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
     "steps": ({"jsonrpc"}, "values in and out: policy, audit and metrics will import it, and it none of them"),
     "guard": (
-        {"errors", "config", "signin"},
+        {"errors", "config", "signin", "steps"},
         "who is calling and what they may do; does not know transports: of `signin` the requests to an authorization "
-        "server as values",
+        "server as values; a step applies rules",
     ),
     "callers": (
         {"errors", "config", "transport", "guard"},
         "the authenticator of an endpoint: the one place where `guard` and the transport meet",
+    ),
+    "access": (
+        {
+            "config",
+            "jsonrpc",
+            "downstream",
+            "catalog",
+            "face",
+            "steps",
+            "guard",
+            "router",
+            "session",
+        },
+        "applies the rules of one configuration to what clients see and have; loaded only where there are any",
     ),
     "router": (
         {"errors", "jsonrpc", "protocol", "catalog", "downstream", "face", "steps"},
@@ -135,6 +149,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "signin",
             "session",
             "guard",
+            "access",
         },
         "the composition root: builds the packages; is used by commands, does not know them",
     ),
@@ -223,8 +238,8 @@ KNOTS: dict[frozenset[str], str] = {
     frozenset({"face.proxy", "face.split_use_tool"}): (
         "the one is the other with a tool more, and is loaded only where the configuration wants it"
     ),
-    frozenset({"config.mappings", "config.oauth_keys"}): (
-        "`oauth` is a kind of value that holds others; loaded only for a file that has it"
+    frozenset({"config.mappings", "config.oauth_keys", "config.policy_keys"}): (
+        "`oauth` and `policy` are kinds of value that hold others; loaded only for a file that has them"
     ),
     frozenset(
         {

@@ -38,10 +38,11 @@ from mcp_workbench.transport.processes import ProcessTable
 from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
+    from mcp_workbench.access import Access
     from mcp_workbench.catalog.replacement import Difference
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
-    from mcp_workbench.guard.identity import Identities
+    from mcp_workbench.guard.identity import Identities, Identity
     from mcp_workbench.observe.audit_step import Audit
     from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
@@ -119,10 +120,13 @@ class Gateway:
         self._is_prepared = False
         self._is_open = False
         self._audit: Audit | None = None
+        # There only where the configuration or a key keeps somebody from something.
+        self.access: Access | None = None
 
     def steps(self) -> tuple[Step, ...]:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
-        return () if self._audit is None else (self._audit,)
+        audit = () if self._audit is None else (self._audit,)
+        return audit if self.access is None else (*audit, *self.access.steps())
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
         """An event that is no request, for the audit (`steps.EventRecorder`). Nothing happens where there is none."""
@@ -157,8 +161,37 @@ class Gateway:
         )
         self.router = Router(self.catalog, self.pool, self.face, start_task, self._lists, self.steps())
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
-        self.router.own_resources["workbench://status"] = self.status
+        self.router.own_resources["workbench://status"] = self._status_for
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self)
+        if self.config.policy or self.config.limits:
+            self._restrict()
+
+    def _on_identity(self, identity: Identity) -> None:
+        if self.access is None and identity.toolboxes is not None:
+            self._restrict()
+        elif self.access is not None:
+            self.access.reassign(identity.principal)
+
+    def _restrict(self) -> None:
+        """Put what the configuration says of who may do what in force, in place of what was in force before."""
+        former, config = self.access, self.config
+        if former is not None and not (config.policy or config.limits or self.identities().has_limits):
+            former.detach()
+            self.access = None
+        else:
+            from mcp_workbench.access import Access
+
+            self.access = Access(
+                config.policy,
+                identities=self.identities(),
+                face=self.face,
+                make_face=lambda catalog: make_face(catalog, config, self._options),
+                router=self.router,
+                sessions=self._sessions,
+                parking=self.parking,
+            )
+            self.access.attach()
+        self.router.use_steps(self.steps())
 
     def close(self) -> None:
         """Nobody is served here any more: servers that no other catalogue shows end, those of others go on."""
@@ -210,14 +243,19 @@ class Gateway:
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)
             self.runtime.redactor.replace(self, config.secrets)
+            has_rules = self.access is not None or bool(config.policy or config.limits)
+            before = self._shown_to_clients() if has_rules else {}
             self.config = plan.config
             self.face.configure(_face_settings(plan.config, self._options))
             difference = self.catalog.replace(plan)
+            if has_rules:
+                self._restrict()
+                self._tell_differences(before)
             self.runtime.forget(entry for entry in plan.ending if entry.ended is not None)
             self._start_summary_timer()
             self.reloads += 1
             self.rejected = None
-            self.face.give_notice(None)
+            self._notice(None)
             return difference
 
     def reject(self, problem: str, in_short: str) -> None:
@@ -226,10 +264,28 @@ class Gateway:
         if self.rejected != problem:
             self.record("configuration", decision="rejected", reason=in_short, config=self.config.path)
         self.rejected = problem
-        self.face.give_notice(
+        self._notice(
             f"Note: the configuration file has changed, and the change is not in force because of a problem that the "
             f"user has to solve: {self.runtime.redactor.text(in_short)}"
         )
+
+    def _notice(self, text: str | None) -> None:
+        for face in (self.face, *(() if self.access is None else self.access.faces())):
+            face.give_notice(text)
+
+    def _shown_to_clients(self) -> dict[View, dict[str, list[bytes]]]:
+        from mcp_workbench.access import shown_to
+
+        return shown_to(session.view for session in self._sessions)
+
+    def _tell_differences(self, before: dict[View, dict[str, list[bytes]]]) -> None:
+        """Other rules show other lists, to some: they are told of what is different for them, and of nothing else."""
+        from mcp_workbench.access import differences
+
+        after = self._shown_to_clients()
+        for session in self._sessions:
+            if session.view in before:
+                session.list_changes.add(differences(before[session.view], after[session.view]))
 
     def end_at_once(self) -> None:
         """There is no time left for any order: nothing of ours stays all the same."""
@@ -277,16 +333,23 @@ class Gateway:
         return sign_in_target(entry, self.runtime.resolved(entry), principal)
 
     def identities(self) -> Identities:
-        """What is known of principals beside their names."""
+        """What is known of principals beside their names; whoever authenticates them tells it here."""
         from mcp_workbench.guard.identity import Identities
 
         if self._identities is None:
             self._identities = Identities()
+            self._identities.on_change.append(self._on_identity)
         return self._identities
 
-    def readiness(self) -> tuple[bool, bytes]:
+    def readiness(self, principal: str) -> tuple[bool, bytes]:
         """Whether clients may be sent here, and what an operator should see, as JSON."""
-        return not self.pool.is_closing, self.status()
+        if self.access is None:
+            return not self.pool.is_closing, self.status()
+        return not self.pool.is_closing, self.access.status_for(self.access.face_of(principal), self._describe())
+
+    def _status_for(self, view: View) -> bytes:
+        """For a client: without what is hidden from it."""
+        return self.status() if self.access is None else self.access.status_for(view.face, self._describe())
 
     def status(self) -> bytes:
         """How we are doing, and every server, as JSON."""
@@ -348,11 +411,19 @@ class Gateway:
         """From now on `mcp-workbench status` finds us."""
         await self.runtime.open_status_socket()
 
-    def mirrored_parameters(self) -> Callable[[str], HeaderParameters | None]:
-        """Says of each tool which parameters clients mirror into HTTP headers; None of one that is not shown."""
+    def mirrored_parameters(self) -> Callable[[str, str], HeaderParameters | None]:
+        """Says of a tool which parameters a principal's clients mirror into HTTP headers; None of one that is not
+        shown to it."""
         from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
 
-        return HeaderParameterCache(self.face.definition_of, lambda: self.catalog.revision)
+        parameters = HeaderParameterCache(self.face.definition_of, lambda: self.catalog.revision)
+
+        def shown(tool: str, principal: str) -> HeaderParameters | None:
+            # What headers a tool wants would tell that it exists.
+            is_hidden = self.access is not None and self.access.face_of(principal).definition_of(tool) is None
+            return None if is_hidden else parameters(tool)
+
+        return shown
 
     def _prepare(self) -> None:
         """Read what the first client is told at once. Before anybody is served, so nobody waits beside it."""

@@ -20,7 +20,9 @@ from mcp_workbench.face.view import View
 from mcp_workbench.protocol.revisions import newest
 
 CLIENT = newest("modern")
-VIEW, STRANGER = View("me"), View("stranger")
+NOTHING = WorkbenchConfig(path="plain.json", toolboxes={}, plain=True)
+FACE = FlatFace(Catalog(NOTHING, ManifestStore(lambda: None)), FaceSettings())
+VIEW, STRANGER = View("me", FACE), View("stranger", FACE)
 
 
 @pytest.fixture
@@ -33,9 +35,6 @@ def entries() -> list[ServerEntry]:
 
 @pytest.fixture
 def tasks(entries: list[ServerEntry]) -> Tasks:
-    config = WorkbenchConfig(path="plain.json", toolboxes={}, plain=True)
-    face = FlatFace(Catalog(config, ManifestStore(lambda: None)), FaceSettings())
-    VIEW.face = STRANGER.face = face
     return Tasks()
 
 

@@ -136,6 +136,21 @@ class ServerEntry:
             return self.tools
         return NOTHING if self.offer is None else self.offer.lists.get(kind, NOTHING)
 
+    # What is hidden from nobody; `RestrictedEntry` says otherwise.
+
+    @property
+    def takes_unlisted(self) -> bool:
+        """Whether it may be asked for addresses that nobody has listed."""
+        return True
+
+    @property
+    def templates(self) -> Definitions:
+        """The templates by which it claims addresses."""
+        return self.definitions("resourceTemplates")
+
+    def shows_resource(self, uri: str) -> bool:
+        return True
+
     @property
     def capabilities(self) -> dict[str, Raw]:
         """What the server said it can do; nothing while it is unknown."""

@@ -30,7 +30,7 @@ def claimants(
         if uri in entry.definitions("resources"):
             listing.append(entry)
             continue
-        fitting = [each for each in entry.definitions("resourceTemplates") if fits(uri, each)]
+        fitting = [each for each in entry.templates if fits(uri, each)]
         if is_linked(entry) or not all(map(takes_all, fitting)):
             naming.append(entry)
         elif fitting:

@@ -29,6 +29,8 @@ from mcp_workbench.config.mappings import (
     Deferred,
     Environment,
     Headers,
+    LimitSettings,
+    PolicySettings,
     Renames,
     SignInSettings,
     VariablePatterns,
@@ -181,6 +183,21 @@ PIN = Key(
     Texts("a list of `toolbox/server/tool`"),
     "Pinned tools",
     "Tools that are shown beside the two of the face `proxy`, for those used in every conversation.",
+    default=[],
+)
+POLICY = Key(
+    "policy",
+    PolicySettings(),
+    "Policy",
+    "Who may do what: an ordered list of rules, of which the first that matches decides; the last one has no "
+    "conditions and states the default. Without it everybody may do everything.",
+    default=[],
+)
+LIMITS = Key(
+    "limits",
+    LimitSettings(),
+    "Limits",
+    "How much principals and servers may use: calls in flight, calls and bytes a minute, and the time of a call.",
     default=[],
 )
 _SHARED = (
@@ -456,26 +473,9 @@ UNSUPPORTED_KEYS = {
 }
 
 FILE_KEYS = _table(
-    SCHEMA,
-    FACE,
-    SEPARATOR,
-    MAX_MESSAGE_BYTES,
-    MAX_DEFINITION_BYTES,
-    MAX_PENDING_BODY_BYTES,
-    BUDGET,
-    CHECK_ARGUMENTS,
-    PIN,
-    USE_TOOL,
-    CLIENTS,
-    INHERIT_ENV,
-    SHARE,
-    KEYCHAIN,
-    REGISTRY,
-    SHARED,
-    SHARED_IDLE_EXIT,
-    AUDIT,
-    AUTH,
-    TRUSTED_PROXY,
+    *(SCHEMA, FACE, SEPARATOR, MAX_MESSAGE_BYTES, MAX_DEFINITION_BYTES, MAX_PENDING_BODY_BYTES, BUDGET),
+    *(CHECK_ARGUMENTS, PIN, USE_TOOL, CLIENTS, INHERIT_ENV, SHARE, KEYCHAIN, REGISTRY, SHARED, SHARED_IDLE_EXIT),
+    *(AUDIT, AUTH, TRUSTED_PROXY, POLICY, LIMITS),
 )
 TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV, TOOLBOX_SHARE)
 SERVER_KEYS = _table(

@@ -14,7 +14,7 @@ from mcp_workbench.config.problems import Path, quote
 from mcp_workbench.config.reading import Reader, has_control
 
 if TYPE_CHECKING:
-    from mcp_workbench.config.model import AuditConfig, OAuthConfig
+    from mcp_workbench.config.model import AuditConfig, LimitRule, OAuthConfig, PolicyRule
 
 
 class Pairs(Kind[dict[str, str]]):
@@ -242,3 +242,35 @@ class AuditSettings(Kind["AuditConfig"]):
         from mcp_workbench.config.audit_keys import schema
 
         return schema()
+
+
+class PolicySettings(Kind["tuple[PolicyRule, ...]"]):
+    """`policy`. What a rule may hold is in `policy_keys`, which only a file that has rules needs."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> tuple[PolicyRule, ...] | None:
+        from mcp_workbench.config.policy_keys import read_policy
+
+        return read_policy(value, path, reader)
+
+    def schema(self) -> Schema:
+        from mcp_workbench.config.policy_keys import policy_schema
+
+        return policy_schema()
+
+
+class LimitSettings(Kind["tuple[LimitRule, ...]"]):
+    """`limits`, which are read there too."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> tuple[LimitRule, ...] | None:
+        from mcp_workbench.config.policy_keys import read_limits
+
+        return read_limits(value, path, reader)
+
+    def schema(self) -> Schema:
+        from mcp_workbench.config.policy_keys import limits_schema
+
+        return limits_schema()

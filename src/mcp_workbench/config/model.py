@@ -22,6 +22,8 @@ Transport = Literal["stdio", "http", "sse", "auto"]
 FaceName = str
 # Clients that share one process of a server: those in the same folder, all of the user's, or none.
 Share = Literal["project", "user", "session"]
+# What a rule of the policy decides, from the loosest to the strictest.
+Then = Literal["allow", "ask", "deny", "hide"]
 # "auto" probes, "legacy" shakes hands, "modern" is stateless; a revision date pins that very revision.
 ProtocolChoice = str
 
@@ -197,6 +199,53 @@ class ToolboxConfig(Struct, frozen=True, kw_only=True):
     servers: dict[str, ServerConfig]
 
 
+class PolicyRule(Struct, frozen=True, kw_only=True):
+    """One rule of `policy`: all that it names must hold for it to decide. What it does not name may be anything."""
+
+    then: Then
+    # Globs of principals, and `group:` with a glob of groups; empty for everybody.
+    who: tuple[str, ...] = ()
+    # Globs of `toolbox/server/item`. A rule without any of the three is about everything.
+    tools: tuple[str, ...] | None = None
+    prompts: tuple[str, ...] | None = None
+    resources: tuple[str, ...] | None = None
+    # What the server says of its tool.
+    read_only: bool | None = None
+    destructive: bool | None = None
+    open_world: bool | None = None
+    # JSON Pointers into the arguments, and globs of what must be there.
+    arguments: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> dict[str, tuple[str, ...] | None]:
+        """The patterns that it has for each kind of item."""
+        return {"tools": self.tools, "prompts": self.prompts, "resources": self.resources}
+
+    @property
+    def has_annotations(self) -> bool:
+        """Whether it depends on what a server says of its own tool."""
+        return not self.read_only is self.destructive is self.open_world is None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it matches everything."""
+        is_about_all = all(patterns is None for patterns in self.kinds.values())
+        return is_about_all and not self.who and not self.arguments and not self.has_annotations
+
+
+class LimitRule(Struct, frozen=True, kw_only=True):
+    """One entry of `limits`: what each principal of `who`, each server of `servers`, or each pair of both may use."""
+
+    who: tuple[str, ...] | None = None
+    # Globs of `toolbox/server`.
+    servers: tuple[str, ...] | None = None
+    calls_in_flight: int | None = None
+    calls_per_minute: int | None = None
+    bytes_per_minute: int | None = None
+    # The longest that one call may take, in seconds.
+    call_seconds: float | None = None
+
+
 class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     """The whole file. `plain` marks a bare `mcpServers` file, whose servers form one toolbox named `default`."""
 
@@ -219,6 +268,9 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     splits_use_tool: bool = False
     # By name or glob of clients, what is known of them beside the table in `clients`.
     clients: dict[str, dict[str, object]] = field(default_factory=dict)
+    # Who may do what; empty where nobody is kept from anything.
+    policy: tuple[PolicyRule, ...] = ()
+    limits: tuple[LimitRule, ...] = ()
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
     max_pending_body_bytes: int = DEFAULT_MAX_PENDING_BODY_BYTES

@@ -157,6 +157,8 @@ class _File:
         pin = self._read(keys.PIN, document)
         use_tool = self._read(keys.USE_TOOL, document)
         clients = self._read(keys.CLIENTS, document)
+        policy = self._read(keys.POLICY, document)
+        limits = self._read(keys.LIMITS, document)
         keychain = self._read(keys.KEYCHAIN, document)
         registry = self._read(keys.REGISTRY, document)
         shared = self._read(keys.SHARED, document)
@@ -182,6 +184,8 @@ class _File:
             pin=pin or (),
             splits_use_tool=use_tool == "split",
             clients=clients or {},
+            policy=policy or (),
+            limits=limits or (),
             keychain=keychain,
             registry=registry or DEFAULT_REGISTRY,
             shared=shared is True,

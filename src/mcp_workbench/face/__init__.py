@@ -7,6 +7,7 @@
   `toolbox_search` write the answers of `open_toolbox`, `pins` are the tools beside the two,
   `split_use_tool` makes three of them.
 - Around `use_tool`: `argument_check` before a call, `kept_results` after it.
+- `restricted_face` is a face as a role sees it, from which something is hidden.
 - `view` is what one client has opened; `links` and `tasks` know which server gave out what.
 - `renamed` and `wording` write definitions and results.
 """

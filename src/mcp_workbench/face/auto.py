@@ -80,7 +80,7 @@ class AutoFace(Face):
             separator, longest, marks = style
             settings = replace(self.settings, separator=separator, longest_name=longest, marks=marks)
             face = self._flat[style] = FlatFace(self.catalog, settings)
-            face.links, face.notice = self.links, self.notice
+            face.links, face.notice, face.reports = self.links, self.notice, self.reports
         return face
 
     # ── what is asked of no client in particular ──

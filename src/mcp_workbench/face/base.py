@@ -91,6 +91,8 @@ class Face:
     lists_everything = False
     # Whether what is shown depends on which client it is shown to.
     tells_clients_apart = False
+    # Whether the user is told of what is amiss; not once more for each role that sees a part of it.
+    reports = True
 
     def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
         self.catalog = catalog
@@ -293,7 +295,7 @@ class Face:
     def report(self, text: str, subject: str | None = None) -> None:
         """Say something to the user, once; of a `subject`, where one is given, only the first that is to be said."""
         said = subject or text
-        if said not in self._reported:
+        if self.reports and said not in self._reported:
             self._reported.add(said)
             log.warning("%s", text)
 
@@ -369,7 +371,8 @@ class Face:
         if not found:
             # Resources need not be listed. Where only one server has any, it is the one that can be meant.
             having = [entry for entry in entries if "resources" in entry.capabilities]
-            found = having if len(having) == 1 else []
+            found = having if len(having) == 1 and having[0].takes_unlisted else []
+        found = [entry for entry in found if entry.shows_resource(uri)]
         return self._only_one(view, found, uri) or not_found(uri, client)
 
     def _only_one(self, view: View, found: list[ServerEntry], uri: str) -> tuple[ServerEntry, str] | Reject | None:

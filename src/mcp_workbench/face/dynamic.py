@@ -39,7 +39,7 @@ class DynamicFace(Face):
         return available(self.needed(view, "tools"))
 
     def needed(self, view: View, kind: str) -> Iterable[ServerEntry]:
-        return (entry for name in view.opened for entry in self.catalog.toolboxes[name].values())
+        return (entry for name in view.opened for entry in self.catalog.toolboxes.get(name, {}).values())
 
     def shows(self, view: View, entry: ServerEntry) -> bool:
         """Only what was opened."""
@@ -121,7 +121,7 @@ class DynamicFace(Face):
         return [
             entry
             for toolbox in view.opened
-            for entry in self.catalog.toolboxes[toolbox].values()
+            for entry in self.catalog.toolboxes.get(toolbox, {}).values()
             if name.startswith(prefix := self.exposed(entry, "")) and name.removeprefix(prefix) not in entry.hidden
         ]
 

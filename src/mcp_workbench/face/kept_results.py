@@ -40,10 +40,16 @@ MOST_LINKS: Final = 20
 _LINK: Final = 180
 
 
+# Toolbox, server and tool.
+Origin = tuple[str, str, str]
+
+
 class _Kept(Struct):
     principal: str
     result: bytes
     expires: float
+    # The call that it is the result of.
+    origin: Origin
 
 
 class ReadOn(Struct, forbid_unknown_fields=True):
@@ -75,6 +81,9 @@ _decode_type: Final = Decoder(_Typed).decode
 class KeptResults:
     """What is kept."""
 
+    # Whether a policy still lets a principal have what such a call gave it.
+    permits: Callable[[str, Origin], bool] | None = None
+
     def __init__(self) -> None:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._bytes = 0
@@ -89,22 +98,24 @@ class KeptResults:
 
     # ── the head ──
 
-    def shorten(self, view: View, result: Raw | bytes, budget: int) -> Raw | bytes:
+    def shorten(self, view: View, result: Raw | bytes, budget: int, origin: Origin = ("", "", "")) -> Raw | bytes:
         """The same result, or its head with a word on how to read on."""
-        shortening = self.shortening(view, result, budget)
+        shortening = self.shortening(view, result, budget, origin)
         if shortening is None:
             return result
         shortening.work()
         return shortening.finish()
 
-    def shortening(self, view: View, result: Raw | bytes, budget: int) -> Shortening | None:
+    def shortening(
+        self, view: View, result: Raw | bytes, budget: int, origin: Origin = ("", "", "")
+    ) -> Shortening | None:
         """The same in steps, for a result that takes a while; None where it fits."""
         room = max(budget, LEAST_PIECE) * BYTES_PER_TOKEN
         if not budget or memoryview(result).nbytes <= room:
             return None
         import secrets
 
-        return Shortening(result, room, secrets.token_urlsafe(9), partial(self._keep, view.principal))
+        return Shortening(result, room, secrets.token_urlsafe(9), partial(self._keep, view.principal, origin))
 
     # ── reading on ──
 
@@ -137,8 +148,8 @@ class KeptResults:
 
     # ── what is kept ──
 
-    def _keep(self, principal: str, id: str, data: bytes) -> None:
-        self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS)
+    def _keep(self, principal: str, origin: Origin, id: str, data: bytes) -> None:
+        self._kept[id] = _Kept(principal, data, time.monotonic() + KEPT_SECONDS, origin)
         self._bytes += len(data)
         self._forget()
 
@@ -154,7 +165,9 @@ class KeptResults:
     def _find(self, principal: str, id: str) -> _Kept | None:
         self._forget()
         kept = self._kept.get(id)
-        return kept if kept is not None and kept.principal == principal else None
+        if kept is None or kept.principal != principal:
+            return None
+        return kept if self.permits is None or self.permits(principal, kept.origin) else None
 
 
 class Shortening:

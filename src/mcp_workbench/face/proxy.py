@@ -302,11 +302,13 @@ class ProxyFace(Face):
 
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
         """Large results are kept, and answered with their head."""
-        return self.results.shorten(view, result, decision.result_budget) if decision.result_budget else result
+        if not decision.result_budget:
+            return result
+        return self.results.shorten(view, result, decision.result_budget, _origin(decision))
 
     def shortening(self, view: View, decision: Forward, result: Raw) -> Shortening | None:
         """The same in steps."""
-        return self.results.shortening(view, result, decision.result_budget)
+        return self.results.shortening(view, result, decision.result_budget, _origin(decision))
 
     def resource_owner(self, view: View, params: Params, client: Revision) -> tuple[ServerEntry, str] | Reject:
         """Results that are not kept any more are nobody else's either."""
@@ -349,6 +351,10 @@ def call_body(tool: str, arguments: Raw | None, params: Params) -> bytes:
         return body
     others = {key: value for key, value in params.items() if key not in ("name", "arguments")}
     return body + b"," + encode(others)[1:-1] if others else body
+
+
+def _origin(decision: Forward) -> tuple[str, str, str]:
+    return decision.entry.toolbox, decision.entry.name, decision.item
 
 
 def toolbox_lines(catalog: Catalog) -> list[str]:

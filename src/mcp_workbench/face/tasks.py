@@ -10,7 +10,7 @@ their tasks (2025-11-25) is remembered in the same way.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import urandom
 from typing import Final
 
@@ -75,10 +75,15 @@ class _Given(Struct, frozen=True):
 
     entry: ServerEntry
     own: str
+    # The tool whose call became this task; empty where that is not known.
+    tool: str = ""
 
 
 class Tasks:
     """Who gave out which handle."""
+
+    # What a policy says of a task, by principal, server and what that calls it: of one that is hidden nobody hears.
+    judge: Callable[[str, ServerEntry, str], str] | None = None
 
     def __init__(self) -> None:
         self._given: OrderedDict[_Key, _Given] = OrderedDict()
@@ -87,22 +92,26 @@ class Tasks:
         # By the same, server and what it calls a task: the handles that are not the server's own.
         self._others: dict[tuple[str, bool, str, str, str], str] = {}
 
-    def remember(self, view: View, entry: ServerEntry, result: bytes, client: Revision) -> tuple[float, bytes]:
+    def remember(
+        self, view: View, entry: ServerEntry, result: bytes, client: Revision, tool: str = ""
+    ) -> tuple[float, bytes]:
         """Take note of a handle: for how many seconds its server has to stay up, and what the client gets."""
         if not client.has_task_extension:
-            return self._remember_core(view, entry, result, client)
+            return self._remember_core(view, entry, result, client, tool)
         try:
             task = _decode_task(result)
         except (DecodeError, ValidationError):
             return 0.0, result
-        self._note(view.principal, True, entry, task.taskId)
+        self._note(view.principal, True, entry, task.taskId, tool)
         return _life(task.ttlMs), self.shown(view, entry, result, client)
 
-    def _remember_core(self, view: View, entry: ServerEntry, result: bytes, client: Revision) -> tuple[float, bytes]:
+    def _remember_core(
+        self, view: View, entry: ServerEntry, result: bytes, client: Revision, tool: str
+    ) -> tuple[float, bytes]:
         """The same in the way of 2025-11-25, where the result is a task at all."""
         try:
             task = _decode_created(result).task
-            self._note(view.principal, False, entry, task.taskId)
+            self._note(view.principal, False, entry, task.taskId, tool)
             if not self._others:
                 return _life(task.ttl), result
             members = decode_object(result)
@@ -123,7 +132,16 @@ class Tasks:
             return result
         return encode({**members, "_meta": Raw(encode(meta))})
 
-    def _note(self, principal: str, is_extension: bool, entry: ServerEntry, own: str) -> None:
+    def tool_of(self, principal: str, toolbox: str, server: str, own: str) -> str:
+        """The tool that a task came from; empty where that is not known."""
+        for is_extension in (True, False):
+            handle = self._others.get((principal, is_extension, toolbox, server, own), own)
+            given = self._given.get((principal, is_extension, handle))
+            if given is not None and (given.entry.toolbox, given.entry.name, given.own) == (toolbox, server, own):
+                return given.tool
+        return ""
+
+    def _note(self, principal: str, is_extension: bool, entry: ServerEntry, own: str, tool: str = "") -> None:
         name = (principal, is_extension, entry.toolbox, entry.name, own)
         handle = self._others.get(name, own)
         taken = self._given.get((principal, is_extension, handle))
@@ -131,7 +149,7 @@ class Tasks:
             # Not to be guessed, or it could be taken too.
             handle = self._others[name] = f"{own}~{urandom(8).hex()}"
         key = (principal, is_extension, handle)
-        self._given[key] = _Given(entry, own)
+        self._given[key] = _Given(entry, own, tool or self.tool_of(principal, entry.toolbox, entry.name, own))
         self._given.move_to_end(key)
         siblings = self._of_one.setdefault((principal, entry.toolbox, entry.name), OrderedDict())
         siblings[key] = None
@@ -160,6 +178,8 @@ class Tasks:
                 own = _decode_task(task).taskId
             except (DecodeError, ValidationError):
                 # Nobody can ask for it.
+                continue
+            if self.judge is not None and self.judge(view.principal, entry, own) in ("deny", "hide"):
                 continue
             self._note(view.principal, client.has_task_extension, entry, own)
             shown.append(self.shown(view, entry, bytes(task), client))
@@ -194,6 +214,8 @@ class Tasks:
                 return Load(tuple(unread), lambda: self.resolve(view, method, params, client))
             having = [entry for entry in view.face.entries(view) if _has_tasks(entry, client)]
             given = _Given(having[0], handle) if len(having) == 1 else None
+        if given is not None and self.judge is not None:
+            given = None if self.judge(view.principal, given.entry, given.own) == "hide" else given
         if given is None:
             return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")
         if given.own != handle:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class Views:
 
     def __init__(self, face: Face) -> None:
         self._face = face
+        # Says what a principal may be shown: the face, or what a policy leaves of it.
+        self.face_of: Callable[[str], Face] = lambda principal: face
         # Whether clients of one principal see different things.
         self.tells_clients_apart = face.tells_clients_apart
         self._of_principals: dict[str, View] = {}
@@ -89,13 +91,17 @@ class Views:
 
     def _new(self, principal: str) -> View:
         view = View(principal, self._face)
-        view.face = self._face.for_client(view)
+        self.settle(view)
         return view
+
+    def settle(self, view: View) -> None:
+        """Show it what suits its client of what its principal may see."""
+        view.face = self.face_of(view.principal).for_client(view)
 
     def introduce(self, view: View, client_info: bytes) -> None:
         """Its client has said who it is."""
         view.client_info, view.client = client_info, None
-        view.face = self._face.for_client(view)
+        self.settle(view)
 
     def begin_session(self, principal: str) -> View:
         """For a client that has begun a session: what others opened is not its business."""
@@ -105,7 +111,7 @@ class Views:
 
     def reopen(self, view: View, names: Iterable[str]) -> None:
         """Its client had opened these, in a workbench before us; as far as they are still there."""
-        view.opened.update({name: None for name in names if name in self._face.catalog.toolboxes})
+        view.opened.update({name: None for name in names if name in view.face.catalog.toolboxes})
 
     def end_session(self, view: View) -> None:
         """Its client is gone."""
@@ -113,7 +119,7 @@ class Views:
 
     def on_replaced(self, plan: Plan) -> None:
         """Another configuration is in force."""
-        for view in self._all():
+        for view in self:
             for name in plan.difference.toolboxes.removed:
                 view.opened.pop(name, None)
                 view.changed.pop(name, None)
@@ -123,8 +129,8 @@ class Views:
     def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server offers something else now."""
         # For views, not for sessions: a modern client that does not listen has none that is told of changes.
-        for view in self._all():
+        for view in self:
             view.face.take_note(view, entry, kinds)
 
-    def _all(self) -> list[View]:
-        return [*self._of_principals.values(), *self._of_clients.values(), *self.of_sessions]
+    def __iter__(self) -> Iterator[View]:
+        return iter([*self._of_principals.values(), *self._of_clients.values(), *self.of_sessions])

@@ -4,5 +4,7 @@
 - `bearer_tokens` finds out whose a token is: one of `named_keys`, a JWT (`jwt_tokens`, with the `jwks` of its issuer)
   or an opaque one (`introspection`); `claims` judges what either says.
 - `proxy_header` and `unix_users` recognise people without a token.
+- `policy`: rules, and the one function that decides by them (`globs`, `argument_conditions`); `rules_in_force` applies
+  those of a configuration.
 Does not know transports: what must be fetched is fetched by a function that it is given. Imported where configured.
 """

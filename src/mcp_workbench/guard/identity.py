@@ -6,6 +6,7 @@ Written by whoever authenticates, read by whoever decides. Refuses to know how s
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -31,13 +32,20 @@ class Identity(Struct, frozen=True, kw_only=True):
 class Identities:
     """Bounded: the principal that was neither seen nor asked about for longest is forgotten first."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "on_change")
 
     def __init__(self) -> None:
+        # Told of somebody of whom something else is known than before.
+        self.on_change: list[Callable[[Identity], None]] = []
         self._known: OrderedDict[str, Identity] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether anybody is limited to some toolboxes."""
+        return any(identity.toolboxes is not None for identity in self._known.values())
 
     def of(self, principal: str) -> Identity:
         """What is known of this principal; its name where nothing else is."""
@@ -50,7 +58,11 @@ class Identities:
     def remember(self, identity: Identity) -> None:
         """What was proved last counts: groups change, and keys are made again with other limits."""
         known = self._known
+        before = known.get(identity.principal)
         known[identity.principal] = identity
         known.move_to_end(identity.principal)
         if len(known) > MOST_IDENTITIES:
             known.popitem(last=False)
+        if before != identity:
+            for listener in self.on_change:
+                listener(identity)

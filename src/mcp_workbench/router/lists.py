@@ -172,10 +172,10 @@ class Lists:
 
         await asyncio.gather(*map(start, entries))
 
-    def why_empty(self) -> str | None:
+    def why_empty(self, view: View) -> str | None:
         """Where a list is empty because every server failed: what happened to each of them."""
-        entries = list(self._catalog.entries())
-        if any(map(_is_shown, entries)):
+        entries = list(view.face.catalog.entries())
+        if not entries or any(map(_is_shown, entries)):
             return None
         reasons = [
             f"[{entry.toolbox}/{entry.name}] " + (entry.trouble.message if entry.trouble else "has not answered yet")

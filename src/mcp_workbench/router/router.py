@@ -62,19 +62,19 @@ class Router:
         lists: Lists,
         steps: tuple[Step, ...] = (),
     ) -> None:
-        self._face = face
         self._pool = pool
         self._start_task = start_task
         self._lists = lists
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self.views = Views(face)
         self.connections = CallerConnections(pool)
         self._catalog = catalog
-        self._guard = _make_guard(steps, self) if steps else None
+        self._guard: Guard | None = None
+        self.use_steps(steps)
         # Told when a toolbox is opened for the first time in a view.
         self.on_opened: list[Callable[[View, str], None]] = []
-        # Resources of ours, by URI: how we are doing.
-        self.own_resources: dict[str, Callable[[], bytes]] = {}
+        # Resources of ours, by URI: how we are doing, as far as a view shows it.
+        self.own_resources: dict[str, Callable[[View], bytes]] = {}
         catalog.subscribe(self.views.on_change)
         catalog.on_replaced.append(self._on_replaced)
 
@@ -105,16 +105,21 @@ class Router:
     def _task_lists(self) -> TaskLists:
         from mcp_workbench.router.task_lists import TaskLists
 
-        return TaskLists(self._tasks, self._lists, self.connections, self._guard)
+        return TaskLists(self.tasks, self._lists, self.connections, self._guard)
+
+    def use_steps(self, steps: tuple[Step, ...]) -> None:
+        """From now on every request passes these; those that are under way go on as they began."""
+        self._guard = _make_guard(steps, self) if steps else None
+        for name in ("_subscriptions", "_task_lists"):
+            self.__dict__.pop(name, None)
 
     def in_background(self, work: Awaitable[None]) -> None:
         """Work that nobody waits for; the task group owns it."""
         _ = self._start_task(work)
 
-    @property
-    def has_one_server(self) -> bool:
-        """Whether only one server can be meant."""
-        return self._face.sole_entry() is not None
+    def has_one_server(self, view: View) -> bool:
+        """Whether only one server can be meant by this client."""
+        return view.face.sole_entry() is not None
 
     # ── requests ──
 
@@ -135,12 +140,12 @@ class Router:
     def ask_about_task(self, call: RoutedCall, params: Params) -> None:
         """One of the methods of tasks; without the extension, those of a sole server pass as they are."""
         client = call.revision
-        if call.method not in client.task_methods or (not client.has_task_extension and self.has_one_server):
+        if call.method not in client.task_methods or (not client.has_task_extension and self.has_one_server(call.view)):
             self.relay(call, params)
         elif call.method == "tasks/list":
             self.start_for(call, self._task_lists.answer(call, params, lambda: self.relay(call, params)))
         else:
-            self._act(call, self._tasks.resolve(call.view, call.method, params, call.revision))
+            self._act(call, self.tasks.resolve(call.view, call.method, params, call.revision))
 
     def relay(self, call: RoutedCall, params: Params) -> None:
         self._act(call, call.view.face.resolve_unknown(call.view, call.method, params))
@@ -320,7 +325,7 @@ class Router:
         """Pass a server's result on as this client's face shows it: within its budget, its links remembered."""
         decision = call.route.decision
         if decision is not None:
-            self._face.links.note(call.view.principal, decision.entry, result)
+            call.view.face.links.note(call.view.principal, decision.entry, result)
         if decision is None or not decision.result_budget:
             call.pass_on(result)
         elif memoryview(result).nbytes > LARGE_RESULT:
@@ -344,7 +349,9 @@ class Router:
     def remember_task(self, call: RoutedCall, result: bytes) -> bytes:
         """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""
         assert call.route.entry is not None
-        seconds, result = self._tasks.remember(call.view, call.route.entry, result, call.revision)
+        seconds, result = self.tasks.remember(
+            call.view, call.route.entry, result, call.revision, call.route.decision.item if call.route.decision else ""
+        )
         connection = self.connections.of_call(call.route.entry, call)
         connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
         return result
@@ -352,19 +359,19 @@ class Router:
     def show_task(self, call: RoutedCall, members: bytes) -> bytes:
         """What a server says about a task, under the handle that the client has."""
         assert call.route.entry is not None
-        return self._tasks.shown(call.view, call.route.entry, members, call.revision)
+        return self.tasks.shown(call.view, call.route.entry, members, call.revision)
 
     def show_task_result(self, call: RoutedCall, result: bytes) -> bytes:
         """The same for the answer to a request about a task of 2025-11-25."""
         assert call.route.entry is not None
-        return self._tasks.shown_result(call.view, call.route.entry, result, call.revision)
+        return self.tasks.shown_result(call.view, call.route.entry, result, call.revision)
 
     def show_task_outside(self, view: View, traffic: Traffic, members: bytes, client: Revision) -> bytes:
         """The same for what a server tells of a task when no call is under way."""
-        if not self._tasks.has_renamed:
+        if not self.tasks.has_renamed:
             return members
         entry = next((each.entry for each in self._pool.connections() if each.traffic is traffic), None)
-        return members if entry is None else self._tasks.shown(view, entry, members, client)
+        return members if entry is None else self.tasks.shown(view, entry, members, client)
 
     # ── lists ──
 
@@ -375,7 +382,7 @@ class Router:
             definitions = call.view.face.definitions(call.view, kind)
             face = call.view.face
             must_say_why = not definitions and face.lists_everything and not face.client_of(call.view).health_check
-            reason = self._lists.why_empty() if must_say_why else None
+            reason = self._lists.why_empty(call.view) if must_say_why else None
             if reason is None:
                 answer(definitions)
             else:
@@ -403,7 +410,7 @@ class Router:
     def own_resource(self, view: View, uri: str) -> bytes | None:
         """The result of reading a resource of ours."""
         if uri in self.own_resources:
-            text = self.own_resources[uri]().decode()
+            text = self.own_resources[uri](view).decode()
             return encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
         return view.face.own_resource(view, uri)
 

@@ -50,28 +50,28 @@ class Toolboxes:
 
     async def open(self, call: RoutedCall, decision: Open) -> Decision | None:
         """Start or list servers as decided, and answer with what they offer; or return what is to be done instead."""
-        request, toolbox = decision.request, decision.request.toolbox_name
+        face, request, toolbox = call.view.face, decision.request, decision.request.toolbox_name
         first_time = decision.starts_known and toolbox is not None and toolbox not in call.view.opened
         await self._lists.load(decision.entries)
         if decision.starts_known:
-            call.view.face.settle_names(decision.entries)
+            face.settle_names(decision.entries)
             failures = await self._start_all(decision.entries, call)
         else:
             searches_everywhere = request.query is not None and toolbox is None
             failures = await self._list_all(decision.entries, call, SEARCH_PATIENCE if searches_everywhere else None)
         for _ in range(MOST_PREPARATIONS):
-            preparation = call.view.face.preparation(request)
+            preparation = face.preparation(request)
             if preparation is None:
                 break
             # In a thread: thousands of tools take a moment, and other calls must not wait for it.
             await asyncio.to_thread(preparation)
-        if toolbox is not None and toolbox not in self._catalog.toolboxes:
+        if toolbox is not None and toolbox not in face.catalog.toolboxes:
             # Removed from the configuration while it was opened.
-            return call.view.face.no_such_toolbox(toolbox)
-        if call.view.face.opens_in_thread and is_large(decision.entries):
-            call.finish_result(await asyncio.to_thread(call.view.face.opened, call.view, request, failures))
+            return face.no_such_toolbox(toolbox)
+        if face.opens_in_thread and is_large(decision.entries):
+            call.finish_result(await asyncio.to_thread(face.opened, call.view, request, failures))
         else:
-            call.finish_result(call.view.face.opened(call.view, request, failures))
+            call.finish_result(face.opened(call.view, request, failures))
         if first_time and toolbox is not None:
             for listener in self._on_opened:
                 listener(call.view, toolbox)

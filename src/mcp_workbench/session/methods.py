@@ -13,7 +13,6 @@ from mcp_workbench.session.call import ClientCall
 from mcp_workbench.session.notifications import MOST_STREAMS, ListenStream, read_filter
 
 if TYPE_CHECKING:
-    from mcp_workbench.router.subscriptions import Subscription
     from mcp_workbench.session.session import Session
 
 Params = dict[str, Raw]
@@ -144,7 +143,7 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
 
 async def _subscribe_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:
     """Subscribe to the resources that the filter names; what cannot be had is left out of the acknowledgement."""
-    subscriptions: dict[str, Subscription] = {}
+    subscriptions = stream.subscriptions
     await session.router.subscribe_all(call, stream.wanted.resourceSubscriptions, stream, subscriptions)
     if subscriptions:
         granted["resourceSubscriptions"] = list(subscriptions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
@@ -17,6 +17,9 @@ from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import decode_object
 from mcp_workbench.protocol.constants import SUBSCRIPTION_ID
 from mcp_workbench.protocol.results import COMPLETE
+
+if TYPE_CHECKING:
+    from mcp_workbench.router.subscriptions import Subscription
 
 LEAST_PAUSE: Final = 1.0
 MOST_STREAMS: Final = 100
@@ -53,6 +56,8 @@ class ListenStream:
         self.id = id
         self.wanted = wanted
         self.on_end: Callable[[], None] | None = None
+        # Resources that are watched on it, by address.
+        self.subscriptions: dict[str, Subscription] = {}
         # The params of the request, for whoever has to repeat it.
         self.request: dict[str, Raw] = {}
         # The client has been told what it will be told, by a workbench before us.

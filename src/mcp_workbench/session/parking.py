@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -27,6 +28,7 @@ from mcp_workbench.session.questions import MOST_QUESTIONS, BadQuestion, why_not
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.session.call import ClientCall
+    from mcp_workbench.steps import Denial
 
 # How long a client may take to come back. The form it shows to its user is open that long.
 PARKED_SECONDS: Final = 600.0
@@ -92,6 +94,9 @@ class Parked:
 
 class Parking:
     """All parked calls of this process."""
+
+    # Why a policy does not let a client come back to such a call.
+    refuses: Callable[[ClientCall], Denial | None] | None = None
 
     def __init__(self) -> None:
         self.seconds = PARKED_SECONDS
@@ -190,6 +195,12 @@ class Parking:
         parked = self._parked.get(sealed.key)
         if parked is None or sealed.round != parked.round or not parked.is_away:
             raise BadState(USED_ALREADY)
+        denial = None if self.refuses is None else self.refuses(parked.call)
+        if denial is not None:
+            # What was allowed when it was sent is not any more; its client hears of nothing that has come of it.
+            self._expire(parked)
+            call.refuse(denial)
+            return
         parked.is_away = False
         parked.stop_timers()
         parked.call.continue_as(call)

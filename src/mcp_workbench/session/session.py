@@ -374,7 +374,7 @@ class Session:
                 self.questions.on_progress(params)
         elif method == "notifications/initialized":
             pass
-        elif method == "notifications/roots/list_changed" or self.router.has_one_server:
+        elif method == "notifications/roots/list_changed" or self.router.has_one_server(self.view):
             # One that we do not know is passed on where only one server can be meant.
             own = None if params is None else bytes(params)
             self.router.notify_servers(self, method, own)
@@ -480,7 +480,7 @@ class Session:
         # Imported with the first question: starting up does not need it.
         from mcp_workbench.session.attribution import Attribution
 
-        return Attribution(label, is_alone=self.router.has_one_server)
+        return Attribution(label, is_alone=self.router.has_one_server(self.view))
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """A server asks, and no call is under way that it could belong to."""

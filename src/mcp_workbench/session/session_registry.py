@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Raw
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.face.view import View
-from mcp_workbench.session.notifications import ListChangeNotifier
+from mcp_workbench.session.notifications import ListChangeNotifier, ListenStream
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
+    from mcp_workbench.router.subscriptions import Subscription
 
 
 class NotifiedSession(Protocol):
@@ -18,6 +22,17 @@ class NotifiedSession(Protocol):
     @property
     def view(self) -> View:
         """What its client has before it."""
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        """Resources that it watches in the legacy way."""
+
+    @property
+    def streams(self) -> Mapping[bytes, ListenStream]:
+        """What it listens to in the modern way."""
+
+    def on_resource_updated(self, params: Raw) -> None:
+        """A resource that it watches has changed (`Subscriber`)."""
 
     @property
     def list_changes(self) -> ListChangeNotifier:
@@ -30,6 +45,9 @@ class SessionRegistry:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[NotifiedSession]:
+        return iter(list(self._sessions))
 
     def add(self, session: NotifiedSession) -> None:
         """This client wants to be told of changes."""

@@ -117,7 +117,7 @@ async def test_what_is_behind_us_is_shown_to_those_with_the_token_only() -> None
     server = await serve_http(
         HttpOptions(port=0, authenticator=BearerToken("x")),
         lambda link, principal: pytest.fail("nobody speaks MCP here"),
-        readiness=lambda: (True, b'{"servers":1}'),
+        readiness=lambda principal: (True, b'{"servers":1}'),
     )
     try:
         async with raw_client(server.port) as client:

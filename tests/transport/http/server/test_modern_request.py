@@ -146,7 +146,7 @@ async def test_names_of_headers_are_found_in_any_spelling() -> None:
 async def test_parameters_in_headers_are_checked() -> None:
     known: dict[str, HeaderParameters] = {"deploy": {("region",): "Region"}}
     body = modern("tools/call", {"name": "deploy", "arguments": {"region": "eu"}})
-    async with echoing(parameters_of=known.get) as rig:
+    async with echoing(parameters_of=lambda tool, principal: known.get(tool)) as rig:
         headers: dict[str, Any] = modern_headers("tools/call", "deploy")
         assert (await rig.client.request(body=body, **headers, Mcp_Param_Region="eu")).status == 200
         for wrong in ({"mcp_param_region": "us"}, {}):

@@ -59,7 +59,7 @@ def test_leaving_waits_for_nobody_who_does_not_poll() -> None:
     page = ReadinessPage(None, lambda: now)
     page.leave()
     assert not page.must_be_seen_leaving, "never asked"
-    page = ReadinessPage(lambda: (True, b'{"a":1}'), lambda: now)
+    page = ReadinessPage(lambda principal: (True, b'{"a":1}'), lambda: now)
     assert page.respond("token").body == b'{"a":1}'
     assert page.respond("").body == b"{}"
     assert not page.must_be_seen_leaving, "we do not leave"

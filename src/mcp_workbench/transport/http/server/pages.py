@@ -22,7 +22,8 @@ WATCHED_SECONDS: Final = 30.0
 _TEXT: Final[Headers] = b"content-type: text/plain\r\n"
 
 # Whether clients may be sent to us, and what an operator should see of it, as JSON.
-Readiness = Callable[[], tuple[bool, bytes]]
+# Given the principal who asks.
+Readiness = Callable[[str], tuple[bool, bytes]]
 
 
 class PageResponse(Struct, frozen=True):
@@ -76,7 +77,7 @@ class ReadinessPage:
     def respond(self, principal: str) -> PageResponse:
         """Whether we are ready is everybody's to know; which servers are behind us is not."""
         self._asked_at = self._now()
-        is_ready, report = (True, b"{}") if self._readiness is None else self._readiness()
+        is_ready, report = (True, b"{}") if self._readiness is None else self._readiness(principal)
         if self._is_leaving:
             is_ready, self._has_told = False, True
         return PageResponse(200 if is_ready else 503, JSON_HEADERS, report if principal else b"{}")

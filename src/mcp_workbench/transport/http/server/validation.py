@@ -15,7 +15,8 @@ from mcp_workbench.transport.http.message_summary import MessageSummary
 from mcp_workbench.transport.http.server.request_head import RequestHead
 
 # What a tool mirrors into headers; None for a tool that is not known.
-ParametersOf = Callable[[str], HeaderParameters | None]
+# By tool, and the principal who calls it.
+ParametersOf = Callable[[str, str], HeaderParameters | None]
 
 
 def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
@@ -48,7 +49,7 @@ def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: Paramete
         return _differs(head, names.NAME, f"`{names.NAMED_BY[method]}`")
     if method != "tools/call" or parameters_of is None:
         return None
-    parameters = parameters_of(name)
+    parameters = parameters_of(name, head.principal)
     return find_mismatch(parameters, summary.arguments, head.parameters) if parameters else None
 
 

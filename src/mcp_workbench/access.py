@@ -1,0 +1,196 @@
+"""What each principal sees and may do, for one gateway: policy, limits, approvals, and the toolboxes of keys.
+
+Made only where one of these is configured, and loaded only then. Owns the faces of roles (principals whom the same
+rules concern see the same) and the steps that apply the rules. The rules themselves are in `guard/`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.restricted_catalog import RestrictedCatalog
+from mcp_workbench.config.model import PolicyRule
+from mcp_workbench.face.base import Face
+from mcp_workbench.face.kept_results import Origin
+from mcp_workbench.face.restricted_face import proxy_in, restricted
+from mcp_workbench.face.view import View
+from mcp_workbench.guard.identity import Identities, Identity
+from mcp_workbench.guard.rules_in_force import Policy, PolicyStep, Role, RoleVisibility, denied
+from mcp_workbench.jsonrpc.messages import encode
+from mcp_workbench.steps import Denial, Step, Subject
+
+if TYPE_CHECKING:
+    from mcp_workbench.downstream.server_subscriptions import Subscriber
+    from mcp_workbench.router.router import Router
+    from mcp_workbench.router.subscriptions import Subscription
+    from mcp_workbench.session.call import ClientCall
+    from mcp_workbench.session.parking import Parking
+    from mcp_workbench.session.session_registry import SessionRegistry
+
+# Roles whose faces are kept, with all that they have worked out: lists, and an index where somebody has searched.
+MOST_ROLES: Final = 200
+
+
+class Access:
+    """The rules of one configuration, applied."""
+
+    def __init__(
+        self,
+        rules: tuple[PolicyRule, ...],
+        *,
+        identities: Identities,
+        face: Face,
+        make_face: Callable[[Catalog], Face],
+        router: Router,
+        sessions: SessionRegistry,
+        parking: Parking,
+    ) -> None:
+        self._catalog = face.catalog
+        self._face = face
+        self._make_face = make_face
+        self._router = router
+        self._sessions = sessions
+        self._parking = parking
+        self._roles: OrderedDict[Role, Face] = OrderedDict()
+        self.policy = Policy(rules, identities, self._definition_of, router.tasks.tool_of)
+
+    def attach(self) -> None:
+        """From now on these rules are in force, for what clients have already too."""
+        self._use(self.face_of, self.judge_task, self.refuse_parked, self.permits_result)
+        self._end_subscriptions()
+
+    def detach(self) -> None:
+        """Nobody is kept from anything any more."""
+        self._use(lambda principal: self._face, None, None, None)
+
+    def _use(
+        self,
+        face_of: Callable[[str], Face],
+        judge_task: Callable[[str, ServerEntry, str], str] | None,
+        refuse_parked: Callable[[ClientCall], Denial | None] | None,
+        permits_result: Callable[[str, Origin], bool] | None,
+    ) -> None:
+        views = self._router.views
+        views.face_of = face_of
+        for view in views:
+            self._settle(view)
+        self._router.tasks.judge = judge_task
+        self._parking.refuses = refuse_parked
+        proxy = proxy_in(self._face)
+        if proxy is not None:
+            proxy.results.permits = permits_result
+
+    def reassign(self, principal: str) -> None:
+        """Something else is known of this principal than before."""
+        for view in self._router.views:
+            if self.policy.identities.of(view.principal).principal == principal:
+                self._settle(view)
+        self._end_subscriptions()
+
+    def _settle(self, view: View) -> None:
+        self._router.views.settle(view)
+        for kept in (view.opened, view.changed):
+            for name in [name for name in kept if name not in view.face.catalog.toolboxes]:
+                del kept[name]
+
+    def _end_subscriptions(self) -> None:
+        """Nobody is told any more of resources that they may not read now."""
+        for session in self._sessions:
+            self._end_forbidden(session, session.view.principal, session.subscriptions)
+            for stream in session.streams.values():
+                self._end_forbidden(stream, session.view.principal, stream.subscriptions)
+
+    def _end_forbidden(self, subscriber: Subscriber, principal: str, kept: dict[str, Subscription]) -> None:
+        forbidden = {
+            uri: each for uri, each in kept.items() if not self.permits_resource(principal, each.entry, each.uri)
+        }
+        for uri in forbidden:
+            del kept[uri]
+        self._router.end_subscriptions(subscriber, forbidden)
+
+    def steps(self) -> tuple[Step, ...]:
+        return (PolicyStep(self.policy),)
+
+    # ── what principals see ──
+
+    def face_of(self, principal: str) -> Face:
+        role = self.policy.role_of(principal)
+        if role is None:
+            return self._face
+        face = self._roles.get(role)
+        if face is None:
+            face = self._roles[role] = self._face_for(self.policy.identities.of(principal))
+            if len(self._roles) > MOST_ROLES:
+                self._roles.popitem(last=False)
+        self._roles.move_to_end(role)
+        return face
+
+    def _face_for(self, identity: Identity) -> Face:
+        # What is told of a role is worked out from everything that is remembered, before it is told anything.
+        self._catalog.load(self._catalog.entries())
+        catalog = RestrictedCatalog(self._catalog, RoleVisibility(self.policy, identity))
+        return restricted(self._face, catalog, self._make_face(catalog))
+
+    def faces(self) -> Iterable[Face]:
+        """Those of all roles."""
+        return list(self._roles.values())
+
+    def status_for(self, face: Face, status: dict[str, Any]) -> bytes:
+        """How we are doing, without the servers that are not seen, and without counting what is hidden of others."""
+        if face.catalog is self._catalog:
+            return encode(status)
+        shown = face.catalog.toolboxes
+        servers = []
+        for row in status["servers"]:
+            entry = shown.get(row["toolbox"], {}).get(row["server"])
+            if entry is not None:
+                servers.append({**row, "tools": None if entry.offer is None else len(entry.tools)})
+        return encode({**status, "config": None, "parkedCalls": None, "tasks": None, "servers": servers})
+
+    # ── what is kept of calls ──
+
+    def permits_result(self, principal: str, origin: Origin) -> bool:
+        """Whether a principal may go on reading what a call gave it."""
+        return self.policy.permits(_subject(principal, "tools/call", *origin))
+
+    def judge_task(self, principal: str, entry: ServerEntry, own: str) -> str:
+        return self.policy.decide(_subject(principal, "tasks/get", entry.toolbox, entry.name, own)).then
+
+    def permits_resource(self, principal: str, entry: ServerEntry, uri: str) -> bool:
+        """Whether a principal may go on being told of this resource."""
+        return self.policy.permits(_subject(principal, "resources/subscribe", entry.toolbox, entry.name, uri))
+
+    def refuse_parked(self, call: ClientCall) -> Denial | None:
+        """Why a client may not come back to a call that waits for it."""
+        entry, decision = call.route.entry, call.route.decision
+        if entry is None or decision is None:
+            return None
+        subject = _subject(call.view.principal, call.method, entry.toolbox, entry.name, decision.item)
+        judged = self.policy.decide(subject)
+        return None if judged.then in ("allow", "ask") else denied(subject, judged)
+
+    def _definition_of(self, toolbox: str, server: str, tool: str) -> Raw | None:
+        entry = self._catalog.toolboxes.get(toolbox, {}).get(server)
+        return None if entry is None else entry.tools.get(tool)
+
+
+def _subject(principal: str, method: str, toolbox: str, server: str, item: str) -> Subject:
+    return Subject(principal=principal, method=method, toolbox=toolbox, server=server, item=item)
+
+
+def shown_to(views: Iterable[View]) -> dict[View, dict[str, list[bytes]]]:
+    """What these views list, to be compared with what they list under other rules."""
+    kinds = ("tools", "prompts", "resources", "resourceTemplates")
+    return {view: {kind: list(view.face.definitions(view, kind)) for kind in kinds} for view in views}
+
+
+def differences(before: dict[str, list[bytes]], after: dict[str, list[bytes]]) -> frozenset[str]:
+    """Which lists a client has to be told of."""
+    changed = {kind for kind, listed in after.items() if listed != before.get(kind)}
+    return frozenset("resources" if kind == "resourceTemplates" else kind for kind in changed)

@@ -1,0 +1,205 @@
+"""The catalogue as one role may see it: what is hidden from it is not there.
+
+A face over this catalogue cannot list, find, count, suggest or mention what is hidden, because it never learns of it.
+Owns that nothing hidden is told; who may see what is told by a `Visibility`. Nothing here is ever sent to a server: the
+entries are for faces alone, and lead back to the real ones (`real_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import Manifest, ServerEntry
+from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
+from mcp_workbench.config.model import ToolboxConfig
+
+_NO_SIZES: Final[dict[str, int]] = {}
+
+
+class Visibility(Protocol):
+    """What a role may see."""
+
+    def shows(self, entry: ServerEntry, kind: str, item: str, definition: Raw | None) -> bool:
+        """Whether this item is not hidden."""
+
+    def may_show(self, entry: ServerEntry) -> bool:
+        """Whether anything of this server can be seen, whatever it offers."""
+
+    def may_hide(self, entry: ServerEntry, kind: str) -> bool:
+        """Whether anything of this kind can be hidden on this server."""
+
+
+class RestrictedEntry(ServerEntry):
+    """A server without what is hidden of it. Whatever is not said here is as the real one says."""
+
+    __slots__ = ("_kept", "_offer", "_visibility", "real")
+
+    def __init__(self, real: ServerEntry, visibility: Visibility) -> None:
+        # None of the members of a `ServerEntry` is set: they are found at the real one (`__getattr__`).
+        self.real = real
+        self._visibility = visibility
+        self._kept: dict[str, tuple[Definitions, Definitions]] = {}
+        self._offer: tuple[Offer, Offer] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "tools":
+            return self._visible("tools", self.real.tools)
+        if name == "offer":
+            return self._visible_offer()
+        return getattr(self.real, name)
+
+    # Equal to the real one: what is remembered by server is found, whoever looks for it.
+
+    def __eq__(self, other: object) -> bool:
+        return self.real is (other.real if isinstance(other, RestrictedEntry) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.real)
+
+    def _visible(self, kind: str, every: Definitions) -> Definitions:
+        kept = self._kept.get(kind)
+        # Definitions are replaced when a server says something else, never changed.
+        if kept is None or kept[0] is not every:
+            shows, real = self._visibility.shows, self.real
+            shown = {item: definition for item, definition in every.items() if shows(real, kind, item, definition)}
+            kept = self._kept[kind] = (every, every if len(shown) == len(every) else shown)
+        return kept[1]
+
+    def _visible_offer(self) -> Offer | None:
+        offer = self.real.offer
+        if offer is None:
+            return None
+        if self._offer is None or self._offer[0] is not offer:
+            self._offer = (offer, self._without_hidden(offer))
+        return self._offer[1]
+
+    def _without_hidden(self, offer: Offer) -> Offer:
+        shows, real = self._visibility.shows, self.real
+        lists = {kind: self._visible(kind, every) for kind, every in offer.lists.items() if kind != "tools"}
+        if "tools" in offer.lists:
+            lists["tools"] = {item: each for item, each in offer.tools.items() if shows(real, "tools", item, each)}
+        oversized = {
+            kind: {item: size for item, size in sizes.items() if shows(real, kind, item, None)}
+            for kind, sizes in offer.oversized.items()
+        }
+        profile = offer.profile
+        if any(len(lists[kind]) < len(offer.lists[kind]) for kind in lists):
+            # Servers introduce their tools in prose; nobody can tell which of its sentences name what is hidden.
+            profile = replace(profile, instructions=None)
+        return replace(offer, profile=profile, lists=lists, oversized=oversized, left_out=())
+
+    @property
+    def hides_something(self) -> bool:
+        """Whether anything that the server offers is hidden."""
+        return any(self.hides(kind) for kind in KINDS)
+
+    def hides(self, kind: str) -> bool:
+        return len(self.definitions(kind)) < len(self.real.definitions(kind))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the server is known to offer something, and all of it is hidden."""
+        return self.hides_something and not any(self.definitions(kind) for kind in KINDS)
+
+    # ── resources, whose addresses need not be listed ──
+
+    @property
+    def templates(self) -> Definitions:
+        """All of them: an address may be seen though the template that it fits may not."""
+        return self.real.templates
+
+    @property
+    def takes_unlisted(self) -> bool:
+        """Not where anything is hidden: an address that is hidden could be told from one that does not exist."""
+        return not self._visibility.may_hide(self.real, "resources")
+
+    def shows_resource(self, uri: str) -> bool:
+        return self._visibility.shows(self.real, "resources", uri, None)
+
+    # ── what is learnt is learnt of the real one ──
+
+    def take_manifest(self, manifest: Manifest) -> None:
+        self.real.take_manifest(manifest)
+
+
+def real_of(entry: ServerEntry) -> ServerEntry:
+    """The server itself, for whoever reaches it."""
+    return entry.real if isinstance(entry, RestrictedEntry) else entry
+
+
+class _Unstored:
+    """What is worked out for a role is not kept on the disk: it would say there what the role may not see."""
+
+    is_empty = False
+
+    def load_blob(self, name: str) -> None:
+        return None
+
+    def save_blob(self, name: str, data: bytes) -> None:
+        pass
+
+    def state(self, key: str) -> str:
+        return ""
+
+
+class RestrictedCatalog(Catalog):
+    """A catalogue without what is hidden."""
+
+    def __init__(self, real: Catalog, visibility: Visibility) -> None:
+        # None of the members of a `Catalog` is set: they are found at the real one (`__getattr__`).
+        self.real = real
+        self.on_replaced = []
+        self._visibility = visibility
+        self._known: dict[ServerEntry, RestrictedEntry] = {}
+        self._visible_for = -1
+        self._boxes: dict[str, dict[str, ServerEntry]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "toolboxes":
+            return self._toolboxes()
+        if name == "store":
+            return _Unstored()
+        return getattr(self.real, name)
+
+    def _toolboxes(self) -> dict[str, dict[str, ServerEntry]]:
+        if self._visible_for != self.real.revision:
+            self._visible_for = self.real.revision
+            real = self.real.toolboxes
+            known = {entry: self.entry_of(entry) for servers in real.values() for entry in servers.values()}
+            self._known = known
+            boxes = {
+                box: {name: known[entry] for name, entry in servers.items() if self._is_visible(known[entry])}
+                for box, servers in real.items()
+            }
+            self._boxes = {box: dict(servers) for box, servers in boxes.items() if servers}
+        return self._boxes
+
+    def entry_of(self, real: ServerEntry) -> RestrictedEntry:
+        return self._known.get(real) or RestrictedEntry(real, self._visibility)
+
+    def _is_visible(self, entry: RestrictedEntry) -> bool:
+        return self._visibility.may_show(entry.real) and not entry.is_empty
+
+    @property
+    def described(self) -> Mapping[str, ToolboxConfig]:
+        shown = self.toolboxes
+        return {
+            name: replace(toolbox, servers={server: toolbox.servers[server] for server in shown[name]})
+            for name, toolbox in self.real.described.items()
+            if name in shown
+        }
+
+    def entries(self) -> Iterator[ServerEntry]:
+        for servers in self.toolboxes.values():
+            yield from servers.values()
+
+    def unread(self, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
+        return self.real.unread(map(real_of, entries))
+
+    def load(self, entries: Iterable[ServerEntry]) -> None:
+        self.real.load(map(real_of, entries))

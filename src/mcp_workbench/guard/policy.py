@@ -1,0 +1,261 @@
+"""Who may do what: one pure function of rules and values, for lists, searches, calls, completions and reads alike.
+
+The first rule that matches decides. What a server says of its own tools can make a decision stricter and never looser:
+a rule with a condition on annotations counts only where what follows it is not stricter. Owns the decision; refuses to
+know how it is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.config.model import PolicyRule, Then
+from mcp_workbench.guard.argument_conditions import JudgedArguments, Undecidable
+from mcp_workbench.guard.globs import PathGlob, fits, takes_all
+from mcp_workbench.guard.identity import Identity
+from mcp_workbench.steps import Subject
+
+KINDS: Final = ("tools", "prompts", "resources")
+# By what is asked, what it is about. Everything else is only matched by rules that are about everything.
+KIND_OF: Final = {
+    "tools/call": "tools",
+    "prompts/get": "prompts",
+    "resources/read": "resources",
+    "resources/subscribe": "resources",
+    "resources/unsubscribe": "resources",
+}
+# What a list asks about each of its items.
+METHOD_OF: Final = {
+    "tools": "tools/call",
+    "prompts": "prompts/get",
+    "resources": "resources/read",
+    "resourceTemplates": "resources/read",
+}
+STRICTNESS: Final[dict[Then, int]] = {"allow": 0, "ask": 1, "deny": 2, "hide": 3}
+GROUP: Final = "group:"
+KEY_RULE: Final = "key"
+
+
+class Place(Protocol):
+    """A server in its toolbox."""
+
+    @property
+    def toolbox(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+class Annotations(Struct, frozen=True):
+    """What a server says of a tool, with the defaults of the specification: of a tool that says nothing the worst is
+    assumed."""
+
+    read_only: bool = False
+    destructive: bool = True
+    open_world: bool = True
+
+
+class Decision(Struct, frozen=True):
+    """What was decided, by which rule, and why."""
+
+    then: Then
+    # `policy[3]`, counted from 0 as in `$.policy[3]` of the file; `key` for the toolboxes that a key is limited to.
+    rule: str
+    why: str
+
+
+class Rule:
+    """A rule of the configuration, made ready."""
+
+    __slots__ = ("groups", "name", "paths", "principals", "written")
+
+    def __init__(self, number: int, written: PolicyRule) -> None:
+        self.name = f"policy[{number}]"
+        self.written = written
+        self.principals = tuple(glob for glob in written.who if not glob.startswith(GROUP))
+        self.groups = tuple(glob.removeprefix(GROUP) for glob in written.who if glob.startswith(GROUP))
+        # None where it is about everything; then also about what is no item.
+        self.paths: dict[str, tuple[PathGlob, ...]] | None = None
+        if any(patterns is not None for patterns in written.kinds.values()):
+            self.paths = {kind: tuple(map(PathGlob.read, patterns or ())) for kind, patterns in written.kinds.items()}
+
+    @property
+    def then(self) -> Then:
+        return self.written.then
+
+    def concerns(self, identity: Identity) -> bool:
+        """Whether it is about this principal."""
+        if not self.written.who:
+            return True
+        return any(fits(glob, identity.principal) for glob in self.principals) or any(
+            fits(glob, group) for glob in self.groups for group in identity.groups
+        )
+
+    def is_about(self, kind: str, subject: Subject) -> bool:
+        """Whether it is about this item, whatever is said of it."""
+        if self.written.has_annotations and kind != "tools":
+            return False
+        if self.written.arguments and kind not in ("tools", "prompts"):
+            return False
+        if self.paths is None:
+            return True
+        return any(path.fits(subject.toolbox, subject.server, subject.item) for path in self.paths.get(kind, ()))
+
+    def agrees(self, annotations: Annotations) -> bool:
+        """Whether what the server says of its tool is as this rule wants it."""
+        wanted = self.written
+        return (
+            wanted.read_only in (None, annotations.read_only)
+            and wanted.destructive in (None, annotations.destructive)
+            and wanted.open_world in (None, annotations.open_world)
+        )
+
+    def described(self) -> str:
+        """What it says, for people."""
+        said = [f"{kind} {', '.join(globs)}" for kind, globs in self.written.kinds.items() if globs]
+        if self.written.who:
+            said.insert(0, f"who {', '.join(self.written.who)}")
+        said += [f"{pointer} is {glob}" for pointer, glob in self.written.arguments.items()]
+        for name, wanted in (
+            ("read-only", self.written.read_only),
+            ("destructive", self.written.destructive),
+            ("open-world", self.written.open_world),
+        ):
+            if wanted is not None:
+                said.append(name if wanted else f"not {name}")
+        return "; ".join(said) or "everything else"
+
+
+def made_ready(rules: Iterable[PolicyRule]) -> tuple[Rule, ...]:
+    return tuple(Rule(number, rule) for number, rule in enumerate(rules))
+
+
+NO_RULES: Final = Decision("allow", "", "there is no policy")
+
+
+def decide(
+    rules: Sequence[Rule],
+    identity: Identity,
+    subject: Subject,
+    annotations: Annotations | None = None,
+    arguments: bytes | Raw | None = None,
+    kind: str | None = None,
+) -> Decision:
+    """What becomes of this request. Without `arguments`, as for a list: of an item that some arguments are allowed for.
+
+    `kind` says what the item is where the method does not."""
+    if identity.toolboxes is not None and not any(fits(glob, subject.toolbox) for glob in identity.toolboxes):
+        return Decision("hide", KEY_RULE, f"the key is limited to toolboxes {', '.join(identity.toolboxes)}")
+    if not rules:
+        return NO_RULES
+    kind = kind or KIND_OF.get(subject.method, "")
+    read = JudgedArguments(arguments)
+    # Those that go by annotations, and hold unless what follows is stricter.
+    tightening: list[Rule] = []
+    decision = Decision("deny", "policy", "no rule matches")
+    for rule in rules:
+        if not rule.concerns(identity) or not rule.is_about(kind, subject):
+            continue
+        if rule.written.has_annotations and not rule.agrees(annotations or Annotations()):
+            continue
+        try:
+            if not read.agree(rule.written.arguments):
+                continue
+        except Undecidable as error:
+            # Nobody can say whether it matches. What a server makes of such arguments is anybody's guess.
+            decision = Decision("deny", rule.name, str(error))
+            break
+        if rule.written.has_annotations:
+            tightening.append(rule)
+            continue
+        decision = Decision(rule.then, rule.name, rule.described())
+        break
+    for rule in reversed(tightening):
+        if STRICTNESS[rule.then] >= STRICTNESS[decision.then]:
+            decision = Decision(rule.then, rule.name, rule.described())
+    return decision
+
+
+# ── what can be known without an item ──
+
+
+def may_show(rules: Sequence[Rule], identity: Identity, toolbox: str, server: str) -> bool:
+    """Whether a server can have anything that is not hidden from this principal, whatever it turns out to offer."""
+    if identity.toolboxes is not None and not any(fits(glob, toolbox) for glob in identity.toolboxes):
+        return False
+    concerned = [rule for rule in rules if rule.concerns(identity)]
+    return not rules or any(_may_show(concerned, kind, toolbox, server) for kind in KINDS)
+
+
+def _may_show(rules: Sequence[Rule], kind: str, toolbox: str, server: str) -> bool:
+    for rule in rules:
+        # One that goes by annotations never loosens, so it shows nothing that would not be shown without it.
+        if rule.written.has_annotations or not _reaches(rule, kind, toolbox, server):
+            continue
+        if rule.then != "hide":
+            return True
+        if _covers(rule, kind, toolbox, server):
+            return False
+    return False
+
+
+def may_hide(rules: Sequence[Rule], identity: Identity, kind: str, toolbox: str, server: str) -> bool:
+    """Whether something of this kind may be hidden from this principal on this server."""
+    for rule in rules:
+        if rule.concerns(identity) and _reaches(rule, kind, toolbox, server):
+            if rule.then == "hide":
+                return True
+            if not rule.written.has_annotations and not rule.written.arguments and _covers(rule, kind, toolbox, server):
+                return False
+    return False
+
+
+def _reaches(rule: Rule, kind: str, toolbox: str, server: str) -> bool:
+    if rule.written.has_annotations and kind != "tools":
+        return False
+    return rule.paths is None or any(path.reaches(toolbox, server) for path in rule.paths.get(kind, ()))
+
+
+def _covers(rule: Rule, kind: str, toolbox: str, server: str) -> bool:
+    """Whether it is about everything of this kind on this server."""
+    if rule.paths is None:
+        return True
+    return any(takes_all(path.item) and path.reaches(toolbox, server) for path in rule.paths.get(kind, ()))
+
+
+# ── what a server says of its tool ──
+
+
+class _Hints(Struct):
+    readOnlyHint: Any = None
+    destructiveHint: Any = None
+    openWorldHint: Any = None
+
+
+class _Annotated(Struct):
+    annotations: Raw = Raw(b"null")
+
+
+_decode_annotated: Final = Decoder(_Annotated).decode
+_decode_hints: Final = Decoder(_Hints | None).decode
+
+
+def annotations_of(definition: Raw | bytes | None) -> Annotations:
+    """What the definition of a tool says of it. Whatever is not a boolean was not said."""
+    try:
+        hints = None if definition is None else _decode_hints(_decode_annotated(definition).annotations)
+    except (DecodeError, ValidationError, RecursionError):
+        hints = None
+    if hints is None:
+        return Annotations()
+    read_only = hints.readOnlyHint is True
+    return Annotations(
+        read_only=read_only,
+        # The specification: it means something only where the tool is not read-only.
+        destructive=not read_only and hints.destructiveHint is not False,
+        open_world=hints.openWorldHint is not False,
+    )

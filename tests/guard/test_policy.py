@@ -1,0 +1,254 @@
+"""One pure function decides: which rule matches whom and what, and that annotations only tighten."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_workbench.config.model import PolicyRule
+from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.policy import (
+    STRICTNESS,
+    Annotations,
+    annotations_of,
+    decide,
+    made_ready,
+    may_hide,
+    may_show,
+)
+from mcp_workbench.steps import Subject
+
+ALICE = Identity(principal="alice", groups=frozenset({"staff", "admins"}))
+ALLOW, ASK, DENY, HIDE = (PolicyRule(then=then) for then in ("allow", "ask", "deny", "hide"))
+
+
+def subject(item: str = "tool", method: str = "tools/call", toolbox: str = "box", server: str = "server") -> Subject:
+    return Subject(principal="alice", method=method, toolbox=toolbox, server=server, item=item)
+
+
+def then(rules: list[PolicyRule], about: Subject | None = None, who: Identity = ALICE, **more: Any) -> tuple[str, str]:
+    decision = decide(made_ready(rules), who, about or subject(), **more)
+    return decision.then, decision.rule
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    rules = [PolicyRule(tools=("other/*",), then="hide"), PolicyRule(tools=("box/server/t*",), then="ask"), DENY]
+
+    assert then(rules) == ("ask", "policy[1]")
+    assert then(rules, subject("other")) == ("deny", "policy[2]")
+
+
+@pytest.mark.parametrize(
+    ("who", "concerned"),
+    [
+        (("alice",), True),
+        (("a*",), True),
+        (("bob",), False),
+        (("group:admins",), True),
+        (("group:adm?ns",), True),
+        (("group:guests",), False),
+        (("bob", "group:staff"), True),
+        # A principal is never taken for a group, nor a group for a principal.
+        (("admins",), False),
+        (("group:alice",), False),
+        (("*",), True),
+    ],
+)
+def test_a_rule_concerns_principals_and_groups(who: tuple[str, ...], concerned: bool) -> None:
+    assert then([PolicyRule(who=who, then="deny"), ALLOW]) == (
+        ("deny", "policy[0]") if concerned else ("allow", "policy[1]")
+    )
+
+
+@pytest.mark.parametrize(
+    ("glob", "matches"),
+    [
+        ("*", True),
+        ("box", True),
+        ("box/server", True),
+        ("box/server/tool", True),
+        ("box/*/to?l", True),
+        ("box/server/[t]ool", False),
+        ("server", False),
+        ("bo", False),
+        ("box/server/tool/", False),
+    ],
+)
+def test_a_path_is_compared_part_by_part(glob: str, matches: bool) -> None:
+    assert (then([PolicyRule(tools=(glob,), then="deny"), ALLOW])[0] == "deny") is matches
+
+
+def test_names_with_slashes_do_not_pass_for_other_paths() -> None:
+    rules = [PolicyRule(tools=("a/b/*",), then="allow"), DENY]
+
+    assert then(rules, subject("c", toolbox="a", server="b"))[0] == "allow"
+    assert then(rules, subject("c", toolbox="a/b", server="x"))[0] == "deny"
+    assert then([PolicyRule(tools=("a?b/x",), then="allow"), DENY], subject(toolbox="a/b", server="x"))[0] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("method", "decided"),
+    [
+        ("tools/call", "ask"),
+        ("prompts/get", "deny"),
+        ("resources/read", "hide"),
+        ("resources/subscribe", "hide"),
+        ("no/such", "allow"),
+    ],
+)
+def test_each_kind_has_its_own_patterns(method: str, decided: str) -> None:
+    rules = [
+        PolicyRule(tools=("*",), then="ask"),
+        PolicyRule(prompts=("*",), then="deny"),
+        PolicyRule(resources=("box/server/file://*",), then="hide"),
+        ALLOW,
+    ]
+
+    assert then(rules, subject("file:///etc/passwd", method))[0] == decided
+
+
+# ── annotations ──
+
+
+def test_annotations_tighten_and_never_loosen() -> None:
+    read_only, careful = Annotations(True, False), Annotations()
+    tightening = [PolicyRule(destructive=True, then="ask"), ALLOW]
+    loosening = [PolicyRule(read_only=True, then="allow"), ASK]
+
+    assert then(tightening, annotations=careful)[0] == "ask"
+    assert then(tightening, annotations=read_only)[0] == "allow"
+    assert then(loosening, annotations=read_only) == ("ask", "policy[1]"), (
+        "a server does not get around by its own word"
+    )
+
+
+@given(
+    st.lists(
+        st.builds(
+            PolicyRule,
+            then=st.sampled_from(["allow", "ask", "deny", "hide"]),
+            read_only=st.sampled_from([None, True, False]),
+            destructive=st.sampled_from([None, True, False]),
+        ),
+        max_size=6,
+    ),
+    st.sampled_from(["allow", "ask", "deny", "hide"]),
+    st.builds(Annotations, st.booleans(), st.booleans(), st.booleans()),
+)
+def test_whatever_a_server_says_a_decision_is_never_looser_than_without(
+    rules: list[PolicyRule], default: Any, annotations: Annotations
+) -> None:
+    every = [*rules, PolicyRule(then=default)]
+    plain = [rule for rule in every if not rule.has_annotations]
+
+    assert STRICTNESS[then(every, annotations=annotations)[0]] >= STRICTNESS[then(plain)[0]]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        (None, Annotations(False, True, True)),
+        ({"readOnlyHint": True}, Annotations(True, False, True)),
+        ({"readOnlyHint": "yes", "destructiveHint": 0}, Annotations(False, True, True)),
+        ({"destructiveHint": False, "openWorldHint": False}, Annotations(False, False, False)),
+        ([], Annotations()),
+        ("x", Annotations()),
+    ],
+)
+def test_of_a_tool_that_says_nothing_usable_the_worst_is_assumed(said: object, read: Annotations) -> None:
+    definition = {"name": "tool", "inputSchema": {}, **({} if said is None else {"annotations": said})}
+
+    assert annotations_of(json.dumps(definition).encode()) == read
+    assert annotations_of(b"{") == Annotations()
+
+
+# ── arguments ──
+
+
+def argued(wanted: dict[str, str], written: str) -> str:
+    return then([PolicyRule(arguments=wanted, then="allow"), DENY], arguments=written.encode())[0]
+
+
+@pytest.mark.parametrize(
+    ("pointer", "glob", "written", "matches"),
+    [
+        ("/path", "/home/*", '{"path": "/home/a/b"}', True),
+        ("/path", "/home/*", '{"path": "/etc"}', False),
+        ("/path", "/home/*", "{}", False),
+        ("/a~1b/0", "x", '{"a/b": ["x"]}', True),
+        ("/a/1", "x", '{"a": ["x"]}', False),
+        ("/n", "5", '{"n": 5}', True),
+        ("/flag", "true", '{"flag": true}', True),
+        ("/o", '{"a":1}', '{"o": {"a": 1}}', True),
+        ("", "*", "{}", True),
+    ],
+)
+def test_a_rule_may_look_at_arguments(pointer: str, glob: str, written: str, matches: bool) -> None:
+    assert argued({pointer: glob}, written) == ("allow" if matches else "deny")
+
+
+@pytest.mark.parametrize("written", ['{"path": "/home/a", "path": "/etc"}', '{"path": ', "[" * 100_000, "\xff"])
+def test_arguments_that_can_be_read_in_two_ways_are_denied(written: str) -> None:
+    rules = [PolicyRule(arguments={"/path": "/etc*"}, then="deny"), ALLOW]
+    decision = decide(made_ready(rules), ALICE, subject(), None, written.encode("latin-1"))
+
+    assert (decision.then, decision.rule) == ("deny", "policy[0]")
+    assert "depends on the arguments" in decision.why
+
+
+def test_arguments_that_no_rule_looks_at_are_not_read() -> None:
+    assert then([PolicyRule(tools=("x",), arguments={"/a": "b"}, then="deny"), ALLOW], arguments=b"{{{")[0] == "allow"
+
+
+def test_huge_arguments_are_not_looked_into() -> None:
+    huge = b'{"path": "%b"}' % (b"a" * (1 << 20))
+    assert then([PolicyRule(arguments={"/path": "*b*"}, then="deny"), ALLOW], arguments=huge)[0] == "deny"
+
+
+def test_a_list_shows_what_some_arguments_are_allowed_for() -> None:
+    rules = [PolicyRule(arguments={"/a": "b"}, then="allow"), HIDE]
+
+    assert then(rules)[0] == "allow", "for a list, which has no arguments"
+    assert then(rules, arguments=b'{"a": "c"}')[0] == "hide"
+
+
+# ── keys ──
+
+
+def test_the_toolboxes_of_a_key_come_before_all_rules() -> None:
+    limited = Identity(principal="ci", toolboxes=("dev*",))
+
+    assert then([ALLOW], who=limited) == ("hide", "key")
+    assert then([], who=limited) == ("hide", "key")
+    assert then([DENY], subject(toolbox="dev-1"), who=limited) == ("deny", "policy[0]")
+    assert then([], subject(toolbox="dev-1"), who=limited)[0] == "allow"
+
+
+# ── servers that are not known yet ──
+
+
+@pytest.mark.parametrize(
+    ("rules", "shown", "hides"),
+    [
+        ([ALLOW], True, False),
+        ([HIDE], False, True),
+        ([DENY], True, False),
+        ([PolicyRule(tools=("box/server/a*",), then="allow"), HIDE], True, True),
+        ([PolicyRule(tools=("box/other/a*",), then="allow"), HIDE], False, True),
+        ([PolicyRule(tools=("box/server",), then="hide"), ALLOW], True, True),
+        ([PolicyRule(read_only=True, then="allow"), HIDE], False, True),
+        ([PolicyRule(who=("bob",), then="hide"), ALLOW], True, False),
+        ([PolicyRule(tools=("*",), then="allow"), HIDE], True, False),
+    ],
+)
+def test_what_a_server_can_show_is_known_before_it_has_spoken(
+    rules: list[PolicyRule], shown: bool, hides: bool
+) -> None:
+    ready = made_ready(rules)
+
+    assert may_show(ready, ALICE, "box", "server") is shown
+    assert may_hide(ready, ALICE, "tools", "box", "server") is hides
