@@ -49,7 +49,12 @@ def run(parsed: Parsed) -> int:
         return 0
     rows = [_row(record) for record in contents.records]
     rows += [[(wanted.server, "name"), ("needs sign-in", "warn"), "", "", "", "", ""] for wanted in missing]
-    screen.table(HEADER, rows)
+    people = [*(record.principal for record in contents.records), *(wanted.principal for wanted in missing)]
+    if any(people):
+        # Of a workbench that serves several. Your own are those without a name.
+        screen.table((*HEADER, "user"), [[*row, principal] for row, principal in zip(rows, people, strict=True)])
+    else:
+        screen.table(HEADER, rows)
     for record in contents.records:
         if text := note(record, "mcp-workbench login SERVER", time.time()):
             remark("warning", f"{visible(record.server)}: {text}")

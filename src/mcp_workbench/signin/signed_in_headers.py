@@ -84,7 +84,7 @@ class SignedInHeaders:
         self._is_sent = False
         # Tokens are hidden for as long as there are requests that may carry them.
         self._owner = object()
-        finalize(self, redactor.release, self._owner)
+        finalize(self, redactor.release, self._owner).atexit = False
 
     @property
     def ends_at(self) -> float | None:
