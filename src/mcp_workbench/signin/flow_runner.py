@@ -71,6 +71,7 @@ async def send(client: HttpClient, request: OAuthRequest, environ: Mapping[str, 
             response = await client.request(request.method, target, request.headers, request.body)
             try:
                 body = await read_whole(response, LARGEST_ANSWER)
+                assert isinstance(body, bytes), "in pieces only beyond what is read here"
             finally:
                 response.release()
     except Exception as error:

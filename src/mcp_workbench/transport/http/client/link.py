@@ -17,6 +17,7 @@ from typing import Any, Final
 from msgspec import UNSET, Raw
 
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.framing import LongLine
 from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_response, read
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.http import header_names as names
@@ -28,6 +29,7 @@ from mcp_workbench.transport.http.client.http_session import HttpSession
 from mcp_workbench.transport.http.client.one_way import JSON_HEADERS, OneWaySender
 from mcp_workbench.transport.http.client.pool import HttpClient, HttpTarget
 from mcp_workbench.transport.http.client.post import HttpTransport, Post
+from mcp_workbench.transport.http.client.response_body import read_large_body
 from mcp_workbench.transport.http.client.sse_transport import SseTransport
 from mcp_workbench.transport.http.client.standalone_stream import StandaloneStream
 from mcp_workbench.transport.http.header_parameters import HeaderParameters, headers_for
@@ -172,6 +174,19 @@ class HttpLink:
             return None
         self._receiver.on_message(message)
         return None if kind in ("request", "notification") else id
+
+    async def deliver_aside(self, body: LongLine, about: Post | None = None) -> None:
+        """The same for something large, which is read in a thread first."""
+        line, message = await asyncio.to_thread(read_large_body, body)
+        if isinstance(message, Malformed) or message.method is not UNSET or message.id is UNSET:
+            self.deliver(line, about)
+            return
+        post = self._posts.get(bytes(message.id))
+        if post is not None:
+            post.is_answered = True
+            if post.method == "initialize":
+                self._learn_version(line)
+        self._receiver.on_answer(line, message)
 
     def deliver_answer(self, post: Post, body: bytes, done_with: Callable[[bool], None]) -> None:
         """What came back for a request, in one piece. Read once, here, and handed on as it was read.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, Protocol
 
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.framing import LongLine
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, error_response, read_error
 from mcp_workbench.protocol.constants import STATELESS_CODES
 from mcp_workbench.transport.http import header_names as names
@@ -24,6 +25,7 @@ from mcp_workbench.transport.http.client.response import NotSent, RequestFailed,
 from mcp_workbench.transport.http.client.response_body import error_in, read_error_text, read_events, read_whole
 from mcp_workbench.transport.http.message_summary import MessageSummary, summarise
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
+from mcp_workbench.transport.lines import LONG_LINE
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,8 @@ class PostOwner(Protocol):
     def request_headers(self, summary: MessageSummary) -> dict[str, str]: ...
 
     def deliver(self, message: bytes, about: Post | None = None) -> bytes | None: ...
+
+    async def deliver_aside(self, body: LongLine, about: Post | None = None) -> None: ...
 
     def deliver_answer(self, post: Post, body: bytes, done_with: Callable[[bool], None]) -> None: ...
 
@@ -233,7 +237,11 @@ class Post:
         if response.content_type == names.EVENT_STREAM:
             await self._on_stream(response)
         elif response.content_type == names.JSON:
-            self._owner.deliver(await read_whole(response, self._session.limit))
+            body = await read_whole(response, self._session.limit)
+            if isinstance(body, LongLine):
+                await self._owner.deliver_aside(body)
+            else:
+                self._owner.deliver(body)
             if not self.is_answered:
                 await self._fail_unanswered(NOT_AN_ANSWER)
         else:
@@ -261,10 +269,16 @@ class Post:
             )
         await self._resume(parser)
 
-    def _on_event(self, event: ServerSentEvent) -> bool:
+    def _on_event(self, event: ServerSentEvent) -> bool | Awaitable[bool]:
         if event.type == "message" and event.data:
             self._delivered += 1
+            if len(event.data) > LONG_LINE:
+                return self._on_large_event(event)
             self._owner.deliver(event.data, self)
+        return self.is_answered
+
+    async def _on_large_event(self, event: ServerSentEvent) -> bool:
+        await self._owner.deliver_aside(LongLine([event.data]), self)
         return self.is_answered
 
     async def _resume(self, parser: SseParser) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.jsonrpc.messages import read_error
+from mcp_workbench.jsonrpc.framing import LongLine
+from mcp_workbench.jsonrpc.messages import Envelope, Malformed, read_error
 from mcp_workbench.transport.http.client.failures import too_large
 from mcp_workbench.transport.http.client.response import Response
+from mcp_workbench.transport.http.message_summary import single_line
 from mcp_workbench.transport.http.sse import ServerSentEvent, SseParser
+from mcp_workbench.transport.lines import LONG_LINE
 
 # What is read of a page that says why something failed.
 MOST_OF_ERROR: Final = 16 * 1024
@@ -29,8 +32,8 @@ class _Failed(Struct, gc=False):
 _decode_failed: Final = Decoder(_Failed).decode
 
 
-async def read_whole(response: Response, limit: int) -> bytes:
-    """The body. Raises `DownstreamError` beyond the limit."""
+async def read_whole(response: Response, limit: int) -> bytes | LongLine:
+    """The body, in pieces where it is large. Raises `DownstreamError` beyond the limit."""
     if (response.declared_bytes or 0) > limit:
         raise too_large(limit)
     parts: list[bytes] = []
@@ -41,16 +44,28 @@ async def read_whole(response: Response, limit: int) -> bytes:
         if size > limit:
             raise too_large(limit)
         parts.append(chunk)
-    return b"".join(parts)
+    return LongLine(parts) if size > LONG_LINE else b"".join(parts)
+
+
+def read_large_body(body: LongLine) -> tuple[bytes, Envelope | Malformed]:
+    """The message as one line, and what is in it; takes a while, and other threads run meanwhile."""
+    from mcp_workbench.jsonrpc.large_messages import read_large
+
+    line = single_line(body.join())
+    try:
+        return line, read_large(line)
+    except Malformed as error:
+        return line, error
 
 
 async def read_events(
-    response: Response, parser: SseParser, limit: int, on_event: Callable[[ServerSentEvent], bool]
+    response: Response, parser: SseParser, limit: int, on_event: Callable[[ServerSentEvent], bool | Awaitable[bool]]
 ) -> bool:
     """Hand over events until `on_event` says that it has what it wanted (true), or the stream ends (false)."""
     while chunk := await response.read():
         for event in parser.feed(chunk):
-            if on_event(event):
+            has_it = on_event(event)
+            if has_it if isinstance(has_it, bool) else await has_it:
                 await _read_to_end(response)
                 return True
         if parser.overflowed:
