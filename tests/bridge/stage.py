@@ -252,12 +252,14 @@ async def staged(
     use_cache: bool = False,
     versions: Sequence[str] = (MODERN_VERSION,),
     capabilities: Mapping[str, Json] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Stage]:
     """One server of this era, or those of `servers`, in one toolbox; `timeout` is that of their calls.
 
-    `versions` are the modern revisions that they speak, `capabilities` what each declares beside the usual."""
+    `versions` are the modern revisions that they speak, `capabilities` what each declares beside the usual,
+    `settings` further ones of each."""
     eras = servers or {"server": server_era}
-    configs = {name: ServerConfig(name=name, command="played", timeout=timeout) for name in eras}
+    configs = {name: ServerConfig(name=name, command="played", timeout=timeout, **(settings or {})) for name in eras}
     box = ToolboxConfig(name="box", description="The box.", servers=configs)
     config = WorkbenchConfig(path="played.json", toolboxes={"box": box})
     gateway = PlayedGateway(config, Options(face=face, use_cache=use_cache), eras, versions, capabilities or {})

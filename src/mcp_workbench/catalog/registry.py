@@ -80,7 +80,7 @@ class SharedServers(Servers):
 
 def identity(toolbox: str, config: ServerConfig, store: ManifestStore, context: ServerContext) -> bytes:
     """Equal for servers that clients may share. A digest: it holds no secret that was in the configuration."""
-    folder = None if config.share == "user" else context.folder
+    folder = None if config.share in ("user", "everyone") else context.folder
     if config.command is None:
         # All that an address takes of it is the proxy on the way.
         environment = sorted(pair for pair in context.environ.items() if pair[0].lower().endswith("_proxy"))

@@ -241,7 +241,12 @@ TRUSTED_PROXY: Key[ProxyConfig] = Key(
     "Over HTTP: a proxy in front of the workbench that authenticates users and names them in a header. See team.md.",
 )
 TOOLBOX_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For the servers of this toolbox.")
-SERVER_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For this server.")
+SERVER_SHARE = Key(
+    "share",
+    Sharing(is_of_server=True),
+    "Sharing",
+    _SHARED + "For this server; `everyone` lets all users share it, which is for servers that keep nothing of them.",
+)
 TOOLBOXES = "toolboxes"
 MCP_SERVERS = "mcpServers"
 SERVERS = "servers"

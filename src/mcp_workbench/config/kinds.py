@@ -292,22 +292,26 @@ class Choice(Kind[str]):
 
 
 class Sharing(Kind[Share]):
-    """Which clients share a server."""
+    """Which clients share a server. Those of all users only where a single server says so."""
 
-    __slots__ = ()
+    __slots__ = ("_is_of_server",)
+
+    def __init__(self, *, is_of_server: bool = False) -> None:
+        self._is_of_server = is_of_server
 
     def read(self, value: object, path: Path, reader: Reader) -> Share | None:
-        if value == "everyone":
-            hint = "users never share a process: `user` shares it among all of your own clients"
-            reader.problem(path, "found `everyone`, which is not supported yet", _SHARES_TEXT, hint=hint)
+        if value == "everyone" and not self._is_of_server:
+            hint = "write it at each server that keeps nothing of its users"
+            reader.problem(path, "found `everyone`, which is for single servers", _SHARES_TEXT, hint=hint)
             return None
-        return cast("Share | None", _SHARES.read(value, path, reader))
+        return cast("Share | None", (_SHARES_OF_SERVER if self._is_of_server else _SHARES).read(value, path, reader))
 
     def schema(self) -> Schema:
-        return _SHARES.schema()
+        return (_SHARES_OF_SERVER if self._is_of_server else _SHARES).schema()
 
 
 _SHARES: Final = Choice({name: name for name in ("project", "user", "session")})
+_SHARES_OF_SERVER: Final = Choice({name: name for name in ("project", "user", "session", "everyone")})
 _SHARES_TEXT: Final = "one of `project`, `user`, `session`"
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Transport = Literal["stdio", "http", "sse", "auto"]
 # One of the table `faces.FACES`.
 FaceName = str
-# Clients that share one process of a server: those in the same folder, all of the user's, or none.
-Share = Literal["project", "user", "session"]
+# Clients that share one process of a server: those in the same folder, all of the user's, none, or those of all users.
+Share = Literal["project", "user", "session", "everyone"]
 # What a rule of the policy decides, from the loosest to the strictest.
 Then = Literal["allow", "ask", "deny", "hide"]
 # "auto" probes, "legacy" shakes hands, "modern" is stateless; a revision date pins that very revision.

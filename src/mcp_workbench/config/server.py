@@ -99,7 +99,8 @@ class WrittenServer:
             args=args,
             env=env,
             inherit_env=self._read_inherited() if command is not None else (),
-            cwd=self._read_folder() or (self._reader.home() if share == "user" and command is not None else None),
+            cwd=self._read_folder()
+            or (self._reader.home() if share in ("user", "everyone") and command is not None else None),
             url=url,
             headers=headers,
             oauth=self._read(keys.OAUTH),

@@ -20,7 +20,7 @@ from mcp_workbench.downstream.list_refresh import ListRefresh
 from mcp_workbench.downstream.server_link import LinkOpener
 from mcp_workbench.downstream.server_run import ServerRun
 from mcp_workbench.downstream.server_subscriptions import ServerSubscriptions
-from mcp_workbench.downstream.sharing import Caller, withheld
+from mcp_workbench.downstream.sharing import Caller, is_everyones, withheld
 from mcp_workbench.downstream.traffic import Traffic
 from mcp_workbench.errors import DownstreamError, ServerGone, SignInNeeded
 from mcp_workbench.protocol.meta import ClientIdentity
@@ -69,6 +69,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.traffic = Traffic(self.label, self.identity, self)
         self.traffic.withheld = withheld(entry.config)
+        self.traffic.is_everyones = is_everyones(entry.config)
         # What was counted in earlier runs of the server.
         self._counted_before = (0, 0, 0, 0)
         self.lists = ListRefresh(self._loop, self._wake)
@@ -264,6 +265,7 @@ class Connection:
         traffic.clients = self.traffic.clients
         traffic.conceal = self.conceal
         traffic.withheld = self.traffic.withheld
+        traffic.is_everyones = self.traffic.is_everyones
         if self._is_shared:
             traffic.share_fairly()
         self._counted_before = self.counts()

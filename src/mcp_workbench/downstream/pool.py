@@ -23,6 +23,7 @@ from mcp_workbench.downstream.sharing import (
     connection_key,
     era_for,
     expected_revision,
+    owner_of,
     told,
 )
 from mcp_workbench.errors import DownstreamError
@@ -91,7 +92,7 @@ class Pool:
             self._note_state(entry)
         key = connection_key(entry, caller)
         if caller.client in self._borrowers and key not in self._connections:
-            lent = self._running(entry, caller.principal)
+            lent = self._running(entry, key.principal)
             if lent is not None:
                 # Not kept: it may end before the client comes again.
                 return lent
@@ -137,7 +138,8 @@ class Pool:
         # Imported with the first connection: all that runs on one is a tenth of what there is, and starting needs none.
         from mcp_workbench.downstream.connection import Connection
 
-        first = Caller(caller.principal, era_for(entry, caller.era), told(entry, caller.capabilities), client)
+        owner = owner_of(entry, caller.principal)
+        first = Caller(owner, era_for(entry, caller.era), told(entry, caller.capabilities), client)
         connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task)
         connection.on_handshake = lambda: self._on_handshake(entry)
         if self._serves_many and client == SHARED:

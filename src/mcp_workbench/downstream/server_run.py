@@ -99,8 +99,12 @@ class ServerRun:
             return DownstreamError(what, hint=hint)
         connection = self._connection
         # Later the noise is as old as the server, and says nothing of why it ended.
-        noise = connection.traffic.noise_lines if connection.state is State.STARTING else ()
-        return DownstreamError(with_quoted_output(what, self._link.stderr_lines(QUOTED_STDERR), noise), hint=hint)
+        is_starting = connection.state is State.STARTING
+        noise = connection.traffic.noise_lines if is_starting else ()
+        # What a server of several users has written since may be about any of them.
+        is_private = connection.traffic.is_everyones and not is_starting
+        stderr = [] if is_private else self._link.stderr_lines(QUOTED_STDERR)
+        return DownstreamError(with_quoted_output(what, stderr, noise), hint=hint)
 
     def _fail(self, error: DownstreamError) -> None:
         connection = self._connection

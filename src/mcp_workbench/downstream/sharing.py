@@ -1,7 +1,8 @@
 """Who shares a connection to a server. Pure: all that decides it is in `connection_key`.
 
-Toolboxes never share, whatever their servers are called. Principals never share. Clients with a session never share a
-server that keeps a person's state (`share`: `"session"`). Beyond that it depends on the era in which the server is
+Toolboxes never share, whatever their servers are called. Principals never share, but for a server that says so
+(`share`: `"everyone"`): it runs with our own user's credentials and may ask nobody. Clients with a session never share
+a server that keeps a person's state (`share`: `"session"`). Beyond that it depends on the era in which the server is
 spoken to:
 
 - **modern**: capabilities travel with each request, so one connection serves clients of every kind.
@@ -29,6 +30,8 @@ from mcp_workbench.protocol.revisions import Era, Revision, chosen, newest
 ANY_CAPABILITIES: Final = b""
 # Of a connection that is nobody's own.
 SHARED: Final = 0
+# Whoever signs in at the command line.
+OWN_USER: Final = ""
 # What a client must have declared for a server to ask it anything that a user or a model answers.
 ASKABLE: Final = (b'"elicitation"', b'"sampling"')
 
@@ -77,18 +80,28 @@ def connection_key(entry: ServerEntry, caller: Caller, agreed: Revision | None =
     capabilities = told(entry, caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
     is_asked = entry.asks and not revision.asks_in_results and any(word in capabilities for word in ASKABLE)
     client = caller.client if is_asked or entry.per_client else SHARED
-    return ConnectionKey(entry, caller.principal, revision.era, capabilities, client)
+    return ConnectionKey(entry, owner_of(entry, caller.principal), revision.era, capabilities, client)
+
+
+def is_everyones(config: ServerConfig) -> bool:
+    """Whether users share it: nothing that belongs to no call by itself is told to any of them."""
+    return config.share == "everyone"
+
+
+def owner_of(entry: ServerEntry, principal: str) -> str:
+    """Whose connection, and whose credentials, this principal uses at this server."""
+    return OWN_USER if is_everyones(entry.config) else principal
 
 
 def era_for(entry: ServerEntry, client: Era) -> Era:
     """The era in which clients of this one are served by this server, where it speaks that. Eras differ in how a server
     asks: one that may ask nobody is spoken to in one era for all."""
-    return client if entry.config.ask else "modern"
+    return client if entry.config.ask and not is_everyones(entry.config) else "modern"
 
 
 def withheld(config: ServerConfig) -> frozenset[str]:
     """The capabilities that a server is not told of, whatever its clients can do."""
-    if not config.ask:
+    if not config.ask or is_everyones(config):
         return EVERYTHING
     # Shared by clients in different folders, it would take the roots of one for those of all.
     return ROOTS if config.share == "user" else NOTHING

@@ -77,6 +77,8 @@ class Traffic:
         self.profile: ServerProfile | None = None
         # Capabilities that it is not told of, whatever its clients can do; nobody is asked for them.
         self.withheld: frozenset[str] = frozenset()
+        # Whether several users share it.
+        self.is_everyones = False
         # The one that the server agreed to, of its profile: every call asks for it.
         self.revision: Revision | None = None
         self._link: Link | None = None
@@ -478,6 +480,8 @@ class Traffic:
         related = self.call_about(about)
         if related is not None:
             return related.call
+        if self.is_everyones:
+            return None
         calls = list(self.calls_youngest_first())
         client = calls[0].client if calls else self.clients.only()
         # It may be about a call that another client has cancelled, and that the server goes on with.

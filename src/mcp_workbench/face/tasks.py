@@ -181,9 +181,19 @@ class Tasks:
                 continue
             if self.judge is not None and self.judge(view.principal, entry, own) in ("deny", "hide"):
                 continue
+            if entry.config.share == "everyone" and not self._is_known(view.principal, client, entry, own):
+                # Another user's.
+                continue
             self._note(view.principal, client.has_task_extension, entry, own)
             shown.append(self.shown(view, entry, bytes(task), client))
         return shown
+
+    def _is_known(self, principal: str, client: Revision, entry: ServerEntry, own: str) -> bool:
+        """Whether this principal was given the handle of this task."""
+        is_extension = client.has_task_extension
+        handle = self._others.get((principal, is_extension, entry.toolbox, entry.name, own), own)
+        given = self._given.get((principal, is_extension, handle))
+        return given is not None and given.entry is entry and given.own == own
 
     @property
     def has_renamed(self) -> bool:
@@ -213,7 +223,9 @@ class Tasks:
             if unread:
                 return Load(tuple(unread), lambda: self.resolve(view, method, params, client))
             having = [entry for entry in view.face.entries(view) if _has_tasks(entry, client)]
-            given = _Given(having[0], handle) if len(having) == 1 else None
+            # Of a server that users share, each has the tasks that it was given.
+            is_sole = len(having) == 1 and having[0].config.share != "everyone"
+            given = _Given(having[0], handle) if is_sole else None
         if given is not None and self.judge is not None:
             given = None if self.judge(view.principal, given.entry, given.own) == "hide" else given
         if given is None:

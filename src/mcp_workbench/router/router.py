@@ -138,9 +138,11 @@ class Router:
         self._resolve(call, "prompts", lambda: call.view.face.resolve_completion(call.view, params, call.revision))
 
     def ask_about_task(self, call: RoutedCall, params: Params) -> None:
-        """One of the methods of tasks; without the extension, those of a sole server pass as they are."""
-        client = call.revision
-        if call.method not in client.task_methods or (not client.has_task_extension and self.has_one_server(call.view)):
+        """One of the methods of tasks; without the extension, those of a sole server pass as they are, unless users
+        share it."""
+        client, sole = call.revision, call.view.face.sole_entry()
+        passes = not client.has_task_extension and sole is not None and sole.config.share != "everyone"
+        if call.method not in client.task_methods or passes:
             self.relay(call, params)
         elif call.method == "tasks/list":
             self.start_for(call, self._task_lists.answer(call, params, lambda: self.relay(call, params)))

@@ -79,7 +79,7 @@ def client_name(info: bytes) -> str | None:
 
 def _sharing(entry: ServerEntry, users: list[int]) -> dict[str, object]:
     config = entry.config
-    folder = None if config.share == "user" and config.cwd is None else config.cwd or entry.context.folder
+    folder = None if config.share in ("user", "everyone") and config.cwd is None else config.cwd or entry.context.folder
     return {
         "share": config.share or ("session" if entry.per_client else "project"),
         "folder": None if folder is None else _shown(folder),
