@@ -90,3 +90,13 @@ def test_without_a_keychain_nothing_is_encrypted(store: TokenStore, monkeypatch:
     assert "sign-ins cannot be encrypted: this machine has no keychain that can be used" in done.stderr
     assert "can only be stored unencrypted" in done.stderr and "${file" not in done.stderr
     assert Path(store.path).read_bytes() == before
+
+
+def test_a_key_in_an_address_is_not_shown(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = [f"{NOTES}?key=hunter22-key#work", "https://ada:hunter22@files.example.com/mcp"]
+    wanted = WantedSignIn(principal="", server=f"{FILES}?key=hunter22-key", challenge="")
+    fill(store, *(record(each, expires_at=time.time() - 1) for each in addresses), wanted)
+    for words in ([], ["--json"]):
+        done = command(monkeypatch, "auth", *words)
+        assert "hunter22" not in done.stdout + done.stderr
+        assert f"{NOTES}?key=***#work" in done.stdout

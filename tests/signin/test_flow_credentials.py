@@ -12,6 +12,7 @@ from mcp_workbench.config.model import OAuthConfig
 from mcp_workbench.errors import DownstreamError, SignInNeeded
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.challenge import Challenge
+from mcp_workbench.signin.discovery import canonical
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse, SignInFailed
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.transport.http.client.address import Address
@@ -150,6 +151,11 @@ async def test_a_token_goes_to_the_address_that_it_is_for_and_to_no_other(tmp_pa
                 assert await moved.call() == 200
             assert "access-1" not in sent_to(elsewhere)
             assert not any("authorization" in request.headers for request in at.server.requests[before:])
+
+
+def test_a_key_in_an_address_is_not_shown_to_the_authorization_server() -> None:
+    for url in ("https://ada:key@mcp.example.com/mcp", "https://mcp.example.com/mcp?api_key=key#part"):
+        assert canonical(url) == "https://mcp.example.com/mcp"
 
 
 # ── redirects that carry credentials to another origin ──

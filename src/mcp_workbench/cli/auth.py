@@ -12,6 +12,7 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.settings import JSON
 from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.config.redact import Redactor, secrets_in_url
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.printable import visible
 from mcp_workbench.signin.grant_end import ends_at, is_near, note, shown
@@ -48,7 +49,7 @@ def run(parsed: Parsed) -> int:
         remark("note", "you are not signed in to any server; run `mcp-workbench login SERVER`")
         return 0
     rows = [_row(record) for record in contents.records]
-    rows += [[(wanted.server, "name"), ("needs sign-in", "warn"), "", "", "", "", ""] for wanted in missing]
+    rows += [[(_shown(wanted.server), "name"), ("needs sign-in", "warn"), "", "", "", "", ""] for wanted in missing]
     people = [*(record.principal for record in contents.records), *(wanted.principal for wanted in missing)]
     if any(people):
         # Of a workbench that serves several. Your own are those without a name.
@@ -57,7 +58,7 @@ def run(parsed: Parsed) -> int:
         screen.table(HEADER, rows)
     for record in contents.records:
         if text := note(record, "mcp-workbench login SERVER", time.time()):
-            remark("warning", f"{visible(record.server)}: {text}")
+            remark("warning", f"{visible(_shown(record.server))}: {text}")
     how = "encrypted with a key in your keychain" if store.is_sealed else "readable only by you"
     remark("note", f"stored in {store.path}, {how}")
     return 0
@@ -104,10 +105,15 @@ def state_of(record: SignInRecord) -> str:
     return "signed in"
 
 
+def _shown(server: str) -> str:
+    """An address as it may be printed: many hold a key."""
+    return Redactor(secrets_in_url(server)).text(server)
+
+
 def _row(record: SignInRecord) -> list[Part]:
     state = state_of(record)
     return [
-        (record.server, "name"),
+        (_shown(record.server), "name"),
         (state, "warn" if state == "needs sign-in" else "good"),
         record.account or "",
         " ".join(record.scopes),
@@ -121,7 +127,7 @@ def _as_json(record: SignInRecord, stored: str) -> dict[str, Any]:
     due = due_at(record)
     return {
         "principal": record.principal,
-        "server": record.server,
+        "server": _shown(record.server),
         "issuer": record.issuer,
         "state": state_of(record),
         "account": record.account,
@@ -137,7 +143,7 @@ def _as_json(record: SignInRecord, stored: str) -> dict[str, Any]:
 
 
 def _wanted_json(wanted: WantedSignIn) -> dict[str, Any]:
-    return {"principal": wanted.principal, "server": wanted.server, "state": "needs sign-in"}
+    return {"principal": wanted.principal, "server": _shown(wanted.server), "state": "needs sign-in"}
 
 
 def _when(moment: float | None) -> str:

@@ -234,10 +234,11 @@ def covers(resource: str, url: str) -> bool:
 
 
 def canonical(url: str) -> str:
-    """The resource identifier of an address: without fragment and credentials, no slash at the end of nothing."""
+    """The resource identifier of an address: without fragment and credentials, no slash at the end of nothing. Without
+    its query, too (RFC 8707, section 2), in which many servers take a key: the authorization server must not see it."""
     parts = urlsplit(url)
     path = "" if parts.path == "/" else parts.path
-    return urlunsplit((parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower(), path, parts.query, ""))
+    return urlunsplit((parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower(), path, "", ""))
 
 
 def _not_now(place: str, answer: OAuthResponse) -> SignInFailed:
