@@ -133,6 +133,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
     "gateway": (
         {
+            "blocking_work",
             "errors",
             "faces",
             "config",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -222,3 +223,27 @@ def test_a_long_difference_is_cut_down_to_a_line() -> None:
     names = tuple(f"box-{number}" for number in range(8))
     told = summary(Difference(Changes(), Changes(added=names), ("budget",)))
     assert told == "toolboxes added box-0, box-1, box-2, box-3, box-4 and 3 more; settings: budget"
+
+
+async def test_what_is_closed_while_it_starts_is_not_watched(tmp_path: Path) -> None:
+    async with edited(tmp_path, {"dev": {"one": saying("one")}}) as editing:
+        starting = asyncio.create_task(editing.live.start())
+        await asyncio.sleep(0)
+        editing.live.close()
+        await starting
+        assert editing.live._watched is None
+        await editing.save({"ops": {"one": saying("one")}})
+        assert list(editing.gateway.catalog.toolboxes) == ["dev"], "nobody is served by it any more"
+
+
+async def test_a_disk_that_hangs_after_a_reload_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mcp_workbench.live.READ_SECONDS", 0.2)
+    answers = threading.Event()
+    async with edited(tmp_path, {"dev": {"one": saying("one")}}) as editing:
+        monkeypatch.setattr(editing.live, "_files", answers.wait)
+        await editing.save({"ops": {"one": saying("one")}})
+        assert list(editing.gateway.catalog.toolboxes) == ["ops"], "it is in force all the same"
+        assert "may go unnoticed" in caplog.text
+        answers.set()

@@ -49,9 +49,11 @@ def read_file(path: str) -> bytes | None:
 def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_folder: str) -> None:
     """Put `content` in the place of `expected`, which is what the caller has seen there; None is no file at all.
 
-    Raises `ConfigError`, and then nothing has changed.
+    Raises `ConfigError`. Then nothing has changed, unless the error says that it was written: what was found right
+    after that was something else.
     """
     target = os.path.realpath(path)
+    is_written = False
     try:
         with locked(target, lock_folder):
             if read_file(target) != expected:
@@ -65,12 +67,16 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
                 _sync_folder(target)
             else:
                 write_whole(target, content)
+            is_written = True
             if read_file(target) != content:
                 raise ConfigError(
                     f"`{path}` was changed by another program right after it was written",
                     hint="quit the client, look at the file, and run the command again",
                 )
     except OSError as error:
+        if is_written:
+            # Only the lock was left to let go of, and it ends with us.
+            return
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise ConfigError(f"`{path}` cannot be written: {why}; it is as it was", hint="run the command again") from None
 

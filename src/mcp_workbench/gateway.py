@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -231,14 +232,17 @@ class Gateway:
     async def apply(self, config: WorkbenchConfig) -> Difference:
         """Put another configuration in force while everything runs. What it does not change keeps its process and its
         calls; what it changes takes new calls with the new settings and finishes those that run on the old."""
+        # A pool of threads would be waited for at the end, on a disk that hangs for ever.
+        from mcp_workbench.blocking_work import aside
+
         async with self._applying:
             config = _within_what_is_fixed(self.config, config)
             plan = self.catalog.plan(config)
-            manifests = await asyncio.to_thread(read_manifests, plan.beginning)
+            manifests = await aside(partial(read_manifests, plan.beginning))
             while any(entry.ended is not None for entry in plan.beginning):
                 # It was to be shared with another catalogue, which let go of it meanwhile.
                 plan = self.catalog.plan(config)
-                manifests = await asyncio.to_thread(read_manifests, plan.beginning)
+                manifests = await aside(partial(read_manifests, plan.beginning))
             # From here on nothing waits: every request sees either the one or the other.
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)

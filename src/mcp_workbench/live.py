@@ -44,14 +44,16 @@ class LiveConfig:
         self._source = source
         self._watch = watch
         self._watched: Watched | None = None
+        self._is_closed = False
         self._loop = asyncio.get_running_loop()
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
         """From now on changes are noticed, also those that were made since the configuration was read."""
         files, known = await aside(self._look)
-        self._watched = Watched(files, known, self._on_changed)
-        self._watch.add(self._watched)
+        if not self._is_closed:
+            self._watched = Watched(files, known, self._on_changed)
+            self._watch.add(self._watched)
 
     def _look(self) -> tuple[Sequence[str], Fingerprint | None]:
         files = self._files()
@@ -64,6 +66,10 @@ class LiveConfig:
 
     def close(self) -> None:
         """Changes are of no interest any more."""
+        self._is_closed = True
+        self._stop_watching()
+
+    def _stop_watching(self) -> None:
         if self._watched is not None:
             self._watch.discard(self._watched)
             self._watched = None
@@ -93,6 +99,9 @@ class LiveConfig:
                 problems = in_one_line(error.problems) if isinstance(error, ConfigProblems) else error.message
                 self._reject(error.message if error.hint is None else f"{error.message}\nhint: {error.hint}", problems)
                 return
+            if self._is_closed:
+                # Nobody is served by it any more.
+                return
             if seen is not None and after != seen:
                 # It was written to while it was read. The watch tells again when it is still.
                 return
@@ -111,10 +120,14 @@ class LiveConfig:
     async def _follow(self) -> None:
         """Another configuration may name other files."""
         before = self._watched
-        files = await aside(self._files)
-        if before is not None and tuple(files) != before.files:
-            self.close()
-            await self.start()
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                files = await aside(self._files)
+                if before is not None and before is self._watched and tuple(files) != before.files:
+                    self._stop_watching()
+                    await self.start()
+        except TimeoutError:
+            log.warning("changes of `%s` may go unnoticed: the disk does not answer", self._gateway.config.path)
 
     def _read(self) -> tuple[ChosenConfig, Fingerprint]:
         chosen = self._source.choose()

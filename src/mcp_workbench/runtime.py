@@ -179,6 +179,8 @@ class Runtime:
 
     def reap_strays_when_they_end(self) -> None:
         """From the first server on."""
+        if self._old_handler is not None:
+            return
         loop = asyncio.get_running_loop()
         # uvloop keeps `add_signal_handler` for SIGCHLD to itself; a plain handler that hands over does the same.
         with contextlib.suppress(ValueError):  # not in the main thread: tests

@@ -82,6 +82,18 @@ class Rig:
         served.join(PATIENCE)
         return b"".join(got)
 
+    def run_to_the_end_of(self, client_out: int) -> bytes:
+        """The same, once all that the client writes meanwhile is written, and it goes."""
+
+        def go() -> None:
+            for thread in self.threads[:-1]:
+                if thread is not threading.current_thread():
+                    thread.join(PATIENCE)
+            os.close(client_out)
+
+        self.beside(go)
+        return self.run_to_the_end()
+
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
@@ -267,3 +279,50 @@ def test_a_failure_is_told_between_two_lines_of_the_workbench(rig: Rig) -> None:
     failed = [each for each in lines if each != line]
     assert len(lines) == 3 and [json.loads(each)["id"] for each in failed] == [7]
     os.close(rig.client_out)
+
+
+def test_a_workbench_that_hangs_in_the_middle_of_a_long_line_is_noticed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.2)
+    ours, theirs = workbench()
+    rig.beside(lambda: rig.write(NEXT + HEAD + b"a" * 3 * LONGEST_FIRST + TAIL))
+    assert rig.copying.run(ours) is HANGS
+    rig.copying.give_up_what_is_under_way(HANGS)
+    theirs.close()
+    assert NEXT not in rig.run_to_the_end_of(rig.client_out)
+
+
+def test_one_that_says_that_others_go_first_does_not_hang(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.5)
+    ours, theirs = workbench()
+
+    def serve() -> None:
+        for _ in range(6):
+            threading.Event().wait(0.25)
+            theirs.sendall(b"\x01held\n")
+        theirs.close()
+
+    rig.beside(lambda: rig.write(NEXT + HEAD + b"a" * 3 * LONGEST_FIRST + TAIL))
+    rig.beside(serve)
+    assert rig.copying.run(ours) is DIED
+    rig.copying.give_up_what_is_under_way(DIED)
+    rig.run_to_the_end_of(rig.client_out)
+
+
+def test_a_signal_ends_an_idle_front_end_of_a_workbench_that_hangs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LAST_ANSWERS_SECONDS", 0.05)
+    ours, theirs = workbench()
+    rig.copying.signalled, wake = os.pipe()
+
+    def signal() -> None:
+        wait_until(lambda: rig.copying._heard > 0, PATIENCE, "the loop")
+        # As a handler does while the loop waits: nothing that is watched becomes ready by it.
+        rig.copying.begin_to_end()
+        os.write(wake, b"x")
+
+    rig.beside(signal)
+    assert rig.copying.run(ours) is CLIENT_GONE
+    for descriptor in (rig.copying.signalled, wake, rig.client_out):
+        os.close(descriptor)
+    theirs.close()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.front.tracking import ANSWER, REQUEST, Tracking, messages_in
+from mcp_workbench.front.tracking import ANSWER, LONGEST_DECODED, REQUEST, Tracking, messages_in
 
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"id": 99, "x": {"id": "no"}}}
 FORMS = {
@@ -131,3 +131,25 @@ def test_every_request_is_found_however_it_is_cut(
 @pytest.mark.parametrize("id", [b"1e3", b"1.50", b"-0.0", b'"\\u0041b"', b'"a\\/b"'])
 def test_an_id_in_an_unusual_form_is_kept_as_it_is_written(id: bytes) -> None:
     assert messages_in(b'{ "id" : %b, "method": "x", "jsonrpc": "2.0" }' % id) == [(REQUEST, id)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b'{"jsonrpc":"2.0","method":"tools/call","id":%b,"params":{"id":5,"x":"',
+        b'{"jsonrpc":"2.0","method":"tools/call","_meta":{"id":1,"a":["id",{}]},"id" : %b , "params":{"x":"',
+    ],
+)
+@pytest.mark.parametrize("id", [b"7", b'"a\\"b"'])
+def test_the_id_of_a_long_request_is_found_before_its_largest_member(head: bytes, id: bytes) -> None:
+    tracking = Tracking()
+    for piece in (head % id, b"x" * LONGEST_DECODED, b"y" * LONGEST_DECODED, b'"}}\n'):
+        tracking.sent(piece)
+    assert tracking.clear() == ([id], [])
+
+
+def test_what_only_looks_like_the_id_of_a_long_line_is_none() -> None:
+    tracking = Tracking()
+    for piece in (b'{"jsonrpc":"2.0","method":"x","params":{"id":7,"x":"', b"x" * 2 * LONGEST_DECODED, b'"}}\n'):
+        tracking.sent(piece)
+    assert tracking.clear() == ([], [])

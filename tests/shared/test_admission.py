@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -19,6 +20,7 @@ from mcp_workbench import __version__
 from mcp_workbench.cli.client_context import context_of
 from mcp_workbench.config.choose import ChosenConfig, ConfigSource
 from mcp_workbench.config.redact import Redactor
+from mcp_workbench.front import joining
 from mcp_workbench.front.joining import written_hello
 from mcp_workbench.shared import workbench
 from mcp_workbench.shared.client import SERVE_ALONE, ClientContext
@@ -197,3 +199,70 @@ async def test_the_home_of_a_client_is_its_own(shared: Shared, tmp_path: Path, m
     assert "project" in await toolboxes("first", cwd=project)
     assert "own-second" in await toolboxes("second", cwd=project)
     shared.clean_up()
+
+
+async def test_a_second_signal_does_not_wait_for_a_command(sockets_folder: Path) -> None:
+    """A reload reads files, which a disk that hangs never ends."""
+    async with listening(sockets_folder, _unused) as (served, listener):
+        began = asyncio.Event()
+
+        async def reload() -> list[str]:
+            began.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        served.catalogs.reload = reload  # type: ignore[method-assign]
+        asking = asyncio.create_task(answer(Path(listener.getsockname()), written_hello((), command="reload")))
+        await began.wait()
+        served._on_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+        assert not asking.done(), "the first one lets it finish"
+        served._on_signal(signal.SIGTERM)
+        assert await asking == b""
+
+
+async def test_long_first_lines_are_bounded_in_all(sockets_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbench, "MOST_HELLO_BYTES", 900_000)
+    async with listening(sockets_folder, _unused) as (served, listener):
+        writers = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_unix_connection(listener.getsockname())
+            writer.write(b'{"hello":1,"folder":"' + b"x" * 400_000)
+            writers.append((reader, writer))
+        _, waiting = await asyncio.wait(
+            [asyncio.create_task(_read_to_the_end(reader)) for reader, _ in writers],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        assert served._hello_bytes <= 900_000 and len(waiting) == 2, "the last one is sent away, the others stay"
+        for _, writer in writers:
+            writer.close()
+        await asyncio.wait(waiting)
+        await eventually(lambda: served._hello_bytes == 0, what="what they held")
+
+
+async def _read_to_the_end(reader: asyncio.StreamReader) -> None:
+    with suppress(OSError):
+        await reader.read()
+
+
+async def _unused(hello: Hello) -> ClientContext:
+    raise AssertionError(hello)
+
+
+async def test_options_for_the_log_are_said_to_have_no_effect(shared: Shared) -> None:
+    shared.up()
+    async with shared.client(BOX, "--debug", "--log-format", "json") as client:
+        await client.wait_for(lambda: "no effect" in client.stderr, "a note")
+        assert "--debug, --log-format have no effect" in client.stderr
+
+
+async def test_a_full_disk_where_sockets_lie_leaves_everybody_alone(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listen(folder: str) -> socket.socket:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(joining, "listen", listen)
+    with pytest.raises(joining.CannotJoin, match="cannot be started: No space left on device"):
+        joining.start()
+    assert not shared.is_running

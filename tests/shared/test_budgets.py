@@ -24,12 +24,16 @@ class FakeLink:
         self.unsent_bytes = unsent
         self.is_held = False
         self.is_watched = False
+        self.reassured = 0
 
     def hold(self) -> None:
         self.is_held = True
 
     def release(self) -> None:
         self.is_held = False
+
+    def say_held(self) -> None:
+        self.reassured += 1
 
     def watch_stalled(self) -> None:
         self.is_watched = True
@@ -92,6 +96,25 @@ async def test_a_client_that_stops_in_the_middle_of_a_message_lets_others_go_fir
     kept.on_arriving(one, MOST_ARRIVING)
     kept.on_arriving(other, 2 * LARGE_MESSAGE)
     await eventually(lambda: not other.is_held, what="the turn of the other")
+    kept.close()
+
+
+async def test_whoever_is_held_for_long_is_told_that_we_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ARRIVAL_SECONDS", 0.01)
+    one, other = FakeLink(), FakeLink()
+    kept = budgets(one, other)
+    kept.on_arriving(one, MOST_ARRIVING)
+    kept.on_arriving(other, 2 * LARGE_MESSAGE)
+    size = MOST_ARRIVING
+
+    def is_reassured() -> bool:
+        nonlocal size
+        size += 1
+        kept.on_arriving(one, size)
+        return other.reassured > 1
+
+    await eventually(is_reassured, what="a sign of life")
+    assert other.is_held and not one.reassured
     kept.close()
 
 

@@ -13,7 +13,7 @@ from tests.cli.shell import run
 from tests.shared.harness import Shared
 from tests.support.client import Call, RawClient, RpcError
 from tests.support.processes import alive, eventually, wait_until
-from tests.support.workbench import logged, scripted_entry
+from tests.support.workbench import logged, scripted_entry, write_config
 
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -235,3 +235,22 @@ async def test_what_lasts_of_a_client_may_be_long(shared: Shared, tmp_path: Path
         await eventually(lambda: len(subscribed()) >= 2 * len(uris))
         assert sorted(subscribed()) == sorted(2 * uris)
         assert client.garbage == [] and client.unmatched == []
+
+
+@pytest.mark.requirement("sharing.recovery")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_toolboxes_that_came_and_went_meanwhile_are_told_with_the_next_result(
+    shared: Shared, tmp_path: Path, era: str
+) -> None:
+    shared.up()
+    box = boxes(tmp_path)
+    async with shared.client({**box, "old": {"server": scripted_entry()}}, era=era) as client:
+        assert len((await client.use_tool("box", "server", "echo", {"text": "1"}))["content"]) == 1
+        os.kill(shared.pids[-1], signal.SIGSTOP)
+        write_config(shared.folder, {**box, "fresh": {"server": scripted_entry()}}, budget=None)
+        await shared.kill_under(client)
+        result = await client.use_tool("box", "server", "echo", {"text": "1"})
+        assert result["content"][-1]["text"] == (
+            "Note: these toolboxes are new: fresh.\nNote: these toolboxes were removed: old."
+        )
+        assert len((await client.use_tool("box", "server", "echo", {"text": "1"}))["content"]) == 1, "once"

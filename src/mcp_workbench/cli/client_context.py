@@ -36,6 +36,12 @@ def _context_of(hello: Hello) -> ClientContext:
     if config.path in hello.environ.get(WITHIN, "").split(os.pathsep):
         raise Refused("alone", f"`{config.path}` is being served by the workbench that started this one")
     notes = [] if choice.warning is None else [choice.warning]
+    ignored = [f"--{name}" for name in ("debug", "log-file", "log-format") if parsed.has(name)]
+    if ignored:
+        what = f"{', '.join(ignored)} {'has' if len(ignored) == 1 else 'have'} no effect"
+        notes.append(
+            f"{what}: the shared workbench has one log, which `mcp-workbench logs` prints; --private serves alone"
+        )
     return ClientContext(
         config=config,
         source=source,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import socket
 from typing import Any, Final
 
 from msgspec.json import decode
@@ -13,7 +15,9 @@ from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
 from mcp_workbench.cli.status import running_workbenches
+from mcp_workbench.front.joining import peer_pid
 from mcp_workbench.run import run as run_loop
+from mcp_workbench.runtime_folder import runtime_folder
 
 ABOUT = """
 Makes each of your running workbenches, or the one with the process ID PID, read its configuration again now, and shows
@@ -51,9 +55,9 @@ def _reload(screen: Screen, status: dict[str, Any]) -> bool:
         screen.line(f"{who}: its version, {status.get('version')}, cannot reload; restart it")
         return False
     try:
-        os.kill(status["pid"], signal.SIGHUP)
+        _hang_up(status["pid"])
     except OSError as error:
-        screen.line(f"{who}: {error.strerror}")
+        screen.line(f"{who}: {error.strerror or error}")
         return False
     after = run_loop(_outcome(status["pid"], before["reloads"]))
     if after is None:
@@ -64,6 +68,18 @@ def _reload(screen: Screen, status: dict[str, Any]) -> bool:
     if rejected:
         screen.line(rejected, indent=2)
     return not rejected
+
+
+def _hang_up(pid: int) -> None:
+    """Send SIGHUP to the workbench with this process id, and to nobody else: what names it is a file, and process ids
+    are used again. Raises `OSError`."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE)
+        # Open until the signal is sent: its process lives for as long as it accepts connections.
+        connection.connect(os.path.join(runtime_folder(), f"{pid}.sock"))
+        if peer_pid(connection) not in (None, pid):
+            raise ProcessLookupError(errno.ESRCH, "another process answers in its name")
+        os.kill(pid, signal.SIGHUP)
 
 
 def _reload_shared(screen: Screen) -> bool | None:

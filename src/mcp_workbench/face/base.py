@@ -237,7 +237,7 @@ class Face:
         """Which lists change with the toolboxes of another configuration, whatever their servers offer."""
         return frozenset()
 
-    def take_note_of_toolboxes(self, view: View, plan: Plan) -> None:
+    def take_note_of_toolboxes(self, view: View, added: Iterable[str], removed: Iterable[str]) -> None:
         """Toolboxes came or went: keep in mind what this view is to be told about it with a later answer."""
 
     # ── lists ──

@@ -157,11 +157,11 @@ class ProxyFace(Face):
         """The two tools name the toolboxes, as many as there is room for; pins are settings."""
         return frozenset({"tools"} if self._own_tools_differ or "pin" in plan.difference.settings else ())
 
-    def take_note_of_toolboxes(self, view: View, plan: Plan) -> None:
+    def take_note_of_toolboxes(self, view: View, added: Iterable[str], removed: Iterable[str]) -> None:
         """Told with the next result, because most clients read the list of tools and the instructions only once."""
-        for name in plan.difference.toolboxes.removed:
+        for name in removed:
             view.changed[name] = "removed"
-        for name in plan.difference.toolboxes.added:
+        for name in added:
             view.changed[name] = "new"
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:

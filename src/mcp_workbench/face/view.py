@@ -109,9 +109,15 @@ class Views:
         self.of_sessions.add(view)
         return view
 
-    def reopen(self, view: View, names: Iterable[str]) -> None:
-        """Its client had opened these, in a workbench before us; as far as they are still there."""
-        view.opened.update({name: None for name in names if name in view.face.catalog.toolboxes})
+    def reopen(self, view: View, names: Iterable[str], known: Iterable[str] | None = None) -> None:
+        """Its client had opened these, in a workbench before us; as far as they are still there. `known` are all
+        toolboxes that it was told of: what has become of them since is told as if it happened now."""
+        toolboxes = view.face.catalog.toolboxes
+        view.opened.update({name: None for name in names if name in toolboxes})
+        if known is not None:
+            before = dict.fromkeys(known)
+            added = [name for name in toolboxes if name not in before]
+            view.face.take_note_of_toolboxes(view, added, [name for name in before if name not in toolboxes])
 
     def end_session(self, view: View) -> None:
         """Its client is gone."""
@@ -124,7 +130,8 @@ class Views:
                 view.opened.pop(name, None)
                 view.changed.pop(name, None)
             view.missing.difference_update(plan.ending)
-            view.face.take_note_of_toolboxes(view, plan)
+            toolboxes = plan.difference.toolboxes
+            view.face.take_note_of_toolboxes(view, toolboxes.added, toolboxes.removed)
 
     def on_change(self, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """A server offers something else now."""

@@ -95,6 +95,8 @@ class Copying:
         # When the workbench last showed that it is there, or was not waited for.
         self._heard = 0.0
         self._goodbye: str | None = None
+        # Readable when a signal has come: a wait is begun again after that, with what was known before.
+        self.signalled = -1
         self._was_blocking = os.get_blocking(client_out)
 
     def handover(self) -> Handover:
@@ -148,6 +150,8 @@ class Copying:
                 self._say_that_no_more_comes()
             return self._loop()
         finally:
+            if self.signalled >= 0:
+                self._forget_signals()
             for descriptor in list(self._polled):
                 self._watch(descriptor, 0)
             down.target = up.source = -1
@@ -162,6 +166,8 @@ class Copying:
         # What is watched while nothing has to wait for anybody.
         usual = {client: _IN, workbench: _IN}
         wait, patience = self._poll.poll, SILENCE_SECONDS
+        if self.signalled >= 0:
+            self._poll.register(self.signalled, _IN)
         self._watch_what_matters()
         while True:
             if not (passed or tracking.is_waited_for or self.is_client_done):
@@ -178,8 +184,10 @@ class Copying:
                 if event == _IN:
                     if descriptor == client:
                         self._on_client_readable()
-                    else:
+                    elif descriptor == workbench:
                         end = self._on_workbench_readable() or end
+                    else:
+                        os.read(descriptor, 64)
                 elif descriptor == client and not event & _OUT:
                     self._on_client_readable()
                 elif descriptor == workbench:
@@ -198,6 +206,12 @@ class Copying:
                 tracking.catch_up()
             if down.waiting or up.waiting or self._owed or polled != usual or self.is_client_done:
                 self._watch_what_matters()
+
+    def _forget_signals(self) -> None:
+        try:
+            self._poll.unregister(self.signalled)
+        except KeyError:
+            pass
 
     # ── from the client to the workbench ──
 
@@ -332,15 +346,15 @@ class Copying:
         failed, asked = self.tracking.clear()
         said = reason.encode()
         # A line that the client has seen the beginning of ends here; it is of no use, and its request fails below.
-        last_words = [b"\n"] if up.is_mid_line else []
-        last_words += [_FAILED % (id, said) for id in failed]
-        last_words += [_NOT_WAITED_FOR % (id, said) for id in asked]
+        messages = [b"\n"] if up.is_mid_line else []
+        messages += [_FAILED % (id, said) for id in failed]
+        messages += [_NOT_WAITED_FOR % (id, said) for id in asked]
         up.held, up.is_mid_line = b"", False
         if loses_line and not self._skips_line:
             self._skips_line, self._lost_to = True, reason
             if down.waiting:
                 down.waiting = self._skip(down.waiting)
-        up.waiting += b"".join(last_words) + self._owed
+        up.waiting += b"".join(messages) + self._owed
         self._owed = b""
         if up.waiting:
             os.set_blocking(up.target, False)
@@ -372,7 +386,9 @@ class Copying:
         self.tracking.catch_up()
         if not self.tracking.is_waited_for:
             return True
-        if not self._up.waiting and not down.is_mid_line:
+        # In the middle of a line it cannot be asked, but whoever is there takes the rest of it, or says that others go
+        # first.
+        if not self._up.waiting and (down.waiting or not down.is_mid_line):
             self._is_asked = True
             if not down.waiting and self._goodbye is None:
                 self._send(_PING)

@@ -169,6 +169,16 @@ def peer_uid(connection: _socket.socket) -> int | None:
     return None
 
 
+def peer_pid(connection: _socket.socket) -> int | None:
+    """Which process is at the other end; None where the system does not say. Raises `OSError`."""
+    if sys.platform == "linux":
+        return int.from_bytes(connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)[:4], sys.byteorder)
+    if sys.platform == "darwin":
+        # LOCAL_PEERPID at SOL_LOCAL
+        return connection.getsockopt(0, 2)
+    return None
+
+
 def written_hello(arguments: Sequence[str], resume: bytes = b"", command: str = "") -> bytes:
     """The first line of a connection: who comes, from where, with what. All versions write the first member alike."""
     try:

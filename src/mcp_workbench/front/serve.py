@@ -11,7 +11,7 @@ import os
 import time
 
 from mcp_workbench.front.copying import CLIENT_GONE, DIED, HANGS, STOPPED, Copying, Handover
-from mcp_workbench.front.joining import CannotJoin, NotRunning, join
+from mcp_workbench.front.joining import CannotJoin, Joined, NotRunning, join
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +38,13 @@ def serve(arguments: Sequence[str], *, may_start: bool) -> int | Handover | None
         return Handover()
     copying = Copying()
     signals = _Signals(copying)
+    try:
+        return _serve(arguments, joined, copying, signals)
+    finally:
+        signals.close()
+
+
+def _serve(arguments: Sequence[str], joined: Joined, copying: Copying, signals: _Signals) -> int | Handover:
     deaths: list[float] = []
     while True:
         signals.workbench = joined.pid
@@ -84,9 +91,21 @@ class _Signals:
         # `nohup` and shells that start things in the background have it ignored: then it never ends us.
         self._ends_with_terminal = _signal.getsignal(_signal.SIGHUP) != _signal.SIG_IGN
         self._had_terminal = _has_terminal()
+        # A wait that a signal interrupts is begun again, for as long as before: this one ends it.
+        copying.signalled, self._wake = os.pipe()
+        for descriptor in (copying.signalled, self._wake):
+            os.set_blocking(descriptor, False)
+        _signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for number in (_signal.SIGINT, _signal.SIGTERM):
             _signal.signal(number, self._end)
         _signal.signal(_signal.SIGHUP, self._on_hang_up)
+
+    def close(self) -> None:
+        """Whoever serves alone is woken in another way."""
+        _signal.set_wakeup_fd(-1)
+        os.close(self._wake)
+        os.close(self._copying.signalled)
+        self._copying.signalled = -1
 
     def _end(self, number: int, frame: object) -> None:
         # Another one ends us at once.

@@ -37,6 +37,8 @@ class _Lasting(Struct, omit_defaults=True):
     listening: list[_Listening] = []
     opened: list[str] = []
     listed: list[str] = []
+    # The toolboxes that the client was told of; None where the workbench did not say.
+    toolboxes: list[str] | None = None
 
 
 _read: Final = Decoder(_Lasting).decode
@@ -51,6 +53,9 @@ def mark_of(session: Session) -> tuple[object, ...]:
         *session.subscriptions,
         *session.streams,
         len(session.listed),
+        # Another one with each configuration.
+        session.view.face.catalog.toolboxes,
+        len(session.view.changed),
     )
 
 
@@ -62,6 +67,7 @@ def written_down(session: Session) -> bytes:
         listening=[_Listening(Raw(stream.id), Raw(encode(stream.request))) for stream in session.streams.values()],
         opened=list(session.view.opened),
         listed=sorted(session.listed),
+        toolboxes=_known_toolboxes(session),
     )
     if session.revision is not None:
         info = {
@@ -71,6 +77,17 @@ def written_down(session: Session) -> bytes:
         }
         lasting.initialize = Raw(encode(info))
     return encode(lasting)
+
+
+def _known_toolboxes(session: Session) -> list[str]:
+    """Those of the catalogue, as far as the client was told of changes."""
+    known = dict.fromkeys(session.view.face.catalog.toolboxes)
+    for name, change in session.view.changed.items():
+        if change == "new":
+            known.pop(name, None)
+        elif change == "removed":
+            known[name] = None
+    return list(known)
 
 
 class ResumedLink:
@@ -98,7 +115,7 @@ def restore(session: Session, written: bytes) -> None:
         if bytes(lasting.initialize) != b"null":
             session.on_request(_OWN_IDS + b'"', "initialize", decode_object(lasting.initialize))
         # Whose a resource is may depend on what is opened.
-        session.router.views.reopen(session.view, lasting.opened)
+        session.router.views.reopen(session.view, lasting.opened, lasting.toolboxes)
         if lasting.log_level is not None:
             repeated.append(("logging/setLevel", {"level": lasting.log_level}))
         repeated += [("resources/subscribe", {"uri": uri}) for uri in lasting.subscriptions]

@@ -32,6 +32,9 @@ class BudgetedLink(Protocol):
     def release(self) -> None:
         """Read on."""
 
+    def say_held(self) -> None:
+        """Tell the front end that we are there, though we read nothing."""
+
     def watch_stalled(self) -> None:
         """Let go of it, should it read nothing for a while."""
 
@@ -109,6 +112,8 @@ class ClientBudgets:
             self._arriving[first] = size
             self._release_some()
         if self._held:
+            for link in self._held:
+                link.say_held()
             self._watch_first()
 
     def close(self) -> None:

@@ -91,7 +91,6 @@ class SharedClient:
             link.close()
             raise
         self.session = session
-        self._mark = mark_of(session)
         link.unannounced = self._unannounced
         self._link = link
         try:

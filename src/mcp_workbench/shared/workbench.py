@@ -44,6 +44,8 @@ ACCEPT_PAUSE_SECONDS: Final = 1.0
 # What `reload` is told of configurations that cannot be used.
 MOST_PROBLEMS: Final = 8
 LONGEST_PROBLEM: Final = 1000
+# What all first lines together may take. Nearly all of them come in one read; those do not count.
+MOST_HELLO_BYTES: Final = 4 * LONGEST_HELLO
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -82,6 +84,9 @@ class SharedWorkbench:
         self._was_joined = False
         self._budgets = ClientBudgets()
         self._greeting = 0
+        self._hello_bytes = 0
+        # Greetings and commands under way: a second signal ends them, whatever they wait for.
+        self._unserved: set[asyncio.Task[None]] = set()
         self._told_by: list[socket.socket] = []
         self._ending = asyncio.Event()
         self._is_urgent = asyncio.Event()
@@ -157,7 +162,9 @@ class SharedWorkbench:
         if self._greeting >= MOST_GREETINGS:
             connection.close()
             return
-        self._tasks.create_task(self._take_in(connection))
+        task = self._tasks.create_task(self._take_in(connection))
+        self._unserved.add(task)
+        task.add_done_callback(self._unserved.discard)
 
     async def _take_in(self, connection: socket.socket) -> None:
         self._greeting += 1
@@ -174,6 +181,10 @@ class SharedWorkbench:
             finally:
                 self._greeting -= 1
             if context is not None:
+                task = asyncio.current_task()
+                assert task is not None
+                # From here on it is told that we end, and has time to finish.
+                self._unserved.discard(task)
                 await self._serve(connection, hello, context, rest)
             else:
                 await self._obey(connection, hello)
@@ -190,14 +201,23 @@ class SharedWorkbench:
             raise BadHello(f"it comes from another user (uid {uid})")
         loop = asyncio.get_running_loop()
         data = bytearray()
-        async with asyncio.timeout(HELLO_SECONDS):
-            while (end := data.find(b"\n")) < 0:
-                piece = await loop.sock_recv(connection, _READ_BYTES)
-                if not piece:
-                    raise BadHello("it ended before its first line did")
-                if len(data) > LONGEST_HELLO:
-                    raise BadHello(f"its first line is longer than {LONGEST_HELLO} bytes")
-                data += piece
+        counted = 0
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                while (end := data.find(b"\n")) < 0:
+                    piece = await loop.sock_recv(connection, _READ_BYTES)
+                    if not piece:
+                        raise BadHello("it ended before its first line did")
+                    if len(data) > LONGEST_HELLO:
+                        raise BadHello(f"its first line is longer than {LONGEST_HELLO} bytes")
+                    if data:
+                        counted += len(piece)
+                        self._hello_bytes += len(piece)
+                        if self._hello_bytes > MOST_HELLO_BYTES:
+                            raise BadHello("too many others with long first lines are just arriving")
+                    data += piece
+        finally:
+            self._hello_bytes -= counted
         return read_hello(bytes(data[:end])), bytes(data[end + 1 :])
 
     async def _admit(self, hello: Hello) -> ClientContext | None:
@@ -279,8 +299,6 @@ class SharedWorkbench:
     async def _obey(self, connection: socket.socket, hello: Hello) -> None:
         if hello.command == "ping":
             await self._answer(connection, f"ping {os.getpid()}")
-        elif hello.command == "status":
-            await self._answer(connection, f"status {encode(self.status()).decode()}")
         elif hello.command == "reload":
             rejected = await self.catalogs.reload()
             # The other end reads no endless answers (`front.joining`); `status` and the log have all of it.
@@ -329,6 +347,8 @@ class SharedWorkbench:
         self._signals += 1
         if self._signals > 1:
             self._is_urgent.set()
+            for task in list(self._unserved):
+                task.cancel()
         # Whoever watches over us wants us to end; anybody else may have meant the machine, or nothing.
         self.end(f"received {number.name}", SERVE_ALONE if self._stays else COME_AGAIN)
 

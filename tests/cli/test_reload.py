@@ -1,0 +1,63 @@
+"""`mcp-workbench reload` signals workbenches, and nobody who merely has the process id of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mcp_workbench.runtime_folder import make_private, runtime_folder
+from tests.cli.shell import run
+
+STATUS = {
+    "config": "a.json",
+    "face": "proxy",
+    "uptimeSeconds": 1,
+    "servers": [],
+    "configuration": {"reloads": 0, "rejected": None},
+}
+
+
+@contextmanager
+def said_to_be_a_workbench(pid: int) -> Iterator[None]:
+    """A socket that names this process, answered by another one: us."""
+    make_private(runtime_folder())
+    path = os.path.join(runtime_folder(), f"{pid}.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(json.dumps({**STATUS, "pid": pid}).encode())
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+            os.unlink(path)
+
+
+def test_a_process_that_is_no_workbench_is_not_signalled() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        try:
+            with said_to_be_a_workbench(other.pid):
+                done = run("reload", str(other.pid))
+            assert done.status == 1
+            assert f"process {other.pid}: another process answers in its name" in done.stdout
+            assert other.poll() is None, "SIGHUP would have ended it"
+        finally:
+            other.kill()
