@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.in_process import command, live_in
 from tests.cli.shell import Done, on_terminal, run
 from tests.support import fake_keyring
 
@@ -51,7 +52,7 @@ def test_servers_of_several_clients_become_toolboxes(tmp_path: Path) -> None:
     }
     assert "cursor, kiro" in done.stderr and "all" not in boxes
     assert "desk     clock   ready" in done.stdout, "it ends with a check"
-    assert done.stderr.endswith("mcp-workbench install cursor --replace puts the workbench in their place\n")
+    assert done.stderr.endswith("mcp-workbench install cursor kiro --replace puts the workbench in their place\n")
     again = shell(tmp_path, "--yes")
     assert again.status == 2 and "exists already; it is left as it is" in again.stderr
 
@@ -142,7 +143,7 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, words: tuple[str, ...], sai
 
 def test_on_a_terminal_it_asks_before_it_reads(tmp_path: Path) -> None:
     write(tmp_path, ".cursor/mcp.json", {"time": TIME})
-    for key, status in ((b"n\n", 2), (b"\n", 0)):
+    for key, status in ((b"n\n", 2), (b"\n\n", 0)):
         done, shown = on_terminal(
             "init",
             "--no-check",
@@ -153,3 +154,36 @@ def test_on_a_terminal_it_asks_before_it_reads(tmp_path: Path) -> None:
         )
         assert done == status, shown
         assert config_of(tmp_path).exists() == (status == 0)
+
+
+def test_names_and_descriptions_of_toolboxes_can_be_changed_at_the_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live_in(monkeypatch, tmp_path, environment(tmp_path))
+    write(tmp_path, ".cursor/mcp.json", {"time": TIME, "fetch": {"command": "f"}, "git": {"command": "g"}})
+    typed = "y\nn\nnet\nThe net\ndaily\n\ndaily\nignored\n"
+    done = command(monkeypatch, "init", "--no-check", typed=typed)
+    assert done.status == 0, done.stderr
+    boxes = json.loads(config_of(tmp_path).read_text())["toolboxes"]
+    assert {name: list(box["mcpServers"]) for name, box in boxes.items()} == {
+        "net": ["fetch"],
+        "daily": ["git", "time"],
+    }
+    assert boxes["net"]["description"] == "The net"
+    assert boxes["daily"]["description"] == "Code, files and documentation of the project: git"
+    assert "Name of web [web]:" in done.stderr and "Description of net [Search, read" in done.stderr
+
+
+def test_in_the_end_it_says_where_secrets_are_and_which_clients_to_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = {**fake_keyring.environment(tmp_path / "keys"), "FAKE_KEYRING_FAULT": "locked"}
+    live_in(monkeypatch, tmp_path, {**environment(tmp_path), **chain})
+    write(tmp_path, ".cursor/mcp.json", {"x": {"command": "x", "env": {"X_TOKEN": "hunter2hunter2"}}})
+    write(tmp_path, ".gemini/settings.json", {"y": {"command": "y"}})
+    write(tmp_path, ".aws/amazonq/mcp.json", {"z": {"command": "z"}})
+    done = command(monkeypatch, "init", "--yes", "--no-check")
+    assert done.status == 0, done.stderr
+    folder = config_of(tmp_path).parent / "secrets"
+    assert f"written down: x: X_TOKEN; they are in files for you alone in {folder} now\n" in done.stderr
+    assert "hint: mcp-workbench install cursor gemini --replace puts" in done.stderr, "not into what is discontinued"

@@ -223,7 +223,13 @@ class Walkthrough:
         settings = client_settings(os.path.abspath(program), "/path/to/workbench-config.json")
         self._screen.blank()
         self._screen.line(("Use it with your own servers", "strong"))
-        self._screen.line("Write workbench-config.json (README.md, Connect), then tell your client:", indent=3)
+        for command, what in (
+            ("mcp-workbench init", "makes a configuration from the servers that your clients have"),
+            ("mcp-workbench install CLIENT", "puts the workbench into a client, such as claude-code"),
+        ):
+            self._screen.line((command, "code"), f"  {what}", indent=3)
+        self._screen.blank()
+        self._screen.line("Or write workbench-config.json (README.md, Connect), and tell your client:", indent=3)
         shown: dict[str, list[str]] = {}
         for setting in settings:
             shown.setdefault(setting.text, []).append(f"{setting.client}: {setting.where}")

@@ -43,7 +43,8 @@ those files go to the keychain, or where there is none into files for you alone,
 be taken over is listed with what to do. The clients' files are not changed; mcp-workbench install CLIENT --replace does
 that. At the end every server is started once, as check --connect does.
 
-Names and descriptions of toolboxes are a proposal: edit the file, and it is in force when you save it.
+Names and descriptions of toolboxes are a proposal, which you can change at the prompt. Later, edit the file: it is in
+force when you save it.
 
 Exit code: 0; 1 if a server failed in the check; 2 if there is nothing to take over or the file exists already.
 """
@@ -79,15 +80,18 @@ def run(parsed: Parsed) -> int:
     store = SecretStore(os.path.dirname(target), dry=parsed.has("dry-run"))
     for server in servers:
         server.entry = store.taken_from(server.name, server.entry)
-    config = {"face": PROPOSED_FACE, "toolboxes": proposed(servers)}
+    config = {"face": PROPOSED_FACE, "toolboxes": _edited(proposed(servers), parsed)}
     content = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
     parse(content, target, os.environ)
     if parsed.has("json"):
         stdout().json(_as_json(target, servers, imported, config))
     elif parsed.has("dry-run"):
         stdout().text(content.decode())
-    _say_found(servers, store)
+    _say_found(servers)
     _say_left_out(imported, servers)
+    if store.kept:
+        where = "" if parsed.has("dry-run") else f"; they are in {store.whereabouts()} now"
+        remark("note", f"keys are referred to instead of written down: {', '.join(store.kept)}{where}")
     if parsed.has("dry-run"):
         return 0
     store.write()
@@ -96,7 +100,7 @@ def run(parsed: Parsed) -> int:
         # Its user has just made it.
         trust.trust(target, content)
     remark("note", f"written: {target}")
-    return _checked(parsed, target)
+    return _checked(parsed, target, servers)
 
 
 COMMAND = Command("init [OPTIONS]", ABOUT, (FROM, PROJECT, YES, DRY_RUN, NO_CHECK, JSON), run, takes=0)
@@ -148,8 +152,7 @@ def _agreed(files: list[FoundFile], parsed: Parsed) -> list[FoundFile]:
     screen.flush()
     if not sys.stdin.isatty():
         raise UsageError("nobody can be asked whether to read them", hint="--yes reads all, --from CLIENT those of one")
-    print("Read them? [Y/n, or numbers such as 1 3] ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline().strip().lower()
+    answer = _asked("Read them? [Y/n, or numbers such as 1 3]").lower()
     if answer in ("", "y", "yes"):
         return files
     numbers = [int(word) for word in answer.replace(",", " ").split() if word.isdigit()]
@@ -159,13 +162,36 @@ def _agreed(files: list[FoundFile], parsed: Parsed) -> list[FoundFile]:
     return chosen
 
 
-def _say_found(servers: list[ImportedServer], store: SecretStore) -> None:
+def _edited(boxes: dict[str, Any], parsed: Parsed) -> dict[str, Any]:
+    """The toolboxes as whoever is at the terminal wants them: names and descriptions."""
+    if parsed.has("yes") or parsed.has("dry-run") or parsed.has("json") or not sys.stdin.isatty():
+        return boxes
+    screen = stderr()
+    screen.line("These toolboxes are proposed; an agent chooses by their descriptions:")
+    screen.table(["", ""], [[(name, "name"), box["description"]] for name, box in boxes.items()], indent=2)
+    screen.flush()
+    if _asked("Keep them as they are? [Y/n]").lower() in ("", "y", "yes"):
+        return boxes
+    edited: dict[str, Any] = {}
+    for name, box in boxes.items():
+        own = _asked(f"Name of {name} [{name}]:") or name
+        about = _asked(f"Description of {own} [{box['description']}]:") or box["description"]
+        # Two with one name become one toolbox.
+        merged_into = edited.setdefault(own, {"description": about, "mcpServers": {}})
+        merged_into["mcpServers"] |= box["mcpServers"]
+    return edited
+
+
+def _asked(question: str) -> str:
+    print(f"{question} ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def _say_found(servers: list[ImportedServer]) -> None:
     rows: list[list[Any]] = [[server.name, ", ".join(server.sources)] for server in servers]
     screen = stderr()
     screen.table(["server", "from"], rows)
     screen.flush()
-    if store.kept:
-        remark("note", f"keys are referred to instead of written down: {', '.join(store.kept)}")
 
 
 def _say_left_out(imported: Imported, servers: list[ImportedServer]) -> None:
@@ -185,13 +211,15 @@ def _as_json(target: str, servers: list[ImportedServer], imported: Imported, con
     }
 
 
-def _checked(parsed: Parsed, target: str) -> int:
+def _checked(parsed: Parsed, target: str, servers: list[ImportedServer]) -> int:
     status = 0
     if not parsed.has("no-check") and not parsed.has("json"):
         from mcp_workbench.cli.check import COMMAND as CHECK
 
         status = CHECK.run(CHECK.parse(["--connect", "--config", target]))
-    here = next((client.name for client in present()), "CLIENT")
+    had = dict.fromkeys(source for server in servers for source in server.sources)
+    here = [name for name in had if not find(name).import_only] or [client.name for client in present()][:1]
     project = " --project" if parsed.has("project") else ""
-    remark("hint", f"mcp-workbench install {here}{project} --replace puts the workbench in their place")
+    named = " ".join(here) or "CLIENT"
+    remark("hint", f"mcp-workbench install {named}{project} --replace puts the workbench in their place")
     return status
