@@ -83,6 +83,57 @@ def test_replace_takes_out_what_the_workbench_serves(home: Path) -> None:
     assert list(json.loads(path.read_text())["mcpServers"]) == ["other", "workbench"]
 
 
+def test_replace_knows_servers_whose_secrets_or_wrapper_init_has_taken_away(home: Path) -> None:
+    config = home / ".config" / "mcp-workbench" / "workbench-config.json"
+    ours = {
+        "search": {"command": "s", "args": ["--api-key", "${keyring:search-API_KEY}"]},
+        "docs": {"url": "https://d.example/mcp?key=${DOCS_URL_KEY:-x}"},
+    }
+    config.write_text(json.dumps({"mcpServers": ours}))
+    theirs = {
+        "search": {"command": "s", "args": ["--api-key", "sk-abcdefghijklmnop"]},
+        "docs": {"command": "npx", "args": ["-y", "mcp-remote@latest", "https://d.example/mcp?key=hunter2hunter2"]},
+        "longer": {"command": "s", "args": ["--api-key", "sk-abcdefghijklmnop", "--more"]},
+        "other": {"url": "https://other.example/mcp"},
+    }
+    path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": theirs}, indent=2))
+    assert shell(home, "install", "kiro", "--replace").status == 0
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["longer", "other", "workbench"]
+
+
+def test_what_is_printed_is_what_is_written(home: Path) -> None:
+    path = write(home, ".cursor/mcp.json", "")
+    printed = json.loads(shell(home, "install", "cursor", "--print").stdout)
+    assert shell(home, "install", "cursor").status == 0
+    assert json.loads(path.read_text()) == printed and printed["mcpServers"]["workbench"]["env"]["PATH"]
+
+
+def test_every_profile_of_an_editor_gets_the_workbench_and_one_undo_takes_all_back(home: Path) -> None:
+    """Its own command writes into the default profile alone."""
+    user = ".config/Code/User"
+    default = write(home, f"{user}/mcp.json", '{"servers": {}}\n')
+    profiles = [write(home, f"{user}/profiles/{name}/mcp.json", "{}\n") for name in ("-1a", "-2b")]
+    done = shell(home, "install", "vscode")
+    assert done.status == 0, done.stderr
+    assert all('"workbench"' in path.read_text() for path in (default, *profiles))
+    changed = profiles[0].read_text()
+    profiles[0].write_text(changed + "// mine\n")
+    done = shell(home, "undo", "vscode")
+    assert done.status == 2 and "has been changed since; nothing was done" in done.stderr
+    assert all('"workbench"' in path.read_text() for path in (default, *profiles)), "all of it, or nothing"
+    profiles[0].write_text(changed)
+    done = shell(home, "undo", "vscode")
+    assert (done.status, done.stdout.count("as it was before")) == (0, 3)
+    assert [path.read_text() for path in (default, *profiles)] == ['{"servers": {}}\n', "{}\n", "{}\n"]
+
+
+def test_insiders_has_files_of_its_own(home: Path) -> None:
+    (home / ".config" / "Code - Insiders").mkdir(parents=True)
+    assert shell(home, "install", "insiders").status == 0
+    assert '"workbench"' in (home / ".config/Code - Insiders/User/mcp.json").read_text()
+    assert not (home / ".config/Code").exists()
+
+
 def test_dry_run_and_print_write_nothing(home: Path) -> None:
     path = write(home, ".cursor/mcp.json", "{}")
     done = shell(home, "install", "cursor", "--dry-run")

@@ -33,6 +33,20 @@ PLACES = [
         "C:\\Users\\ada\\AppData\\Roaming\\Code\\User\\mcp.json",
     ),
     (
+        "vscode",
+        2,
+        "/home/ada/.config/Code/User/profiles/*/mcp.json",
+        "/Users/ada/Library/Application Support/Code/User/profiles/*/mcp.json",
+        "C:\\Users\\ada\\AppData\\Roaming\\Code\\User\\profiles\\*\\mcp.json",
+    ),
+    (
+        "vscode-insiders",
+        0,
+        "/home/ada/.config/Code - Insiders/User/mcp.json",
+        "/Users/ada/Library/Application Support/Code - Insiders/User/mcp.json",
+        "C:\\Users\\ada\\AppData\\Roaming\\Code - Insiders\\User\\mcp.json",
+    ),
+    (
         "devin",
         0,
         "/home/ada/.config/devin/mcp_config.json",

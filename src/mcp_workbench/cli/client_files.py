@@ -31,6 +31,8 @@ from mcp_workbench.file_replacement import (
 
 # Older changes than these cannot be undone; their backups stay.
 MOST_CHANGES: Final = 20
+# Which of all commands this is.
+RUN: Final = os.urandom(8).hex()
 
 
 class FoundFile(Struct, frozen=True):
@@ -57,6 +59,8 @@ class Change(Struct, frozen=True, omit_defaults=True):
     backup: str | None = None
     sha256: str | None = None
     reverse: list[list[str]] = []
+    # Changes of one command belong together: a client may have several files.
+    run: str = ""
 
 
 def existing(client: Client, scope: Scope | None, system: System | None = None) -> list[FoundFile]:
@@ -67,7 +71,7 @@ def existing(client: Client, scope: Scope | None, system: System | None = None) 
         if scope in (None, file.scope):
             paths = [path for pattern in patterns(file, system) for path in _matching(pattern)]
             key = tuple(system.folder if step == "{folder}" else step for step in file.key)
-            found += [FoundFile(client, replace(file, key=key), path) for path in paths[:1]]
+            found += [FoundFile(client, replace(file, key=key), path) for path in (paths if file.each else paths[:1])]
     return found
 
 
@@ -78,7 +82,7 @@ def to_write(client: Client, scope: Scope) -> list[FoundFile]:
         return writable
     system = this_system()
     for file in client.file:
-        if file.scope == scope and not file.read_only:
+        if file.scope == scope and not file.read_only and not file.each:
             for pattern in patterns(file, system):
                 if "*" not in pattern:
                     return [FoundFile(client, file, pattern)]
@@ -125,13 +129,13 @@ def changes(client: Client) -> list[Change]:
 def record(client: Client, change: Change) -> None:
     """Add a change, which is about to be made or was just made."""
     with locked(_record_path(client), state_folder(client)):
-        _rewrite(client, [*changes(client), change])
+        _rewrite(client, [*changes(client), replace(change, run=RUN)])
 
 
 def forget(client: Client, change: Change) -> None:
     """It was taken back."""
     with locked(_record_path(client), state_folder(client)):
-        _rewrite(client, [each for each in changes(client) if each != change])
+        _rewrite(client, [each for each in changes(client) if each not in (change, replace(change, run=RUN))])
 
 
 def write(found: FoundFile, before: bytes | None, after: bytes, name: str) -> str | None:

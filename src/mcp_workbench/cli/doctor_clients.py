@@ -14,15 +14,14 @@ from mcp_workbench.cli.client_files import FoundFile, changes, existing, is_pres
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined
 from mcp_workbench.cli.install import own_command, served_by
 from mcp_workbench.clients.dialects import is_own, translated
-from mcp_workbench.clients.identity import identity
-from mcp_workbench.clients.remote_wrappers import unwrapped
+from mcp_workbench.clients.identity import is_served
 from mcp_workbench.clients.table import Client, clients
 from mcp_workbench.errors import ConfigError
 
 
 def client_entries(subject: Examined) -> list[Diagnosis]:
     """What each client that is here starts."""
-    served = served_by(subject.config.path) if subject.config is not None else set()
+    served = served_by(subject.config.path) if subject.config is not None else []
     here = present()
     found: list[Diagnosis] = []
     having: list[str] = []
@@ -47,7 +46,7 @@ def stale_files(subject: Examined) -> list[Diagnosis]:
     for client in clients().values():
         files = existing(client, "user")
         newest = [each for each in files if not each.file.generation]
-        for old in (each for each in files if each.file.generation and newest):
+        for old in (each for each in files if each.file.generation and not each.file.each and newest):
             text = (
                 f"{client.title} reads `{newest[0].path}`; `{old.path}` is of an older version ({old.file.generation})"
             )
@@ -63,7 +62,7 @@ def _may_read(client: Client) -> bool:
     return sys.platform != "darwin" or bool(changes(client))
 
 
-def _about(client: Client, served: set[str]) -> tuple[list[Diagnosis], bool]:
+def _about(client: Client, served: list[dict[str, Any]]) -> tuple[list[Diagnosis], bool]:
     found: list[Diagnosis] = []
     own: list[tuple[FoundFile, str, dict[str, Any]]] = []
     doubles: list[str] = []
@@ -79,7 +78,7 @@ def _about(client: Client, served: set[str]) -> tuple[list[Diagnosis], bool]:
                 continue
             if is_own(entry):
                 own.append((file, name, entry))
-            elif identity(unwrapped(entry)[0]) in served:
+            elif is_served(entry, served):
                 doubles.append(name)
     for file, name, entry in own:
         found += _about_own(client, file, name, entry)

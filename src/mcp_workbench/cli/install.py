@@ -20,12 +20,13 @@ from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.client_files import Change, FoundFile, digest, keep, present, record, to_write, write
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.own_configuration import servers_written
 from mcp_workbench.cli.screen import stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, JSON
 from mcp_workbench.clients.client_paths import this_system
 from mcp_workbench.clients.dialects import is_own, own_entry, translated
 from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server, without_servers
-from mcp_workbench.clients.identity import identity
+from mcp_workbench.clients.identity import is_served
 from mcp_workbench.clients.table import Client, Scope, find
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, own_file
@@ -140,14 +141,16 @@ def own_command(config: str) -> list[str]:
     return [*program, "serve", "--config", config]
 
 
-def served_by(config: str) -> set[str]:
-    """What the configuration starts, to recognise the same elsewhere."""
-    loaded = load(config, os.environ)
-    return {
-        identity({"command": server.command, "args": list(server.args)} if server.command else {"url": server.url})
-        for toolbox in loaded.toolboxes.values()
-        for server in toolbox.servers.values()
-    }
+def _own_environment(client: Client) -> dict[str, str]:
+    """A desktop gives its programs a short `PATH`, on which npx and uvx are not found."""
+    path = os.environ.get("PATH")
+    return {"PATH": path} if client.graphical and this_system().name != "windows" and path else {}
+
+
+def served_by(config: str) -> list[dict[str, Any]]:
+    """The servers of the configuration as they are written, to recognise the same elsewhere. Raises `ConfigError`."""
+    load(config, os.environ)
+    return [entry for servers in servers_written(read(config), config).values() for entry in servers.values()]
 
 
 def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces: bool) -> InstallPlan:
@@ -155,13 +158,9 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     client, file = found.client, found.file
     before = found.content()
     servers = servers_in(before or b"", file, found.path)
-    env = {}
-    if client.graphical and this_system().name != "windows" and os.environ.get("PATH"):
-        # A desktop gives its programs a short one, on which npx and uvx are not found.
-        env["PATH"] = os.environ["PATH"]
-    entry = own_entry(file.dialect, name, own_command(config), env)
+    entry = own_entry(file.dialect, name, own_command(config), _own_environment(client))
     _check_name(client, name, servers, file.dialect)
-    served = served_by(config) if replaces else set()
+    served = served_by(config) if replaces else []
     removed = [
         other
         for other, written in servers.items()
@@ -170,7 +169,7 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     after = with_server(without_servers(before or b"", file, removed, found.path), file, name, entry, found.path)
     current = {key: value for key, value in servers.get(name, {}).items() if key != "name" or "name" in entry}
     plan = InstallPlan(found, name, entry, before, after, removed=removed, is_done=current == entry and not removed)
-    if client_commands.can_add(client, scope):
+    if client_commands.can_add(client, scope) and not file.each:
         _use_own_command(plan, scope, servers)
         # Its own command may write more than is needed, such as an empty `env`.
         plan.is_done = not removed and current.items() >= entry.items()
@@ -207,8 +206,8 @@ def _check_name(client: Client, name: str, servers: Servers, dialect: str) -> No
             )
 
 
-def _is_served(entry: dict[str, Any] | None, served: set[str]) -> bool:
-    return entry is not None and not is_own(entry) and identity(entry) in served
+def _is_served(entry: dict[str, Any] | None, served: list[dict[str, Any]]) -> bool:
+    return entry is not None and not is_own(entry) and is_served(entry, served)
 
 
 def _without_doubles(chosen: list[Client]) -> list[Client]:
@@ -336,7 +335,7 @@ def _print(client: Client, scope: Scope, name: str, config: str) -> None:
     found = next((each for each in to_write(client, scope)), None)
     assert found is not None
     command = own_command(config)
-    entry = own_entry(found.file.dialect, name, command, {})
+    entry = own_entry(found.file.dialect, name, command, _own_environment(client))
     if client.own is not None and client.own.add and scope in client.own.scopes:
         stdout().text(shlex.join(client_commands.add_command(client, scope, name, entry)))
         return

@@ -107,15 +107,19 @@ def own_configuration(parsed: Parsed, *, makes: bool) -> OwnConfiguration:
     path = choice.config.path
     content = read(path)
     document = _document(content, path)
-    root = next(each for each in (keys.TOOLBOXES, *keys.PLAIN_ROOTS) if each in document)
+    root = _root_of(document)
     if root != keys.TOOLBOXES and (others := [key for key in document if key != root and key not in keys.FILE_KEYS]):
         # Programs that keep more than servers in a file rewrite it whenever they like.
         raise ConfigError(
             f"`{path}` also holds `{others[0]}`, so it belongs to another program and is not edited",
             hint="mcp-workbench init makes a configuration of your own from it",
         )
-    boxes = {PLAIN_TOOLBOX: document[root]} if root != keys.TOOLBOXES else _servers_in(document[root])
-    return OwnConfiguration(path, content, root, boxes, choice.config.registry)
+    return OwnConfiguration(path, content, root, _servers_in(document), choice.config.registry)
+
+
+def servers_written(content: bytes, path: str) -> dict[str, dict[str, Any]]:
+    """The servers of each toolbox as they are written, in what is a configuration. Raises `ConfigError`."""
+    return _servers_in(_document(content, path))
 
 
 def _document(content: bytes, path: str) -> dict[str, Any]:
@@ -127,8 +131,15 @@ def _document(content: bytes, path: str) -> dict[str, Any]:
     return document
 
 
-def _servers_in(toolboxes: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {name: box[keys.MCP_SERVERS] for name, box in toolboxes.items()}
+def _root_of(document: dict[str, Any]) -> str:
+    return next(each for each in (keys.TOOLBOXES, *keys.PLAIN_ROOTS) if each in document)
+
+
+def _servers_in(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    root = _root_of(document)
+    if root != keys.TOOLBOXES:
+        return {PLAIN_TOOLBOX: document[root]}
+    return {name: box[keys.MCP_SERVERS] for name, box in document[root].items()}
 
 
 def _lock_folder() -> str:

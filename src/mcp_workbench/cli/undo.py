@@ -27,16 +27,17 @@ def run(parsed: Parsed) -> int:
     past = changes(client)
     if not past:
         raise ConfigError(f"nothing was changed in {client.title}", hint="mcp-workbench install says what it changes")
-    change = past[-1]
-    if change.path:
-        _restore(client, change)
-        where = change.path
-    else:
+    last = [each for each in past if each.run and each.run == past[-1].run] or past[-1:]
+    for change in last:
+        # Before anything is done: all of it is taken back, or nothing.
+        _refuse_later_changes(client, change)
+    for change in reversed(last):
+        if change.path:
+            _restore(client, change)
         for command in change.reverse:
             client_commands.run(client, command)
-        where = client.title
-    forget(client, change)
-    stdout().line((where, "strong"), ": ", ("as it was before", "good"))
+        forget(client, change)
+        stdout().line((change.path or client.title, "strong"), ": ", ("as it was before", "good"))
     return 0
 
 
@@ -44,16 +45,25 @@ COMMAND = Command("undo CLIENT", ABOUT, (), run, names=("CLIENT",), takes=1)
 
 
 def _restore(client: Client, change: Change) -> None:
-    now = read_file(change.path)
+    now, before = _now_and_before(change)
+    if now != before:
+        replace_file(os.path.realpath(change.path), now, before, state_folder(client))
+
+
+def _now_and_before(change: Change) -> tuple[bytes | None, bytes | None]:
     before = None if change.backup is None else read_file(change.backup)
     if change.backup is not None and before is None:
         raise ConfigError(f"the backup `{change.backup}` is gone", hint=f"edit `{change.path}` by hand")
-    if now == before:
+    return read_file(change.path), before
+
+
+def _refuse_later_changes(client: Client, change: Change) -> None:
+    if not change.path:
         return
-    if digest(now) != change.sha256:
+    now, before = _now_and_before(change)
+    if now != before and digest(now) != change.sha256:
         raise ConfigError(
             f"`{change.path}` has been changed since; nothing was done",
             hint=f"mcp-workbench uninstall {client.name} takes out the workbench alone"
             + (f"; what was there is in `{change.backup}`" if change.backup else ""),
         )
-    replace_file(os.path.realpath(change.path), now, before, state_folder(client))
