@@ -73,6 +73,10 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "who is calling and what they may do; does not know transports: of `signin` the requests to an authorization "
         "server as values; a step applies rules",
     ),
+    "user_headers": (
+        {"config", "transport", "guard"},
+        "headers that tell a server who the user is: joins `guard` and the interface of a server's headers",
+    ),
     "callers": (
         {"errors", "config", "transport", "guard"},
         "the authenticator of an endpoint: the one place where `guard` and the transport meet",
@@ -116,6 +120,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "transport",
             "catalog",
             "downstream",
+            "guard",
             "secrets",
             "signin",
             "server_links",
@@ -128,7 +133,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         "what `top` asks of a process: looks at connections and stops them; does not know what clients are shown",
     ),
     "server_links": (
-        {"config", "transport", "catalog", "downstream", "guard", "signin"},
+        {"config", "transport", "catalog", "downstream", "guard", "signin", "user_headers"},
         "starts a program or reaches for an address for a connection, with what the runtime has",
     ),
     "gateway": (

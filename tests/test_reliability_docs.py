@@ -29,6 +29,7 @@ BOUND = re.compile(r"^((?:MOST|LARGEST)_[A-Z_]+|[A-Z_]+_(?:SECONDS|TIMEOUT|GRACE
 # Bounds of how something is done: nobody can notice them.
 INNER = {
     "front.copying.MOST_PASSED": "when what has passed is looked at",
+    "guard.identity_assertions.LARGEST_KEY": "whether a file is one of ours",
     "guard.named_keys.LARGEST_RECORD": "whether a file is one of ours",
     "transport.pipes.MOST_BUFFERS": "what one system call takes",
     "transport.http.client.decompression.MOST_INFLATED": "what one read may become; all of them together are a message",

@@ -22,6 +22,7 @@ from mcp_workbench.guard.credentials import INSUFFICIENT, UNREACHABLE, Fetch, St
 from mcp_workbench.guard.identity import Identity
 from mcp_workbench.guard.named_keys import KeysInForce
 from mcp_workbench.guard.proxy_header import ProxyHeader
+from mcp_workbench.guard.token_exchange import SubjectTokens
 from mcp_workbench.guard.unix_users import UnixUsers
 from mcp_workbench.transport.http.server.authentication import (
     DEFAULT_PRINCIPAL,
@@ -35,6 +36,7 @@ from mcp_workbench.transport.http.server.pages import Page, PageResponse
 from mcp_workbench.transport.http.server.request_head import RequestHead
 
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
+KEYS_PATH: Final = "/.well-known/jwks.json"
 _REALM: Final = 'Bearer realm="mcp-workbench"'
 # What may stand in a quoted string of a challenge.
 _QUOTABLE: Final = {ord('"'): "'", ord("\\"): "/"}
@@ -49,6 +51,8 @@ class CallerSettings(Struct, frozen=True, kw_only=True):
     proxy: ProxyConfig | None = None
     # Users of this machine, at the other end of a Unix socket; None where we listen on no such.
     users: UnixUsers | None = None
+    # Where tokens are kept that are to be exchanged for others; None where no server wants that.
+    subjects: SubjectTokens | None = None
 
 
 class Callers:
@@ -148,6 +152,12 @@ def metadata_pages(auth: AuthConfig, mcp_path: str) -> dict[str, Page]:
     return {METADATA_PATH + suffix: page for suffix in ("", mcp_path, path)}
 
 
+def keys_page(document: bytes) -> dict[str, Page]:
+    """The key that our assertions of who the user is are signed with, for the servers that get them."""
+    response = PageResponse(200, b"content-type: application/jwk-set+json\r\ncache-control: max-age=300\r\n", document)
+    return {KEYS_PATH: Page(lambda principal: response)}
+
+
 def _scopes(auth: AuthConfig | None) -> list[str]:
     return [] if auth is None else list(dict.fromkeys(scope for each in auth.issuers for scope in each.scopes))
 
@@ -169,7 +179,9 @@ def _bearer_tokens(
         jwts.append(JwtIssuer(each, audience, IssuerKeys(each, fetch, start_task)))
         if each.introspection is not None:
             opaque.append(Introspection(each, audience, fetch, start_task))
-    return BearerTokens(default=default, keys=settings.keys, jwts=jwts, opaque=opaque, remember=remember)
+    return BearerTokens(
+        default=default, keys=settings.keys, jwts=jwts, opaque=opaque, remember=remember, subjects=settings.subjects
+    )
 
 
 def _require_joserfc() -> None:

@@ -107,6 +107,8 @@ class Gateway:
             runtime.own_info = self.welcome.info
             runtime.open_link = self._open_link
             runtime.describe = self._status_for_our_user
+            runtime.auth = config.auth
+            runtime.identity_of = lambda principal: self.identities().of(principal)
         else:
             runtime.redactor.replace(self, config.secrets)
         self._identities: Identities | None = None

@@ -26,9 +26,13 @@ from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.entry import ServerEntry
+    from mcp_workbench.config.auth_model import AuthConfig
     from mcp_workbench.config.model import ServerConfig
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import LinkOpener, ServerLink
+    from mcp_workbench.guard.identity import Identity
+    from mcp_workbench.guard.identity_assertions import IdentityAssertions
+    from mcp_workbench.guard.token_exchange import SubjectTokens, TokenExchanges
     from mcp_workbench.observe.status_socket import StatusSocket
     from mcp_workbench.secrets.servers import ResolvedServers
     from mcp_workbench.signin.sign_ins import SignIns
@@ -63,6 +67,12 @@ class Runtime:
         # By whether they have to be encrypted: each configuration has the store that it asks for.
         self._sign_ins: dict[bool | None, SignIns] = {}
         self._resolved: ResolvedServers | None = None
+        # What is known of the users that servers are told of, and under which address servers know us.
+        self.identity_of: Callable[[str], Identity] = _known_by_name
+        self.auth: AuthConfig | None = None
+        self._assertions: IdentityAssertions | None = None
+        self._subjects: SubjectTokens | None = None
+        self._exchanges: TokenExchanges | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -177,6 +187,37 @@ class Runtime:
             self._sign_ins[keychain] = SignIns(self.http, TokenStore(keychain=keychain), self.redactor)
         return self._sign_ins[keychain]
 
+    def identity_assertions(self) -> IdentityAssertions:
+        """Signs who the user is, for servers that want to know. Raises `DownstreamError`."""
+        from mcp_workbench.errors import DownstreamError
+        from mcp_workbench.guard.identity_assertions import IdentityAssertions, key_path
+
+        if self._assertions is None:
+            path = key_path()
+            if path is None:
+                raise DownstreamError(
+                    "there is no home folder to keep a key for `forwardIdentity` in", hint="set `HOME`"
+                )
+            self._assertions = IdentityAssertions(path, None if self.auth is None else self.auth.public_url)
+        return self._assertions
+
+    def subject_tokens(self) -> SubjectTokens:
+        """The tokens of those who call, for as long as they are valid."""
+        from mcp_workbench.guard.token_exchange import SubjectTokens
+
+        if self._subjects is None:
+            self._subjects = SubjectTokens()
+        return self._subjects
+
+    def token_exchanges(self) -> TokenExchanges:
+        """Exchanges users' tokens for ones for servers."""
+        from mcp_workbench.guard.token_exchange import TokenExchanges
+        from mcp_workbench.signin.flow_runner import send
+
+        if self._exchanges is None:
+            self._exchanges = TokenExchanges(self.auth, self.subject_tokens(), lambda asked: send(self.http(), asked))
+        return self._exchanges
+
     def reap_strays_when_they_end(self) -> None:
         """From the first server on."""
         if self._old_handler is not None:
@@ -204,6 +245,12 @@ class Runtime:
             self._watching = Watching(self.pool.connections, lambda: self.describe())
         # One of our tasks, which ends with us: whoever looks may do so for ever.
         _ = self.start_task(self._watching.serve(reader, writer))
+
+
+def _known_by_name(principal: str) -> Identity:
+    from mcp_workbench.guard.identity import LOCAL, Identity
+
+    return Identity(principal=principal or LOCAL)
 
 
 async def _contained(work: Awaitable[None]) -> None:

@@ -24,6 +24,9 @@ from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.server_link import ServerLink
+    from mcp_workbench.guard.identity import Identity
+    from mcp_workbench.guard.identity_assertions import IdentityAssertions
+    from mcp_workbench.guard.token_exchange import TokenExchanges
     from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import SignIns
     from mcp_workbench.transport.http.client.headers import HeaderSource
@@ -49,6 +52,14 @@ class Means(Protocol):
 
     def reap_strays_when_they_end(self) -> None:
         """From the first server on."""
+
+    identity_of: Callable[[str], Identity]
+
+    def identity_assertions(self) -> IdentityAssertions:
+        """Signs who the user is, for servers that want to know."""
+
+    def token_exchanges(self) -> TokenExchanges:
+        """Exchanges users' tokens for ones for servers."""
 
     def resolved(self, entry: ServerEntry) -> ServerConfig:
         """A server with everything that it refers to."""
@@ -119,10 +130,36 @@ def _open_http(means: Means, connection: Connection, config: ServerConfig, recei
 
 def header_source(means: Means, connection: Connection) -> HeaderSource:
     """What the configuration says, until the server wants somebody to sign in. A token of the user's own stands."""
+    config = means.resolved(connection.entry)
+    assert config.url is not None
+    if config.forward_identity is not None or config.token_exchange is not None:
+        return _headers_of_user(means, connection, config)
+    return _own_headers(means, connection, config)
+
+
+def _headers_of_user(means: Means, connection: Connection, config: ServerConfig) -> HeaderSource:
+    """The server wants to know who the user is."""
+    from mcp_workbench.transport.http.client.headers import FixedHeaders
+    from mcp_workbench.user_headers import AssertedIdentity, ExchangedToken
+
+    principal, source = connection.principal, None
+    if config.token_exchange is not None:
+        base = FixedHeaders(config.headers).headers()
+        source = ExchangedToken(means.token_exchanges(), principal, config.token_exchange, base)
+    inner = source or _own_headers(means, connection, config)
+    asked = config.forward_identity
+    if asked is None:
+        return inner
+    assertions, audience = means.identity_assertions(), asked.audience or config.url or ""
+    return AssertedIdentity(
+        inner, asked.header, lambda now: assertions.sign(means.identity_of(principal), audience, now)
+    )
+
+
+def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> HeaderSource:
     from mcp_workbench.signin.store_location import may_hold
     from mcp_workbench.transport.http.client.headers import FixedHeaders, UntilRefused
 
-    config = means.resolved(connection.entry)
     assert config.url is not None
     if any(name.lower() == "authorization" for name in config.headers):
         return FixedHeaders(config.headers)

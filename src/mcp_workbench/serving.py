@@ -117,6 +117,9 @@ async def serve_http(
             readiness=gateway.readiness,
             parameters_of=gateway.mirrored_parameters(),
             pages=pages,
+            on_refused=lambda peer, reason: gateway.record(
+                "authentication", peer=peer, decision="denied", reason=reason
+            ),
         )
         watch = _watch(options) if options.watched else None
         try:

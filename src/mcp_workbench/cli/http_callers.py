@@ -65,7 +65,12 @@ class HttpCallers:
             users = UnixUsers(self._parsed.values("allow-user"))
         config = self._gateway.config
         settings = CallerSettings(
-            token=self._token.value, keys=self._keys, auth=config.auth, proxy=config.trusted_proxy, users=users
+            token=self._token.value,
+            keys=self._keys,
+            auth=config.auth,
+            proxy=config.trusted_proxy,
+            users=users,
+            subjects=self._gateway.runtime.subject_tokens() if self._wants("token_exchange") else None,
         )
         remember = self._gateway.identities().remember
         return Callers(settings, remember, self._fetch, lambda work: self._gateway.start_task(work))
@@ -86,12 +91,21 @@ class HttpCallers:
     def pages(self) -> dict[str, Page]:
         """What clients find out by themselves."""
         auth = self._gateway.config.auth
-        if auth is None:
-            return {}
-        from mcp_workbench.callers import metadata_pages
-        from mcp_workbench.transport.http.server.endpoint import MCP_PATH
+        found: dict[str, Page] = {}
+        if auth is not None:
+            from mcp_workbench.callers import metadata_pages
+            from mcp_workbench.transport.http.server.endpoint import MCP_PATH
 
-        return metadata_pages(auth, MCP_PATH)
+            found |= metadata_pages(auth, MCP_PATH)
+        if self._wants("forward_identity"):
+            from mcp_workbench.callers import keys_page
+
+            found |= keys_page(self._gateway.runtime.identity_assertions().jwks())
+        return found
+
+    def _wants(self, setting: str) -> bool:
+        servers = (server for box in self._gateway.config.toolboxes.values() for server in box.servers.values())
+        return any(getattr(server, setting) is not None for server in servers)
 
     def watched(self, certificate: TlsCertificate | None) -> tuple[tuple[tuple[str, ...], Callable[[], None]], ...]:
         """Files that decide who comes in, and what to do when they have changed."""

@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from mcp_workbench.config.auth_model import SAFE_ALGORITHMS, AuthConfig, IssuerConfig, ProxyConfig
+from mcp_workbench.config.auth_model import (
+    SAFE_ALGORITHMS,
+    AuthConfig,
+    ForwardedIdentityConfig,
+    IssuerConfig,
+    ProxyConfig,
+    TokenExchangeConfig,
+)
 from mcp_workbench.config.kinds import Files, Kind, Schema, Seconds, Text, Texts, Url
 from mcp_workbench.config.problems import Path, quote
 from mcp_workbench.config.reading import Reader
@@ -107,6 +114,15 @@ PROXY_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("secret", Text(), "What the proxy and the workbench both know. Never printed."),
     ("certificate", Text(), "A name in the proxy's client certificate (with --tls-client-ca)."),
 )
+FORWARD_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+    ("header", HeaderName(), "The header with the assertion."),
+    ("audience", Text(), "What the assertion is for (`aud`); without it the server's address."),
+)
+EXCHANGE_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
+    ("audience", Text(), "The server's name at the identity provider."),
+    ("resource", Url(), "The server's address, for providers that want that instead (RFC 8707)."),
+    ("scopes", Texts("a list of scopes"), "What the new token has to allow."),
+)
 _SECRET: Final = ("clientSecret", "secret")
 
 
@@ -167,6 +183,38 @@ class TrustedProxy(Kind[ProxyConfig]):
 
     def schema(self) -> Schema:
         return _schema(PROXY_MEMBERS, ("peers",))
+
+
+class ForwardIdentity(Kind[ForwardedIdentityConfig]):
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> ForwardedIdentityConfig | None:
+        if value is True:
+            return ForwardedIdentityConfig()
+        if value is False:
+            return None
+        members = _members(value, path, reader, FORWARD_MEMBERS, "`true`, or an object with `header` or `audience`")
+        return None if members is None else ForwardedIdentityConfig(**_by_field(ForwardedIdentityConfig, members))
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"type": "boolean"}, _schema(FORWARD_MEMBERS, ())]}
+
+
+class TokenExchange(Kind[TokenExchangeConfig]):
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> TokenExchangeConfig | None:
+        members = _members(value, path, reader, EXCHANGE_MEMBERS, "an object with `audience` or `resource`")
+        if members is None:
+            return None
+        if not members.get("audience") and not members.get("resource"):
+            reader.problem(path, "found neither `audience` nor `resource`", "one of them")
+            return None
+        return TokenExchangeConfig(**_by_field(TokenExchangeConfig, members))
+
+    def schema(self) -> Schema:
+        one = _schema(EXCHANGE_MEMBERS, ())
+        return {**one, "anyOf": [{"required": ["audience"]}, {"required": ["resource"]}]}
 
 
 def _members(

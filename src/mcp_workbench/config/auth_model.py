@@ -44,6 +44,22 @@ class AuthConfig(Struct, frozen=True, kw_only=True):
     issuers: tuple[IssuerConfig, ...]
 
 
+class ForwardedIdentityConfig(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A server that is told who the user is."""
+
+    header: str = "x-workbench-identity"
+    # What the assertion is for; None: the server's address.
+    audience: str | None = None
+
+
+class TokenExchangeConfig(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A server that gets a token of the user's own, made from the one that the user has shown us."""
+
+    audience: str | None = None
+    resource: str | None = None
+    scopes: tuple[str, ...] = ()
+
+
 class ProxyConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     """A proxy in front of us that authenticates for us."""
 

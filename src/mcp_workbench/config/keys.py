@@ -51,7 +51,7 @@ from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES
 from mcp_workbench.protocol.revisions import KNOWN
 
 if TYPE_CHECKING:
-    from mcp_workbench.config.auth_model import AuthConfig, ProxyConfig
+    from mcp_workbench.config.auth_model import AuthConfig, ForwardedIdentityConfig, ProxyConfig, TokenExchangeConfig
 
 T_co = TypeVar("T_co", covariant=True)
 UNSET = object()
@@ -229,16 +229,10 @@ AUDIT = Key(
     "Without it nothing is.",
 )
 AUTH: Key[AuthConfig] = Key(
-    "auth",
-    Deferred("auth_keys", "Authentication"),
-    "Identity providers",
-    "Over HTTP: accept the access tokens of your own identity provider, or of several. See team.md.",
+    "auth", Deferred("auth_keys", "Authentication"), "Identity providers", "Over HTTP: whose access tokens count."
 )
 TRUSTED_PROXY: Key[ProxyConfig] = Key(
-    "trustedProxy",
-    Deferred("auth_keys", "TrustedProxy"),
-    "Trusted proxy",
-    "Over HTTP: a proxy in front of the workbench that authenticates users and names them in a header. See team.md.",
+    "trustedProxy", Deferred("auth_keys", "TrustedProxy"), "Trusted proxy", "Over HTTP: a proxy that names its users."
 )
 TOOLBOX_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For the servers of this toolbox.")
 SERVER_SHARE = Key(
@@ -333,6 +327,12 @@ OAUTH = Key(
     "How to sign in to the address with OAuth, where that cannot be found out or the server has no registration: a "
     "client of your own, scopes, the callback. Most servers need nothing here.",
     default={},
+)
+FORWARD_IDENTITY: Key[ForwardedIdentityConfig] = Key(
+    "forwardIdentity", Deferred("auth_keys", "ForwardIdentity"), "Forwarded identity", "Tell it who the user is."
+)
+TOKEN_EXCHANGE: Key[TokenExchangeConfig] = Key(
+    "tokenExchange", Deferred("auth_keys", "TokenExchange"), "Token exchange", "Get a token of the user's own for it."
 )
 TRANSPORT = Key(
     "transport",
@@ -485,6 +485,7 @@ FILE_KEYS = _table(
 TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV, TOOLBOX_SHARE)
 SERVER_KEYS = _table(
     *(COMMAND, ARGS, ENV, ENV_FILE, SERVER_INHERIT_ENV, CWD, URL, SERVER_URL, HTTP_URL, HEADERS, OAUTH),
+    *(FORWARD_IDENTITY, TOKEN_EXCHANGE),
     *(TRANSPORT, TYPE, TOOL_FILTERS, RENAME, TIMEOUT, STARTUP_TIMEOUT, IDLE_TIMEOUT, PROTOCOL, SERVER_SHARE, ASK),
     *(RESULT_BUDGET, DISABLED, ENABLED, INCLUDE_TOOLS, TOOLS, EXCLUDE_TOOLS, DISABLED_TOOLS),
 )

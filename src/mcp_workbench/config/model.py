@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from mcp_workbench.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES
 
 if TYPE_CHECKING:
-    from mcp_workbench.config.auth_model import AuthConfig, ProxyConfig
+    from mcp_workbench.config.auth_model import AuthConfig, ForwardedIdentityConfig, ProxyConfig, TokenExchangeConfig
     from mcp_workbench.config.problems import Problem
 
 Transport = Literal["stdio", "http", "sse", "auto"]
@@ -152,6 +152,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     url: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
     oauth: OAuthConfig | None = None
+    forward_identity: ForwardedIdentityConfig | None = None
+    token_exchange: TokenExchangeConfig | None = None
     # None means all tools; an empty tuple means none.
     tool_filters: tuple[str, ...] | None = None
     # original tool name -> the name shown instead (face `flat`)

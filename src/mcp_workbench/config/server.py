@@ -104,6 +104,8 @@ class WrittenServer:
             url=url,
             headers=headers,
             oauth=self._read(keys.OAUTH),
+            forward_identity=self._read(keys.FORWARD_IDENTITY),
+            token_exchange=self._read(keys.TOKEN_EXCHANGE),
             tool_filters=self._read_filters(),
             rename=self._read(keys.RENAME) or {},
             timeout=self._read_timeout() or DEFAULT_CALL_TIMEOUT,
@@ -164,7 +166,8 @@ class WrittenServer:
     def _check_company(self, way: str) -> None:
         """Keys that mean nothing beside the other kind of server; other clients leave them lying about."""
         of_programs = (keys.ARGS, keys.CWD, keys.ENV, keys.SERVER_INHERIT_ENV)
-        idle = (keys.HEADERS, keys.OAUTH) if way == keys.COMMAND.name else of_programs
+        of_addresses = (keys.HEADERS, keys.OAUTH, keys.FORWARD_IDENTITY, keys.TOKEN_EXCHANGE)
+        idle = of_addresses if way == keys.COMMAND.name else of_programs
         for key in idle:
             if self._entry.get(key.name):
                 hint = f"remove it, or replace {quote(way)}"

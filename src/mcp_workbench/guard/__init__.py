@@ -3,6 +3,7 @@
 - `identity`: what is known of a principal beside its name. `credentials`: what comes of looking at a token, as values.
 - `bearer_tokens` finds out whose a token is: one of `named_keys`, a JWT (`jwt_tokens`, with the `jwks` of its issuer)
   or an opaque one (`introspection`); `claims` judges what either says.
+- `identity_assertions` signs who the user is, for servers; `token_exchange` gets tokens for them from the user's own.
 - `proxy_header` and `unix_users` recognise people without a token.
 - `policy`: rules, and the one function that decides by them (`globs`, `argument_conditions`); `rules_in_force` applies
   those of a configuration.

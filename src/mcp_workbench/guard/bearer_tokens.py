@@ -19,6 +19,7 @@ from mcp_workbench.guard.identity import Identity
 from mcp_workbench.guard.introspection import UNKNOWN, Introspection
 from mcp_workbench.guard.jwt_tokens import JwtIssuer, peek
 from mcp_workbench.guard.named_keys import KeysInForce
+from mcp_workbench.guard.token_exchange import SubjectToken, SubjectTokens
 
 T = TypeVar("T")
 
@@ -46,6 +47,7 @@ class BearerTokens:
         jwts: Sequence[JwtIssuer] = (),
         opaque: Sequence[Introspection] = (),
         remember: Callable[[Identity], None] = lambda identity: None,
+        subjects: SubjectTokens | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         # The one token, and its principal.
@@ -54,6 +56,8 @@ class BearerTokens:
         self._jwts = {each.settings.issuer: each for each in jwts}
         self._opaque = tuple(opaque)
         self._remember = remember
+        # Where tokens are kept that are to be exchanged for others.
+        self._subjects = subjects
         self._now = now
         self._known: dict[bytes, Verified] = {}
         self._rejected: dict[bytes, tuple[TokenRejection, float]] = {}
@@ -74,6 +78,7 @@ class BearerTokens:
         if known is not None:
             if self._now() < known.expires:
                 self._remember(known.identity)
+                self._keep_subject(token, known)
                 return known.identity
             del self._known[digest]
         rejected = self._rejected.get(digest)
@@ -81,9 +86,9 @@ class BearerTokens:
             return rejected[0]
         verdict = self._verify(token, digest)
         if not isinstance(verdict, asyncio.Future):
-            return self._noted(digest, verdict)
+            return self._noted(token, digest, verdict)
         later: asyncio.Future[Identity | TokenRejection] = asyncio.get_running_loop().create_future()
-        verdict.add_done_callback(lambda done: self._settle(later, digest, done))
+        verdict.add_done_callback(lambda done: self._settle(later, token, digest, done))
         return later
 
     def forget(self, issuer: str) -> None:
@@ -136,18 +141,26 @@ class BearerTokens:
             found.set_result(verdicts[0])
         return found
 
-    def _settle(self, later: asyncio.Future[Identity | TokenRejection], digest: bytes, done: Pending) -> None:
+    def _settle(
+        self, later: asyncio.Future[Identity | TokenRejection], token: str, digest: bytes, done: Pending
+    ) -> None:
         if later.done():
             return
         if done.cancelled():
             later.cancel()
         else:
-            later.set_result(self._noted(digest, done.result()))
+            later.set_result(self._noted(token, digest, done.result()))
 
-    def _noted(self, digest: bytes, verdict: Verdict) -> Identity | TokenRejection:
+    def _keep_subject(self, token: str, verified: Verified) -> None:
+        if self._subjects is not None:
+            subject = SubjectToken(token, verified.issuer, verified.expires)
+            self._subjects.keep(verified.identity.principal, subject)
+
+    def _noted(self, token: str, digest: bytes, verdict: Verdict) -> Identity | TokenRejection:
         if isinstance(verdict, Verified):
             _keep(self._known, digest, verdict, MOST_KNOWN)
             self._remember(verdict.identity)
+            self._keep_subject(token, verdict)
             return verdict.identity
         if verdict == UNKNOWN:
             _keep(self._rejected, digest, (verdict, self._now() + REJECTED_SECONDS), MOST_REJECTED)

@@ -43,6 +43,10 @@ _ALLOW_POST: Final[Headers] = b"allow: POST\r\n"
 _ALLOW_GET: Final[Headers] = b"allow: GET, HEAD\r\n"
 
 
+# Told the peer who was not recognised, and why.
+OnRefused = Callable[[str, str], None]
+
+
 class Endpoint:
     """Everything that we serve over HTTP."""
 
@@ -56,7 +60,9 @@ class Endpoint:
         parameters_of: ParametersOf | None = None,
         pages: Mapping[str, Page] | None = None,
         header_names: Mapping[bytes, str] = NAMES,
+        on_refused: OnRefused | None = None,
     ) -> None:
+        self._on_refused = on_refused or (lambda peer, reason: None)
         self.is_draining = False
         self.depends_on_peer = admission.depends_on_peer
         self.header_names = header_names
@@ -148,6 +154,9 @@ class Endpoint:
             _answer_refusal(refusal, writer)
             return
         delay = self._throttle.failed(head.peer, refusal.message)
+        if delay == 0.0:
+            # Whoever goes on is in the log; a line for each guess would be a way to fill the disk.
+            self._on_refused(head.peer, refusal.message)
         if delay is None:
             writer.abort()
         elif delay:

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.transport.http.server.admission import Admission
 from mcp_workbench.transport.http.server.authentication import Anonymous, Authenticator
-from mcp_workbench.transport.http.server.endpoint import MCP_PATH, SHUTTING_DOWN, Endpoint
+from mcp_workbench.transport.http.server.endpoint import MCP_PATH, SHUTTING_DOWN, Endpoint, OnRefused
 from mcp_workbench.transport.http.server.limits import BACKLOG, UNAUTHENTICATED_SHARE, Limits
 from mcp_workbench.transport.http.server.listening import (
     DEFAULT_HOST,
@@ -202,6 +202,7 @@ async def serve_http(
     readiness: Readiness | None = None,
     parameters_of: ParametersOf | None = None,
     pages: Mapping[str, Page] | None = None,
+    on_refused: OnRefused | None = None,
 ) -> HttpServer:
     """Start to serve. Raises `ConfigError` when that cannot be.
 
@@ -225,6 +226,7 @@ async def serve_http(
         parameters_of=parameters_of,
         pages=pages,
         header_names=names_with(options.header_names) if options.header_names else NAMES,
+        on_refused=on_refused,
     )
     from mcp_workbench.transport.http.server.connections import Connections
 

@@ -1,0 +1,117 @@
+"""The token that a user has shown us, exchanged for one that is for a server (RFC 8693).
+
+The user's own token goes to the identity provider that issued it, and to nobody else: never to a server. It is kept in
+memory for as long as it is valid. Owns what is asked of the provider; refuses to know how a token travels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from typing import Any, Final
+
+from msgspec import Struct
+
+from mcp_workbench.config.auth_model import AuthConfig, IssuerConfig, TokenExchangeConfig
+from mcp_workbench.errors import DownstreamError
+from mcp_workbench.guard.credentials import Fetch
+from mcp_workbench.guard.jwks import fetch_metadata
+from mcp_workbench.signin.assertion import Credentials
+from mcp_workbench.signin.client_registration import BASIC, OAuthClient
+from mcp_workbench.signin.flow_io import checked_url
+from mcp_workbench.signin.tokens import Tokens, read, request
+
+GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
+# Users whose tokens are kept. Whoever has not called for longest is forgotten first, and calls again.
+MOST_SUBJECTS: Final = 10_000
+# One exchange, with the metadata that it may need first.
+EXCHANGE_SECONDS: Final = 15.0
+
+
+class SubjectToken(Struct, frozen=True):
+    """What a user has shown last."""
+
+    token: str
+    issuer: str
+    # Seconds since 1970.
+    expires: float
+
+
+class SubjectTokens:
+    """The tokens of those who call, by principal."""
+
+    def __init__(self) -> None:
+        self._tokens: OrderedDict[str, SubjectToken] = OrderedDict()
+
+    def keep(self, principal: str, subject: SubjectToken) -> None:
+        self._tokens[principal] = subject
+        self._tokens.move_to_end(principal)
+        if len(self._tokens) > MOST_SUBJECTS:
+            self._tokens.popitem(last=False)
+
+    def of(self, principal: str) -> SubjectToken:
+        """Raises `DownstreamError`."""
+        found = self._tokens.get(principal)
+        if found is None:
+            raise DownstreamError(
+                "this server wants a token of the user's own, and yours is not one of an identity provider",
+                hint="call with an access token of the provider in `auth`, instead of a key",
+            )
+        if time.time() >= found.expires:
+            raise DownstreamError(
+                "your access token has expired, so none can be got for this server", hint="call again"
+            )
+        return found
+
+
+class TokenExchanges:
+    """Exchanges tokens at the providers that issued them."""
+
+    def __init__(self, auth: AuthConfig | None, subjects: SubjectTokens, fetch: Fetch) -> None:
+        self._issuers = {each.issuer: each for each in (auth.issuers if auth is not None else ())}
+        self._subjects = subjects
+        self._fetch = fetch
+        self._endpoints: dict[str, str] = {}
+
+    async def token_for(self, principal: str, wanted: TokenExchangeConfig) -> Tokens:
+        """A token for a server. Raises `DownstreamError`."""
+        subject = self._subjects.of(principal)
+        issuer = self._issuers.get(subject.issuer)
+        if issuer is None or issuer.client_id is None or issuer.client_secret is None:
+            raise DownstreamError(
+                "`tokenExchange` needs `clientId` and `clientSecret` in `auth`",
+                hint="register a client at the provider",
+            )
+        try:
+            async with asyncio.timeout(EXCHANGE_SECONDS):
+                endpoint = self._endpoints.get(issuer.issuer) or await self._find_endpoint(issuer)
+                asked = request(endpoint, _client(issuer), Credentials(issuer.client_secret), _fields(subject, wanted))
+                return read(await self._fetch(asked), issuer.issuer)
+        except TimeoutError:
+            raise DownstreamError(
+                f"{issuer.issuer} did not exchange the token within {EXCHANGE_SECONDS:g} s", hint="try again later"
+            ) from None
+
+    async def _find_endpoint(self, issuer: IssuerConfig) -> str:
+        metadata = await fetch_metadata(issuer.issuer, self._fetch)
+        found = checked_url(metadata.get("token_endpoint"), "`token_endpoint` of the identity provider")
+        self._endpoints[issuer.issuer] = found
+        return found
+
+
+def _client(issuer: IssuerConfig) -> OAuthClient:
+    return OAuthClient(issuer=issuer.issuer, id=issuer.client_id or "", auth_method=BASIC)
+
+
+def _fields(subject: SubjectToken, wanted: TokenExchangeConfig) -> dict[str, Any]:
+    return {
+        "grant_type": GRANT,
+        "subject_token": subject.token,
+        "subject_token_type": ACCESS_TOKEN,
+        "requested_token_type": ACCESS_TOKEN,
+        "audience": wanted.audience,
+        "resource": wanted.resource,
+        "scope": " ".join(wanted.scopes),
+    }

@@ -1,0 +1,99 @@
+"""Headers that tell a server who the user is: an assertion of ours, or a token that was exchanged for it.
+
+Joins `guard`, which makes both, with the interface of a server's headers. Never the token that the user has shown us.
+Imported only for a server that wants one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from mcp_workbench.config.auth_model import TokenExchangeConfig
+from mcp_workbench.guard.identity_assertions import ASSERTION_SECONDS
+from mcp_workbench.guard.token_exchange import TokenExchanges
+from mcp_workbench.transport.http.client.headers import CredentialRefusal, HeaderSource
+
+# An assertion is made anew while the one before is still good: clocks differ, and a request takes a while.
+RENEW_SECONDS: Final = 60.0
+# A token whose end nobody has told is exchanged again after this long.
+UNKNOWN_LIFE: Final = 300.0
+
+
+class AssertedIdentity:
+    """The headers of another source, and an assertion of who the user is (`HeaderSource`)."""
+
+    def __init__(
+        self, inner: HeaderSource, header: str, sign: Callable[[float], str], now: Callable[[], float] = time.time
+    ) -> None:
+        self._inner = inner
+        self._header = header
+        self._sign = sign
+        self._now = now
+        self._given: Mapping[str, str] | None = None
+        self._made: Mapping[str, str] = {}
+        self._stale_at = 0.0
+
+    def headers(self) -> Mapping[str, str] | None:
+        given = self._inner.headers()
+        return None if given is None else self._with_assertion(given)
+
+    async def fetch(self) -> Mapping[str, str]:
+        return self._with_assertion(await self._inner.fetch())
+
+    async def refused(self, refusal: CredentialRefusal) -> bool:
+        # The other source knows what it gave, and not what came of it.
+        sent = self._given if refusal.sent is self._made and self._given is not None else refusal.sent
+        return await self._inner.refused(refusal._replace(sent=sent))
+
+    def _with_assertion(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        now = self._now()
+        if given is not self._given or now >= self._stale_at:
+            self._made = {**given, self._header: self._sign(now)}
+            self._given, self._stale_at = given, now + ASSERTION_SECONDS - RENEW_SECONDS
+        return self._made
+
+
+class ExchangedToken:
+    """A token for this server, made from the user's own (`HeaderSource`)."""
+
+    def __init__(
+        self,
+        exchanges: TokenExchanges,
+        principal: str,
+        wanted: TokenExchangeConfig,
+        base: Mapping[str, str],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._exchanges = exchanges
+        self._principal = principal
+        self._wanted = wanted
+        self._base = base
+        self._now = now
+        self._headers: Mapping[str, str] | None = None
+        self._ends_at = 0.0
+        self._lock = asyncio.Lock()
+
+    def headers(self) -> Mapping[str, str] | None:
+        return self._headers if self._now() < self._ends_at else None
+
+    async def fetch(self) -> Mapping[str, str]:
+        async with self._lock:
+            known = self.headers()
+            return known if known is not None else await self._exchange()
+
+    async def refused(self, refusal: CredentialRefusal) -> bool:
+        async with self._lock:
+            if refusal.sent is self._headers:
+                # Once: whoever refuses the next one too has another reason.
+                await self._exchange()
+        return True
+
+    async def _exchange(self) -> Mapping[str, str]:
+        tokens = await self._exchanges.token_for(self._principal, self._wanted)
+        life = UNKNOWN_LIFE if tokens.expires_in is None else tokens.expires_in
+        self._headers = {**self._base, "authorization": f"Bearer {tokens.access_token}"}
+        self._ends_at = self._now() + max(life - min(RENEW_SECONDS, life / 10), 1.0)
+        return self._headers
