@@ -335,7 +335,15 @@ def test_without_the_streams_that_the_protocol_needs_we_end_at_once(faults: Faul
 # The wall clock may be read for people, never to decide anything: it jumps.
 MAY_TELL_THE_TIME = {
     "catalog/manifests.py": "the age of files; what is dropped too early is learnt again",
+    "cli/audit.py": "what was written down in the last hours",
     "cli/auth.py": "tells people when a sign-in ends",
+    "cli/key.py": "when a key ends, which outlives this process",
+    "downstream/call_watch.py": "tells people when a call ended",
+    "guard/bearer_tokens.py": "when a token ends, by its issuer's clock",
+    "guard/introspection.py": "the same",
+    "guard/jwt_tokens.py": "the same",
+    "guard/named_keys.py": "when a key was made and ends, which outlives this process",
+    "observe/audit_step.py": "when something happened, for people",
     "signin/sign_ins.py": "when somebody signed in, which outlives this process",
     "signin/signed_in_headers.py": "when a token ends, by its issuer's clock; one that is refused is refreshed whatever it says",
     "signin/tokens.py": "when an assertion was signed, for the clock of whoever reads it",
