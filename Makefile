@@ -22,7 +22,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test quick lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build bundle constraints conformance clean
+.PHONY: help demo install dev test quick lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build bundle pictures constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -44,6 +44,7 @@ help:
 	@echo 'make conformance  the official conformance suite through the workbench (needs npm)'
 	@echo 'make build        sdist and wheel into dist/'
 	@echo 'make bundle       dist/*.mcpb, the bundle that Claude Desktop installs by a double click'
+	@echo 'make pictures     draw the recordings in docs/images again (needs uv)'
 	@echo 'make constraints  resolve the dependencies anew and write the constraints files'
 	@echo 'make clean        remove $(VENV) and everything that tools left behind'
 
@@ -102,6 +103,11 @@ conformance: $(DEV)
 build: $(DEV)
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build
+
+# Needs uv, whose output is in one of them.
+pictures: $(DEV)
+	@$(BIN)/python -m scripts.record_demo
+	@$(BIN)/python -m scripts.record_setup
 
 bundle: $(RUNTIME)
 	@$(BIN)/python scripts/build_bundle.py

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from scripts.record_demo import draw, picture_of_the_demo, words_in
+from scripts.record_setup import setting_up
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 
@@ -49,3 +50,12 @@ def test_columns_stand_where_they_stood_on_the_terminal() -> None:
     assert places["e &amp; f"] == pytest.approx(6 * cell)
     assert places["c d"] == pytest.approx(8 * cell)
     assert words_in(picture)[-2:] == ["a b c d", "e & f"]
+
+
+def test_the_picture_of_setting_up_shows_what_the_commands_show_now() -> None:
+    drawn = words_in((IMAGES / "setup.svg").read_text(encoding="utf-8"))
+    start = drawn.index("$ mcp-workbench init")
+    # The first command is uv's, which is not on every machine.
+    assert drawn[0] == "$ uv tool install ." and "mcp-workbench" in " ".join(drawn[1:start])
+    now = words_in(draw(setting_up(), ""))
+    assert drawn[start:] == now[now.index("$ mcp-workbench init") :], "draw it anew: make pictures"
