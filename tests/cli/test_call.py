@@ -121,16 +121,54 @@ def test_a_server_that_does_not_start_is_an_error_of_the_server(config: Path) ->
     )
 
 
+def test_a_tool_that_wants_a_model_is_told_no_and_the_user_is_told_why(config: Path) -> None:
+    status, shown, complaints = call(config, "odd", "modern", "sample")
+    assert (status, shown) == (1, "")
+    assert "that a command line cannot answer" in complaints
+    # This server takes the refusal as its result.
+    assert "does not support" in call(config, "odd", "legacy", "sample").stdout
+
+
 @pytest.mark.parametrize("server", ["legacy", "modern"])
-@pytest.mark.parametrize("tool", ["ask", "sample"])
-def test_a_tool_that_asks_something_is_told_no_and_the_user_is_told_why(config: Path, server: str, tool: str) -> None:
-    status, shown, complaints = call(config, "odd", server, tool)
-    if server == "modern":
-        assert (status, shown) == (1, "")
-        assert "which a command line cannot answer" in complaints
-    else:
-        # This server takes the refusal as its result.
-        assert "does not support" in shown
+def test_a_question_is_declined_in_a_pipe_which_is_said(config: Path, server: str) -> None:
+    status, shown, remarks = call(config, "odd", server, "ask")
+    assert (status, json.loads(shown)["result"]) == (0, {"action": "decline"})
+    assert f"note: [odd/{server}/ask] asks: [odd/{server}] What is your name?; declined" in remarks
+
+
+@pytest.mark.parametrize("server", ["legacy", "modern"])
+def test_a_question_is_asked_at_the_terminal(config: Path, server: str) -> None:
+    status, shown = on_terminal(
+        *("call", "--config", config, "odd", server, "ask"),
+        type_when=lambda shown: "name [string]: " in shown,
+        key=b"Ada\n",
+    )
+    assert status == 0
+    assert "What is your name?" in shown
+    assert '"action": "accept"' in shown and '"name": "Ada"' in shown
+
+
+def test_ctrl_c_cancels_the_call_at_the_server(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    config = write_config(tmp_path, {"box": {"one": scripted_entry("--era", "legacy", "--log", log)}})
+    status, _ = on_terminal(
+        *("call", "--config", config, "box/one/hang"),
+        type_when=lambda _: log.exists() and bool(logged(log, "tools/call")),
+    )
+    assert status == 130
+    [cancelled] = logged(log, "notifications/cancelled")
+    [called] = logged(log, "tools/call")
+    assert cancelled["params"]["requestId"] == called["id"]
+
+
+def test_a_server_in_no_file_is_called_by_its_command() -> None:
+    words = [sys.executable, "-m", "mcp_workbench.demo.calculator"]
+    assert run("call", "--", *words, "evaluate", "expression=6*7") == Done(0, "6*7 = 42\n", "")
+    assert run("call", "--json", '{"expression": "1+1"}', "--", *words, "evaluate") == Done(0, "1+1 = 2\n", "")
+    status, shown, complaints = run("call", "--", *words, "evaluat")
+    assert (status, shown) == (2, "")
+    assert "did you mean `evaluate`?" in complaints
+    assert run("call", "--", "evaluate").status == 2
 
 
 def test_raw_is_the_whole_result(config: Path) -> None:
@@ -151,14 +189,14 @@ def test_raw_is_the_whole_result(config: Path) -> None:
     assert json.loads(shown)["isError"] is True
 
 
-def test_images_and_sounds_are_named_with_their_size_and_can_be_saved(config: Path, tmp_path: Path) -> None:
+def test_images_and_sounds_go_to_files(config: Path, tmp_path: Path) -> None:
     status, shown, remarks = call(config, "odd", "legacy", "all_content")
     assert (status, shown) == (0, "text\none\ntest:///two\n")
-    assert remarks == (
-        "note: image (image/png, 5 bytes); --output FILE saves it\n"
-        "note: audio (audio/wav, 5 bytes); --output FILE saves it\n"
-        "note: content of type `x-unknown` is not shown; --raw shows it\n"
-    )
+    image, audio, unknown = remarks.splitlines()
+    assert image.startswith("note: saved image (image/png, 5 bytes) as /") and image.endswith("/image-1.png")
+    assert audio.startswith("note: saved audio (audio/wav, 5 bytes) as /") and audio.endswith("/audio-2.wav")
+    assert Path(image.partition(" as ")[2]).read_bytes() == b"image"
+    assert unknown == "note: content of type `x-unknown` is not shown; --raw shows it"
     target = tmp_path / "saved.png"
     status, shown, remarks = call(config, "odd", "legacy", "all_content", "--output", target)
     assert (status, shown) == (0, "text\none\ntest:///two\n")
@@ -192,8 +230,8 @@ def test_one_process_is_started_for_one_call(tmp_path: Path) -> None:
     assert len(logged(log, "tools/call")) == 1
     [message] = logged(log, "tools/call")
     assert message["params"]["arguments"] == {"text": "hi"}
-    # Nobody here can answer questions, and the server is told so.
-    assert logged(log, "initialize")[0]["params"]["capabilities"] == {}
+    # The user can be asked, and the server is told so.
+    assert logged(log, "initialize")[0]["params"]["capabilities"] == {"elicitation": {"form": {}, "url": {}}}
 
 
 def test_an_argument_that_the_schema_does_not_know_is_sent_with_a_warning(tmp_path: Path) -> None:

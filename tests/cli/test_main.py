@@ -176,7 +176,7 @@ def test_options_of_serve_are_judged_before_the_configuration_is_read(tmp_path: 
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     assert run("serve", "--face", "flatt", "--config", broken).stderr.startswith(
-        "error: --face is proxy, flat or dynamic, not `flatt`"
+        "error: --face is proxy, flat, dynamic or auto, not `flatt`"
     )
     assert run("serve", "--log-format", "xml", "--config", broken).stderr.startswith("error: --log-format")
 
@@ -189,7 +189,8 @@ def test_an_option_that_has_no_effect_is_said_to_have_none(tmp_path: Path) -> No
         "warning: --no-prefix has no effect with the face proxy; it applies to --face flat",
         "warning: --token has no effect without --http",
     ]
-    assert "warning:" not in run("serve", config, "--face", "flat", "--separator", "__").stderr
+    for face in ("flat", "auto"):
+        assert "warning:" not in run("serve", config, "--face", face, "--separator", "__").stderr
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,9 @@ def test_content_is_taken_apart_by_its_type() -> None:
             "nonsense",
         ]
     )
-    assert reading.texts == ["one", "inside", "a:d"]
+    assert reading.texts == ["one", "inside"]
+    assert reading.links == [("a:d", "d")]
+    assert reading.as_text() == "one\ninside\na:d"
     assert [str(binary) for binary in reading.binaries] == [
         "image (image/png, 5 bytes)",
         "audio (unknown type, 5 bytes)",
@@ -39,8 +41,8 @@ def test_content_is_taken_apart_by_its_type() -> None:
 
 
 def test_structured_content_is_shown_where_there_is_no_text() -> None:
-    assert read(content=[], structuredContent={"a": "ü"}).texts == ['{\n  "a": "ü"\n}']
-    assert read(structuredContent=[]).texts == ["[]"]
+    assert read(content=[], structuredContent={"a": "ü"}).as_text() == '{\n  "a": "ü"\n}'
+    assert read(structuredContent=[]).as_text() == "[]"
 
 
 def test_text_that_repeats_the_structured_content_is_left_out_where_other_text_says_it() -> None:

@@ -1,9 +1,9 @@
 """Commands for people: parse, print, exit status.
 
 - `main` finds the command; `serve` is the lean one that clients start. `commands` runs the others, each the module of
-  its name: `add`, `audit`, `auth`, `call`, `check`, `demo`, `doctor`, `down`, `init`, `install`, `key`, `list`,
-  `login`, `logout`, `logs`, `open`, `reload`, `remove`, `restart`, `schema`, `secret`, `status`, `tokens`, `top`,
-  `trust`, `undo`, `uninstall`, `up`.
+  its name: `add`, `audit`, `auth`, `call`, `check`, `completion`, `demo`, `doctor`, `down`, `find`, `init`,
+  `install`, `key`, `list`, `login`, `logout`, `logs`, `open`, `prompt`, `reload`, `remove`, `resource`, `restart`,
+  `schema`, `secret`, `status`, `tokens`, `top`, `trust`, `undo`, `uninstall`, `up`.
 - `client_files` finds and changes the files of MCP clients, `client_commands` runs their own commands.
 - `own_configuration` edits our own file for `add` and `remove`, `secret_store` keeps the secrets that stood in entries,
   `mcp_registry` looks servers up by name.
@@ -15,6 +15,9 @@
   with.
 - `screen`, `wrapping` and `error_output` print.
 - `arguments`, `tool_schema` and `result_content` serve `call`; `check_references` serves `check`.
+- `conversing` is what `call`, `find`, `prompt` and `resource` have in common, `asking` puts servers' questions to the
+  user, `unlisted_servers` are those in no file, `prompts_and_resources` lists them, `result_output` and
+  `terminal_images` show what comes back. `completion_words` is what `completion` completes with.
 - `doctor_checks` and `doctor_clients` are what `doctor` looks at, `diagnosis` what it says.
 - `top_view` is the picture that `top` shows, `process_memory` what servers take.
 - `token_report` is what `tokens` shows; `tokens_page` and `html_page` show it in a browser.

@@ -27,7 +27,10 @@ SUMMARIES = {
     "check": "validate the configuration; with --connect, test every server",
     "list": "show toolboxes and servers; with --face, what clients see",
     "open": "show the tools of a toolbox as an agent gets them",
+    "find": "search for tools as an agent does",
     "call": "call a tool",
+    "prompt": "get a prompt, or list prompts",
+    "resource": "read a resource, or list resources",
     "tokens": "show what tools cost an agent, with and without the workbench",
     "up": "start the shared workbench; serve joins it from then on",
     "down": "stop the shared workbench",
@@ -44,6 +47,7 @@ SUMMARIES = {
     "key": "named keys for clients over HTTP",
     "demo": "walk through a short session on the included servers",
     "trust": "allow the workbench-config.json of a project, as it is now",
+    "completion": "print a script that completes command lines, for your shell",
     "schema": "print the JSON Schema of the configuration, for editors",
 }
 

@@ -29,6 +29,7 @@ from mcp_workbench.face.proxy import ProxyFace
 from mcp_workbench.face.wording import no_such
 from mcp_workbench.gateway import Gateway, Options, make_face
 from mcp_workbench.jsonrpc import messages
+from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.nearest import nearest
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
@@ -96,6 +97,9 @@ class Engine:
         options = Options(use_cache=use_cache, face="proxy", is_audited=is_audited)
         self._gateway = Gateway(config, options, redactor)
         self._store = ManifestStore(default_folder)
+        # What the user of this command can be asked, in one spelling: servers are told, and connections differ by it.
+        self.capabilities = NO_CAPABILITIES
+        self._local: LocalClient | None = None
 
     @property
     def face(self) -> ProxyFace:
@@ -226,7 +230,11 @@ class Engine:
 
     def connection(self, entry: ServerEntry, era: Era = "modern") -> Connection:
         """The connection to a server; made, but not started, if there is none yet."""
-        return self._gateway.pool.connection(entry, Caller(LOCAL_PRINCIPAL, era))
+        caller = Caller(LOCAL_PRINCIPAL, era, self.capabilities)
+        if self._local is not None and era == "legacy":
+            # A server that may ask is started for one client: what is listed there is called there.
+            caller = self._local.caller
+        return self._gateway.pool.connection(entry, caller)
 
     async def listed(self, entry: ServerEntry, era: Era = "modern") -> Listed:
         """Start a server and wait until it has said what it offers. Raises `DownstreamError`."""
@@ -264,7 +272,15 @@ class Engine:
         return self._gateway
 
     def client(self) -> ToolClient:
-        return LocalClient(self._gateway)
+        self._local = LocalClient(self._gateway)
+        return self._introduced(self._local)
+
+    def _introduced(self, client: ToolClient) -> ToolClient:
+        client.capabilities = self.capabilities
+        if self._gateway.config.splits_use_tool:
+            # For a person both are the same: what is called is what was typed.
+            client.calls_with = "use_tool_that_writes"
+        return client
 
 
 def connect(engine: Engine) -> dict[str, WorkbenchError]:
@@ -296,8 +312,13 @@ class ToolClient:
     def __init__(self) -> None:
         self.on_progress: Callable[[Progress], None] = lambda progress: None
         self.on_log: Callable[[LogMessage], None] = lambda message: None
+        # What answers questions of servers; without it they get an error.
+        self.on_question: Callable[[str, Raw], Awaitable[object]] | None = None
+        self.capabilities = NO_CAPABILITIES
+        self.calls_with = "use_tool"
         self.unsent_bytes = 0
         self._waiting: dict[int, asyncio.Future[Raw]] = {}
+        self._asked: dict[bytes, asyncio.Task[None]] = {}
 
     def deliver(self, message: bytes) -> None:
         """Pass one message on."""
@@ -310,19 +331,19 @@ class ToolClient:
                 future.set_exception(error)
 
     async def initialize(self) -> None:
-        """Shake hands, without any capability."""
+        """Shake hands."""
         info = {"name": "mcp-workbench call", "version": "1"}
-        params = {"protocolVersion": newest("legacy").name, "capabilities": Raw(NO_CAPABILITIES), "clientInfo": info}
+        params = {"protocolVersion": newest("legacy").name, "capabilities": Raw(self.capabilities), "clientInfo": info}
         await self.request("initialize", params)
 
     async def use_tool(self, toolbox: str, server: str, tool: str, arguments: bytes) -> Raw:
         """Call a tool as an agent does. Raises `RemoteError` for a JSON-RPC error."""
         identifier = {"toolbox": toolbox, "server": server, "tool": tool}
-        params = {
-            "name": "use_tool",
-            "arguments": {"tool": identifier, "arguments": Raw(arguments)},
-            "_meta": {PROGRESS_TOKEN: 1},
-        }
+        return await self.call_tool(self.calls_with, {"tool": identifier, "arguments": Raw(arguments)})
+
+    async def call_tool(self, name: str, arguments: dict[str, object]) -> Raw:
+        """Call one of the workbench's own tools. Raises `RemoteError` for a JSON-RPC error."""
+        params = {"name": name, "arguments": arguments, "_meta": {PROGRESS_TOKEN: 1}}
         return await self.request("tools/call", params)
 
     async def request(self, method: str, params: object) -> Raw:
@@ -331,7 +352,16 @@ class ToolClient:
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._waiting[id] = future
         self.deliver(messages.request(id, method, messages.encode(params)))
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # Ctrl-C: the server is told before anything ends.
+            cancelled = messages.encode({"requestId": id, "reason": "the user pressed Ctrl-C"})
+            self.deliver(messages.notification("notifications/cancelled", cancelled))
+            raise
+        finally:
+            for task in self._asked.values():
+                task.cancel()
 
     def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
         message = messages.read(b"".join(bytes(part) for part in parts))
@@ -344,8 +374,28 @@ class ToolClient:
                 future.set_exception(RemoteError(messages.read_error(message.error)))
             elif not isinstance(message.result, UnsetType):
                 future.set_result(Raw(bytes(message.result)))
+        elif not isinstance(message.id, UnsetType):
+            self._ask(bytes(message.id), message.method, message.params)
         elif not isinstance(message.params, UnsetType):
             self._told(message.method, message.params)
+
+    def _ask(self, id: bytes, method: str, params: Raw | UnsetType) -> None:
+        """A server asks; whoever answers may take their time."""
+        if self.on_question is None or isinstance(params, UnsetType):
+            self._answer(id, b'"error"', {"code": METHOD_NOT_FOUND, "message": f"`{method}` is not supported"})
+            return
+        self._asked[id] = asyncio.ensure_future(self._answer_with(id, self.on_question(method, Raw(bytes(params)))))
+
+    async def _answer_with(self, id: bytes, answering: Awaitable[object]) -> None:
+        answer = await answering
+        self._asked.pop(id, None)
+        if answer is None:
+            self._answer(id, b'"error"', {"code": METHOD_NOT_FOUND, "message": "this cannot be asked here"})
+        else:
+            self._answer(id, b'"result"', answer)
+
+    def _answer(self, id: bytes, kind: bytes, content: object) -> None:
+        self.deliver(b'{"jsonrpc":"2.0","id":%b,%b:%b}' % (id, kind, messages.encode(content)))
 
     def _told(self, method: str, params: Raw) -> None:
         from msgspec import MsgspecError
@@ -357,6 +407,11 @@ class ToolClient:
                 self.on_progress(decode(params, type=Progress))
             elif method == "notifications/message":
                 self.on_log(decode(params, type=LogMessage))
+            elif method == "notifications/cancelled":
+                # The server does not want to know any more.
+                asked = self._asked.pop(bytes(messages.decode_object(params).get("requestId", b"")), None)
+                if asked is not None:
+                    asked.cancel()
         except MsgspecError:
             return
 
@@ -367,6 +422,11 @@ class LocalClient(ToolClient):
     def __init__(self, gateway: Gateway) -> None:
         super().__init__()
         self._session = gateway.make_session(self, LOCAL_PRINCIPAL, lambda reason: None)
+
+    @property
+    def caller(self) -> Caller:
+        """Who it is to connections."""
+        return self._session.caller
 
     def deliver(self, message: bytes) -> None:
         self._session.on_message(message)

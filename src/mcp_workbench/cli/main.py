@@ -28,7 +28,10 @@ COMMANDS = (
     "check",
     "list",
     "open",
+    "find",
     "call",
+    "prompt",
+    "resource",
     "tokens",
     "up",
     "down",
@@ -44,6 +47,7 @@ COMMANDS = (
     "secret",
     "key",
     "demo",
+    "completion",
     "trust",
     "schema",
 )

@@ -33,6 +33,10 @@ class ResultContent:
         self._result: dict[str, Any] = result if isinstance(result, dict) else {}
         self.is_error = self._result.get("isError") is True
         self.texts: list[str] = []
+        # What is shown where there is nothing else; None where there is.
+        self.structured: object = None
+        # Addresses, with what they are called.
+        self.links: list[tuple[str, str]] = []
         self.binaries: list[Binary] = []
         self.remarks: list[str] = []
         content = self._result.get("content")
@@ -49,6 +53,11 @@ class ResultContent:
         asked = requests.values() if isinstance(requests, dict) else []
         return [_question(request) for request in asked] or ["something that it does not say"]
 
+    def as_text(self) -> str:
+        """All of it that is text, as a file or an error holds it."""
+        written = self.texts if self.structured is None else [as_json(self.structured)]
+        return "\n".join([*written, *(uri for uri, _ in self.links)])
+
     def _take(self, item: dict[str, Any]) -> None:
         match item:
             case {"type": "text", "text": str(text)}:
@@ -60,7 +69,7 @@ class ResultContent:
             case {"type": "resource", "resource": {"blob": str(data)} as resource}:
                 self._take_binary(str(resource.get("uri", "resource")), resource.get("mimeType"), data)
             case {"type": "resource_link", "uri": str(uri)}:
-                self.texts.append(uri)
+                self.links.append((uri, str(item.get("title") or item.get("name") or "")))
             case _:
                 self.remarks.append(f"content of type `{item.get('type')}` is not shown; --raw shows it")
 
@@ -75,12 +84,16 @@ class ResultContent:
         structured = self._result.get("structuredContent")
         if structured is None:
             return
-        if not self.texts and not self.binaries:
-            self.texts.append(json.dumps(structured, indent=2, ensure_ascii=False))
-            return
         without = [text for text in self.texts if not _says_the_same(text, structured)]
-        if without:
+        if not without and not self.binaries and not self.links:
+            self.structured = structured
+        elif without:
             self.texts = without
+
+
+def as_json(value: object) -> str:
+    """Structured content for people, and for programs."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def asks_the_user(text: str) -> bool:

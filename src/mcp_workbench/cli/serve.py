@@ -283,10 +283,10 @@ def _say_where(url: str, token: HttpToken) -> None:
 
 def _say_what_has_no_effect(parsed: Parsed, face: str) -> None:
     """An option that is ignored in silence looks like one that does not work."""
-    for other in FACES.values():
-        for name in other.flags:
-            if other.name != face and parsed.has(name):
-                remark("warning", f"--{name} has no effect with the face {face}; it applies to --face {other.name}")
+    for name in dict.fromkeys(name for other in FACES.values() for name in other.flags):
+        if parsed.has(name) and name not in FACES[face].flags:
+            first = next(other.name for other in FACES.values() if name in other.flags)
+            remark("warning", f"--{name} has no effect with the face {face}; it applies to --face {first}")
     for name in HTTP_FLAGS if not parsed.has("http") else ():
         if parsed.has(name):
             remark("warning", f"--{name} has no effect without --http")

@@ -96,6 +96,7 @@ class SharedEngine(Engine):
         # A copy: a command may run more than one piece of work.
         reader, writer = await asyncio.open_unix_connection(sock=self._socket.dup(), limit=_READ_BYTES)
         client = self._client = SharedClientEnd(reader, writer)
+        self._introduced(client)
         reading = asyncio.create_task(client.read())
         try:
             await client.initialize()

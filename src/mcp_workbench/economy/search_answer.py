@@ -31,6 +31,7 @@ _LONGEST_SIGNATURE = 300
 # Of the first ones, which a caller most likely wants: 1 in 50 is longer.
 _LONGEST_FIRST_SIGNATURE = 600
 _MOST_TWINS = 3
+NOTHING = "Nothing matches."
 _WEAK = "\nWeak matches: no tool covers more than part of this. Try other words."
 
 
@@ -121,7 +122,7 @@ def _head(shown: int, matched: int, form: Form | None) -> str:
     if shown:
         own = "signatures, with text" if shown <= WITH_TEXT else f"signatures, the first {WITH_TEXT} with text"
         return f"{shown} of {matched}: {own if form is None else DESCRIBED[form]}"
-    return "Nothing matches. Try other words, or open a toolbox." if not matched else f"0 of {matched} fit the budget."
+    return f"{NOTHING} Try other words, or open a toolbox." if not matched else f"0 of {matched} fit the budget."
 
 
 def _written(tool: Tool, place: int, also: str, form: Form | None, common: Sequence[str]) -> tuple[str, bool]:

@@ -1,0 +1,84 @@
+"""`mcp-workbench completion`: scripts that make shells complete our command lines. What fits is said by the command
+itself (`completion words`), from what is remembered; nothing is started for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.screen import stdout
+
+LINE = Flag("line", "TEXT", "for `words`: a whole command line up to the cursor, as bash has it")
+
+ABOUT = """
+Prints a script for your shell, which then completes commands, options, toolboxes, servers, tools, prompts, resources
+and the names of arguments. What servers offer is taken from the cache: nothing is started.
+
+    bash: mcp-workbench completion bash > ~/.local/share/bash-completion/completions/mcp-workbench
+    zsh:  mcp-workbench completion zsh > "${fpath[1]}/_mcp-workbench"
+    fish: mcp-workbench completion fish > ~/.config/fish/completions/mcp-workbench.fish
+
+The scripts run `mcp-workbench completion words`, which prints what fits the last word, one per line.
+"""
+
+# `-o nospace`: words that can go on, such as `key=`, end without a space; others bring theirs. Nothing found: files.
+BASH: Final = r"""# bash completion for mcp-workbench
+_mcp_workbench() {
+    local IFS=$'\n'
+    COMPREPLY=($("${COMP_WORDS[0]}" completion words --line "${COMP_LINE:0:COMP_POINT}" 2>/dev/null))
+}
+complete -o nospace -o default -o bashdefault -F _mcp_workbench mcp-workbench
+"""
+
+ZSH: Final = r"""#compdef mcp-workbench
+_mcp_workbench() {
+    local -a found going whole
+    local line word
+    found=("${(@f)$("${words[1]}" completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    for line in "${found[@]}"; do
+        word="${line%%$'\t'*}"
+        [[ -z "$word" ]] && continue
+        if [[ "$word" == *[=/] ]]; then going+=("$word"); else whole+=("$word"); fi
+    done
+    if (( ${#going} + ${#whole} == 0 )); then
+        _files
+        return
+    fi
+    (( ${#going} )) && compadd -Q -S '' -- "${going[@]}"
+    (( ${#whole} )) && compadd -Q -- "${whole[@]}"
+}
+if [[ "$funcstack[1]" == _mcp-workbench ]]; then _mcp_workbench "$@"; else compdef _mcp_workbench mcp-workbench; fi
+"""
+
+FISH: Final = r"""# fish completion for mcp-workbench
+function __mcp_workbench_words
+    set -l before (commandline -opc)
+    set -l found ($before[1] completion words -- $before[2..-1] (commandline -ct) 2>/dev/null)
+    if test (count $found) -eq 0
+        __fish_complete_path (commandline -ct)
+    else
+        printf '%s\n' $found
+    end
+end
+complete -c mcp-workbench -f -a '(__mcp_workbench_words)'
+"""
+SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
+
+def run(parsed: Parsed) -> int:
+    """Print a script, or what fits; the exit status."""
+    shell, *words = parsed.positionals
+    if shell == "words":
+        from mcp_workbench.cli.completion_words import completed, completed_line
+
+        line = parsed.value("line")
+        for word in completed(words or [""]) if line is None else completed_line(line):
+            print(word)
+        return 0
+    if shell not in SCRIPTS or words:
+        raise UsageError(f"SHELL is bash, zsh or fish, not `{' '.join(parsed.positionals)}`")
+    stdout().text(SCRIPTS[shell])
+    return 0
+
+
+COMMAND = Command("completion bash | zsh | fish", ABOUT, (LINE,), run, names=["SHELL"])

@@ -1,0 +1,251 @@
+"""What fits the last word of a command line: commands, options, and what servers offered when they were last listed.
+
+Owns what each command takes where. Starts nothing and asks nobody; what cannot be found out fits nothing, in silence:
+whoever types is not to be interrupted. A word is followed by a tab and a description where there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_workbench.errors import WorkbenchError
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.catalog import Catalog
+    from mcp_workbench.cli.flags import Flag
+
+# More than this no shell shows sensibly.
+MOST_WORDS: Final = 2_000
+_LONGEST_DESCRIPTION: Final = 80
+# Options of commands with positionals that take a value; their modules would take half a second to load. `--json` is
+# one for `call` alone.
+_WITH_VALUE: Final = frozenset({"budget", "config", "header", "json", "limit", "name", "output", "toolbox"})
+# What bash takes for the end of a word in the middle of one.
+_BREAKS: Final = "=:"
+
+
+def completed_line(line: str) -> list[str]:
+    """What bash is to put in place of its own last word: without what it has left standing, and with the space that
+    ends a word which is whole."""
+    words = _split(line)
+    last = words[-1]
+    kept = max((last.rfind(each) for each in _BREAKS), default=-1) + 1
+    found = [word.partition("\t")[0] for word in completed(words[1:])]
+    return [word[kept:] + ("" if word.endswith(("=", "/")) else " ") for word in found]
+
+
+def _split(line: str) -> list[str]:
+    for closing in ("", '"', "'"):
+        with contextlib.suppress(ValueError):
+            words = shlex.split(line + closing)
+            return words if closing or not line[-1:].isspace() else [*words, ""]
+    return line.split(" ")
+
+
+def completed(words: Sequence[str]) -> list[str]:
+    """What fits the last of these words, of a command line without the name of the program."""
+    *before, last = words or [""]
+    with contextlib.suppress(WorkbenchError, OSError, ValueError):
+        fitting = (word for word in _fitting(before, last) if word.startswith(last))
+        return [word for word, _ in zip(dict.fromkeys(fitting), range(MOST_WORDS), strict=False)]
+    return []
+
+
+def _fitting(before: Sequence[str], last: str) -> Iterable[str]:
+    if not before:
+        from mcp_workbench.cli.commands import SUMMARIES
+
+        return [_described(name, summary) for name, summary in SUMMARIES.items()]
+    command, *rest = before
+    if "--" in rest:
+        # A command line of somebody else's.
+        return []
+    if last.startswith("-"):
+        flags = _flags(command)
+        return [_described(f"--{name}", flag.help) for name, flag in flags.items()]
+    if rest and rest[-1].startswith("--") and "=" not in rest[-1]:
+        name = rest[-1][2:]
+        if name in _KNOWN_VALUES:
+            return _KNOWN_VALUES[name](rest)
+        if takes_value(command, name):
+            return []
+    return _positionals(command, _without_flags(command, rest), rest, last)
+
+
+def takes_value(command: str, flag: str) -> bool:
+    """Whether an option of a command with positionals is followed by a value."""
+    return flag in _WITH_VALUE and (flag != "json" or command == "call")
+
+
+def _flags(command: str) -> dict[str, Flag]:
+    from mcp_workbench.cli.commands import SUMMARIES, find
+    from mcp_workbench.cli.flags import HELP
+
+    if command not in SUMMARIES:
+        return {}
+    if command == "serve":
+        from mcp_workbench.cli.serve import FLAGS
+
+        return {flag.name: flag for flag in (*FLAGS, HELP)}
+    return {flag.name: flag for flag in (*find(command).flags, HELP)}
+
+
+def _faces(rest: Sequence[str]) -> Iterable[str]:
+    from mcp_workbench.faces import FACES
+
+    return [_described(face.name, face.shows) for face in FACES.values()]
+
+
+def _without_flags(command: str, words: Sequence[str]) -> list[str]:
+    """The positionals among these words."""
+    found, waiting = [], list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if not word.startswith("--"):
+            found.append(word)
+        elif takes_value(command, word[2:]) and waiting:
+            waiting.pop(0)
+    return found
+
+
+def _positionals(command: str, given: list[str], rest: Sequence[str], last: str) -> Iterable[str]:
+    if command in _ONCE and not given:
+        return _ONCE[command](rest)
+    if command in ("install", "uninstall", "undo"):
+        return [client for client in _clients(rest) if client.partition("\t")[0] not in given]
+    if command == "call":
+        return _tools(rest) if not given else _arguments(rest, given, last)
+    if command == "prompt":
+        return _prompts(rest) if not given else _prompt_arguments(rest, given)
+    return []
+
+
+def _catalog(rest: Sequence[str]) -> Catalog:
+    from mcp_workbench.catalog.catalog import Catalog
+    from mcp_workbench.catalog.manifests import ManifestStore, default_folder
+    from mcp_workbench.config.choose import choose
+
+    named = next((rest[at + 1] for at, word in enumerate(rest[:-1]) if word == "--config"), None)
+    catalog = Catalog(choose(named, None, os.environ).config, ManifestStore(default_folder))
+    catalog.load(catalog.entries())
+    return catalog
+
+
+def _described(word: str, description: object) -> str:
+    said = " ".join(str(description or "").split())
+    if len(said) > _LONGEST_DESCRIPTION:
+        said = said[: _LONGEST_DESCRIPTION - 1] + "…"
+    return f"{word}\t{said}" if said.isprintable() and said else word
+
+
+def _named(place: str, definitions: Iterable[tuple[str, bytes]]) -> Iterator[str]:
+    from msgspec.json import decode
+
+    for name, definition in definitions:
+        # What a server may call a thing is no business of a shell's unless it can be typed.
+        if name.isprintable() and " " not in name:
+            read = decode(definition)
+            yield _described(f"{place}{name}", read.get("description") if isinstance(read, dict) else "")
+
+
+def _toolboxes(rest: Sequence[str]) -> Iterable[str]:
+    return [_described(name, each.description) for name, each in _catalog(rest).described.items()]
+
+
+def _servers(rest: Sequence[str]) -> Iterable[str]:
+    entries = list(_catalog(rest).entries())
+    names = [entry.name for entry in entries]
+    return [entry.name if names.count(entry.name) == 1 else f"{entry.toolbox}/{entry.name}" for entry in entries]
+
+
+def _addresses(rest: Sequence[str]) -> Iterable[str]:
+    entries = [entry for entry in _catalog(rest).entries() if entry.config.url is not None]
+    return [f"{entry.toolbox}/{entry.name}" for entry in entries]
+
+
+def _tools(rest: Sequence[str]) -> Iterable[str]:
+    for entry in _catalog(rest).entries():
+        yield from _named(f"{entry.toolbox}/{entry.name}/", [(n, bytes(d)) for n, d in entry.tools.items()])
+
+
+def _prompts(rest: Sequence[str]) -> Iterable[str]:
+    for entry in _catalog(rest).entries():
+        found = entry.definitions("prompts")
+        yield from _named(f"{entry.toolbox}/{entry.name}/", [(name, bytes(each)) for name, each in found.items()])
+
+
+def _resources(rest: Sequence[str]) -> Iterable[str]:
+    for entry in _catalog(rest).entries():
+        yield from _named("", [(uri, bytes(each)) for uri, each in entry.definitions("resources").items()])
+
+
+def _arguments(rest: Sequence[str], given: list[str], last: str) -> Iterable[str]:
+    """`key=` for what the tool takes and has not been given; after it, values where they are counted."""
+    definition = _definition(rest, given, "tools")
+    schema = definition.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict):
+        return []
+    key, equals, _ = last.partition("=")
+    about = properties.get(key)
+    if equals and isinstance(about, dict):
+        values = ("true", "false") if about.get("type") == "boolean" else about.get("enum") or ()
+        return [f"{key}={value}" for value in values]
+    taken = {word.partition("=")[0] for word in given[1:]}
+    return [
+        _described(f"{name}=", each.get("description") if isinstance(each, dict) else "")
+        for name, each in properties.items()
+        if name not in taken
+    ]
+
+
+def _prompt_arguments(rest: Sequence[str], given: list[str]) -> Iterable[str]:
+    arguments = _definition(rest, given, "prompts").get("arguments")
+    named = [each for each in arguments or () if isinstance(each, dict)]
+    return [_described(f"{each.get('name')}=", each.get("description")) for each in named]
+
+
+def _definition(rest: Sequence[str], given: list[str], kind: str) -> dict[str, Any]:
+    """The definition of what was named: by its path, in three words, or by its name alone."""
+    from msgspec.json import decode
+
+    path = "/".join(word for word in given[:3] if "=" not in word)
+    for entry in _catalog(rest).entries():
+        for name, definition in entry.definitions(kind).items():
+            if path in (f"{entry.toolbox}/{entry.name}/{name}", f"{entry.name}/{name}", name):
+                read = decode(definition)
+                return read if isinstance(read, dict) else {}
+    return {}
+
+
+def _clients(rest: Sequence[str]) -> list[str]:
+    from mcp_workbench.clients.table import clients
+
+    return [_described(client.name, client.title) for client in clients().values()]
+
+
+def _commands(rest: Sequence[str]) -> Iterable[str]:
+    from mcp_workbench.cli.commands import SUMMARIES
+
+    return list(SUMMARIES)
+
+
+# What the first positional of these commands is; there is only one.
+_ONCE: Final[dict[str, Callable[[Sequence[str]], Iterable[str]]]] = {
+    "open": _toolboxes,
+    "remove": _servers,
+    "login": _addresses,
+    "logout": _addresses,
+    "resource": _resources,
+    "help": _commands,
+    "completion": lambda rest: ["bash", "zsh", "fish"],
+}
+_KNOWN_VALUES: Final[dict[str, Callable[[Sequence[str]], Iterable[str]]]] = {
+    "face": _faces,
+    "toolbox": _toolboxes,
+    "from": _clients,
+}

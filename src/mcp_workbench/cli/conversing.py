@@ -1,0 +1,103 @@
+"""A command that is a client for a moment: what servers say meanwhile is shown, what they ask is asked.
+
+Owns the display while something is under way; it is on stderr, and only on a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Final
+
+from mcp_workbench.cli.asking import CAPABILITIES, TerminalAsker
+from mcp_workbench.cli.engine import Engine, LogMessage, Progress, ToolClient
+from mcp_workbench.cli.error_output import remark
+from mcp_workbench.cli.flags import Parsed
+from mcp_workbench.cli.screen import stderr
+from mcp_workbench.cli.settings import configuration, log_for
+from mcp_workbench.cli.shared_engine import engine_for
+from mcp_workbench.cli.unlisted_servers import Unlisted, unlisted
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.printable import visible
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+_LOUD_LEVELS: Final = ("warning", "error", "critical", "alert", "emergency")
+
+
+def engine_of(parsed: Parsed, *, takes_pairs: bool = True) -> tuple[Engine, Redactor, Unlisted | None]:
+    """The engine for what the command line means: servers of the configuration, or one that stands in no file."""
+    named = unlisted(parsed, takes_pairs=takes_pairs)
+    if named is None:
+        config = configuration(parsed)
+        redactor = log_for(parsed, config)
+        engine = engine_for(parsed, config, use_cache=not parsed.has("no-cache"), redactor=redactor, is_audited=True)
+    else:
+        redactor = log_for(parsed, named.config)
+        # Nobody asks for it again under this key: nothing is remembered of it.
+        engine = Engine(named.config, use_cache=False, redactor=redactor)
+    engine.capabilities = CAPABILITIES
+    return engine, redactor, named
+
+
+@contextlib.asynccontextmanager
+async def conversing(engine: Engine, where: str) -> AsyncIterator[ToolClient]:
+    """A client of the workbench that shows progress and passes questions on to the person at the terminal."""
+    client = engine.client()
+    client.on_log = _report
+    with LiveProgress(where) as live:
+        client.on_progress = live.show
+        client.on_question = TerminalAsker(where, live.paused).answer
+        await client.initialize()
+        yield client
+
+
+def _report(message: LogMessage) -> None:
+    if message.level in _LOUD_LEVELS:
+        said = message.data if isinstance(message.data, str) else repr(message.data)
+        remark("warning", f"the server says: {said}")
+
+
+class LiveProgress:
+    """On a terminal a bar that moves with the server's progress; elsewhere nothing."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> LiveProgress:
+        screen = stderr()
+        if screen.is_terminal:
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            described = TextColumn("{task.description}", markup=False)
+            columns = (SpinnerColumn(), described, BarColumn(), TimeElapsedColumn())
+            self._bar = Bar(*columns, console=screen.console, transient=True)
+            self._task = self._bar.add_task(self._what, total=None)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, progress: Progress) -> None:
+        """How far it is now."""
+        if self._bar is not None and self._task is not None:
+            what = f"{self._what}  {visible(progress.message)}" if progress.message else self._what
+            self._bar.update(self._task, completed=progress.progress, total=progress.total, description=what)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing moves while somebody types."""
+        if self._bar is not None:
+            self._bar.stop()
+        try:
+            yield
+        finally:
+            if self._bar is not None:
+                self._bar.start()

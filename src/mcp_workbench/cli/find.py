@@ -1,0 +1,72 @@
+"""`mcp-workbench find`: search for tools as an agent does, with the same code behind it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Raw
+
+from mcp_workbench.cli.conversing import conversing, engine_of
+from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.result_content import ResultContent
+from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
+from mcp_workbench.economy.search_answer import NOTHING
+from mcp_workbench.errors import WorkbenchError
+
+TOOLBOX = Flag("toolbox", "NAME", "only in this toolbox")
+LIMIT = Flag("limit", "N", "at most so many tools")
+_MOST: Final = 1000
+
+ABOUT = """
+Finds the tools for a need, in words, as an agent does with open_toolbox: the text is exactly what the agent gets.
+Servers that have not been listed yet are started to say what they offer; --no-cache asks all of them again.
+
+    mcp-workbench find create an issue
+    mcp-workbench find --toolbox desk what time is it
+
+Exit code: 0, 1 if nothing was found or no server could be reached, 2 if there is no such toolbox.
+"""
+
+
+def run(parsed: Parsed) -> int:
+    """Search; the exit status."""
+    engine, redactor, _ = engine_of(parsed, takes_pairs=False)
+    words = " ".join(parsed.positionals)
+    request: dict[str, object] = {"query": words}
+    toolbox = parsed.value("toolbox")
+    if toolbox is not None:
+        engine.toolbox(toolbox)
+        request["toolbox_name"] = toolbox
+    limit = parsed.value("limit")
+    if limit is not None:
+        request["limit"] = _limit(limit)
+
+    async def work() -> Raw:
+        async with conversing(engine, "searching") as client:
+            return await client.call_tool("open_toolbox", request)
+
+    try:
+        reading = ResultContent(engine.run(work))
+    except WorkbenchError as error:
+        return complain(redactor.text(error.message), error.hint and redactor.text(error.hint), status=FAILED)
+    text = redactor.text(reading.as_text())
+    if reading.is_error:
+        return complain(text, status=FAILED)
+    if parsed.has("json"):
+        stdout().json({"query": words, "text": text} if reading.structured is None else reading.structured)
+    else:
+        stdout().text(text)
+    return FAILED if text.startswith(NOTHING) else 0
+
+
+def _limit(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= 4 and 0 < int(text) <= _MOST:
+        return int(text)
+    raise UsageError(f"--limit is a number from 1 to {_MOST}; found `{text}`")
+
+
+COMMAND = Command(
+    "find [OPTIONS] WORDS…", ABOUT, (CONFIG, TOOLBOX, LIMIT, JSON, NO_CACHE, PRIVATE, DEBUG), run, names=["WORDS"]
+)

@@ -1,0 +1,103 @@
+"""`mcp-workbench prompt`: get a prompt from a shell. stdout is its text, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import Raw
+
+from mcp_workbench.cli.arguments import Given
+from mcp_workbench.cli.call import RAW, print_raw
+from mcp_workbench.cli.conversing import conversing, engine_of
+from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.prompts_and_resources import Definition, listed, result_of
+from mcp_workbench.cli.result_content import ResultContent
+from mcp_workbench.cli.result_output import show
+from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
+from mcp_workbench.cli.unlisted_servers import HEADER, TOOLBOX
+from mcp_workbench.face.wording import no_such
+from mcp_workbench.jsonrpc.messages import encode
+
+ABOUT = """
+Gets a prompt and prints the text of its messages. Without a name, lists the prompts of all servers with their
+arguments; --json prints that list as JSON.
+
+    mcp-workbench prompt
+    mcp-workbench prompt desk/notes/weekly_review week=42
+    mcp-workbench prompt -- npx -y @modelcontextprotocol/server-everything simple-prompt
+
+Arguments are key=value, all of them text. A server that is in no file is named as for call.
+
+Exit code: 0, 1 if the server failed, 2 if there is no such prompt or an argument is missing.
+"""
+
+
+def run(parsed: Parsed) -> int:
+    """Get or list prompts; the exit status."""
+    engine, redactor, unlisted = engine_of(parsed)
+    name, *words = unlisted.words if unlisted is not None else parsed.positionals or [""]
+    path = name if unlisted is None else f"{TOOLBOX}/{unlisted.server}/{name}"
+    arguments = {given.key: given.text for given in map(Given, words)}
+
+    async def work() -> Raw:
+        async with conversing(engine, path or "prompts") as client:
+            prompts = await listed(engine, client, "prompts", path)
+            if not name:
+                return Raw(encode(prompts))
+            _check(path, {each["name"]: each for each in prompts}, arguments)
+            return await client.request("prompts/get", {"name": path, "arguments": arguments})
+
+    result, status = result_of(engine, redactor, path or "prompts", work)
+    if result is None:
+        return status
+    if not name:
+        _show_list(parsed, json.loads(result))
+    elif parsed.has("raw"):
+        print_raw(result)
+    else:
+        messages = json.loads(result).get("messages") or []
+        content = [each.get("content") for each in messages if isinstance(each, dict)]
+        show(ResultContent(encode({"content": content})), None)
+    return 0
+
+
+COMMAND = Command(
+    "prompt [OPTIONS] [TOOLBOX/SERVER/PROMPT | URL PROMPT | -- COMMAND … PROMPT] [key=value ...]",
+    ABOUT,
+    (CONFIG, RAW, JSON, HEADER, NO_CACHE, PRIVATE, DEBUG),
+    run,
+)
+
+
+def _check(path: str, prompts: dict[str, Definition], given: dict[str, str]) -> None:
+    """Before the server is asked: that there is such a prompt, and that it has what it needs."""
+    if path not in prompts:
+        raise UsageError(no_such("prompt", path, prompts), hint="mcp-workbench prompt lists all prompts")
+    taken = _arguments(prompts[path])
+    missing = [each["name"] for each in taken if each.get("required") and each["name"] not in given]
+    if missing:
+        raise UsageError(f"missing: {', '.join(f'`{each}`' for each in missing)}", hint=_signature(prompts[path]))
+
+
+def _arguments(prompt: Definition) -> list[dict[str, Any]]:
+    taken = prompt.get("arguments")
+    named = taken if isinstance(taken, list) else []
+    return [each for each in named if isinstance(each, dict) and isinstance(each.get("name"), str)]
+
+
+def _signature(prompt: Definition) -> str:
+    words = [f"{each['name']}=…" if each.get("required") else f"[{each['name']}=…]" for each in _arguments(prompt)]
+    return " ".join([prompt["name"], *words])
+
+
+def _show_list(parsed: Parsed, prompts: list[Definition]) -> None:
+    screen = stdout()
+    if parsed.has("json"):
+        screen.json(prompts)
+        return
+    for prompt in prompts:
+        screen.line((_signature(prompt), "code"), wrap=False)
+        if isinstance(prompt.get("description"), str) and prompt["description"].strip():
+            screen.line(prompt["description"].strip(), indent=4)

@@ -1,0 +1,51 @@
+"""Prompts and resources for a person: which there are, from what is remembered, and asked of servers that are not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Raw
+from msgspec.json import decode
+
+from mcp_workbench.cli.engine import Engine, ToolClient
+from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.config.redact import Redactor
+from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.jsonrpc.pending import RemoteError
+
+Definition = dict[str, Any]
+
+
+async def listed(
+    engine: Engine, client: ToolClient, kind: str, place: str = "", *, is_strict: bool = False
+) -> list[Definition]:
+    """The definitions of one kind, as clients see them. Of servers that nobody knows yet, those are asked whose things
+    begin with `place`; all of them where it is empty. `is_strict`: that one cannot be reached is an error."""
+    unknown = [
+        entry
+        for entry in engine.face.catalog.entries()
+        if entry.load_manifest() is None and (not place or place.startswith(f"{entry.toolbox}/{entry.name}/"))
+    ]
+    # One that cannot be reached hides nothing of the others, but is what was asked for where it is named.
+    await asyncio.gather(
+        *(engine.listed(entry, "legacy") for entry in unknown), return_exceptions=not (place or is_strict)
+    )
+    method = "resources/templates/list" if kind == "resourceTemplates" else f"{kind}/list"
+    found: list[Definition] = decode(await client.request(method, {}))[kind]
+    return found
+
+
+def result_of(
+    engine: Engine, redactor: Redactor, where: str, work: Callable[[], Awaitable[Raw]]
+) -> tuple[bytes | None, int]:
+    """What the work answers; or None, and the exit status once it is said what went wrong."""
+    try:
+        return bytes(engine.run(work)), 0
+    except RemoteError as error:
+        text = redactor.text(f"[{where}] {error.error.message} (code {error.error.code})")
+        return None, complain(text, status=FAILED)
+    except WorkbenchError as error:
+        text = redactor.text(f"[{where}] {error.message}")
+        return None, complain(text, error.hint and redactor.text(error.hint), status=FAILED)

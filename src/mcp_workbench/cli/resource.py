@@ -1,0 +1,90 @@
+"""`mcp-workbench resource`: read a resource from a shell. stdout is its content, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from msgspec import Raw
+
+from mcp_workbench.cli.call import OUTPUT, RAW, print_raw
+from mcp_workbench.cli.conversing import conversing, engine_of
+from mcp_workbench.cli.flags import Command, Parsed
+from mcp_workbench.cli.prompts_and_resources import Definition, listed, result_of
+from mcp_workbench.cli.result_content import ResultContent
+from mcp_workbench.cli.result_output import show
+from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
+from mcp_workbench.cli.unlisted_servers import HEADER
+from mcp_workbench.jsonrpc.messages import encode
+
+ABOUT = """
+Reads a resource and prints it. In a pipe, data that is no text comes out as it is; on a terminal, images are shown
+where it can show them and everything else goes to a file. Without an address, lists the resources and templates of all
+servers; --json prints that list as JSON.
+
+    mcp-workbench resource
+    mcp-workbench resource notes://1
+    mcp-workbench resource https://mcp.example.com/mcp docs://welcome
+    mcp-workbench resource -- npx -y @modelcontextprotocol/server-everything demo://resource/static/document/features.md
+
+Exit code: 0, 1 if the server failed or has no such resource.
+"""
+
+
+def run(parsed: Parsed) -> int:
+    """Read or list resources; the exit status."""
+    engine, redactor, unlisted = engine_of(parsed, takes_pairs=False)
+    words = unlisted.words if unlisted is not None else parsed.positionals
+    uri = words[0] if words else None
+
+    async def work() -> Raw:
+        async with conversing(engine, uri or "resources") as client:
+            resources = await listed(engine, client, "resources", is_strict=unlisted is not None)
+            if uri is not None:
+                return await client.request("resources/read", {"uri": uri})
+            return Raw(encode([*resources, *await listed(engine, client, "resourceTemplates")]))
+
+    result, status = result_of(engine, redactor, uri or "resources", work)
+    if result is None:
+        return status
+    if uri is None:
+        _show_list(parsed, json.loads(result))
+    elif parsed.has("raw"):
+        print_raw(result)
+    else:
+        contents = json.loads(result).get("contents") or []
+        _show(ResultContent(encode({"content": [{"type": "resource", "resource": each} for each in contents]})), parsed)
+    return 0
+
+
+COMMAND = Command(
+    "resource [OPTIONS] [URI | URL URI | -- COMMAND … URI]",
+    ABOUT,
+    (CONFIG, RAW, JSON, OUTPUT, HEADER, NO_CACHE, PRIVATE, DEBUG),
+    run,
+)
+
+
+def _show(reading: ResultContent, parsed: Parsed) -> None:
+    target = parsed.value("output")
+    if target is None and reading.binaries and not sys.stdout.isatty():
+        # For the next program.
+        sys.stdout.flush()
+        for binary in reading.binaries:
+            sys.stdout.buffer.write(binary.data)
+        reading.binaries.clear()
+    show(reading, None if target is None else Path(target))
+
+
+def _show_list(parsed: Parsed, resources: list[Definition]) -> None:
+    screen = stdout()
+    if parsed.has("json"):
+        screen.json(resources)
+        return
+    for each in resources:
+        screen.line((str(each.get("uri") or each.get("uriTemplate")), "code"), wrap=False)
+        said = [str(each[key]).strip() for key in ("title", "description") if each.get(key)]
+        if said:
+            screen.line(". ".join(said), indent=4)

@@ -1,0 +1,139 @@
+"""What a server answered, put out: text as text, structured content as a table or JSON, links as links, images inline
+where the terminal can and to files elsewhere.
+
+Owns where each part goes. stdout is data; on a terminal it is laid out for people.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from mcp_workbench.cli.error_output import remark
+from mcp_workbench.cli.flags import UsageError
+from mcp_workbench.cli.result_content import Binary, ResultContent, as_json
+from mcp_workbench.cli.screen import Screen, stdout
+
+# More columns than this are no table that anybody reads.
+MOST_COLUMNS: Final = 8
+_OSC_8: Final = "\x1b]8;;{}\x1b\\{}\x1b]8;;\x1b\\"
+# What the standard library does not know, or knows under another name.
+_SUFFIXES: Final = {"audio/wav": ".wav", "image/webp": ".webp"}
+# Other addresses are the server's own, and no terminal can open them.
+_OPENED_BY_TERMINALS: Final = ("https://", "http://", "file://")
+
+
+def show(reading: ResultContent, target: Path | None) -> None:
+    """Everything that a server answered; with `target`, what is saved goes there."""
+    screen = stdout()
+    if target is not None and not reading.binaries:
+        _write(target, reading.as_text().encode(errors="backslashreplace"), "text")
+    else:
+        _show_text(screen, reading)
+    screen.flush()
+    if target is None:
+        _show_binaries(screen, reading.binaries)
+    else:
+        save_all(target, reading.binaries)
+    for said in reading.remarks:
+        remark("note", said)
+
+
+def _show_text(screen: Screen, reading: ResultContent) -> None:
+    if reading.structured is not None:
+        _show_structured(screen, reading)
+    else:
+        for text in reading.texts:
+            screen.text(text)
+    for uri, title in reading.links:
+        if screen.is_terminal and title:
+            screen.line((title, "strong"), "  ", wrap=False)
+        if screen.is_terminal and uri.startswith(_OPENED_BY_TERMINALS) and uri.isprintable():
+            sys.stdout.write(_OSC_8.format(uri, uri) + "\n")
+        else:
+            screen.text(uri)
+
+
+def _show_structured(screen: Screen, reading: ResultContent) -> None:
+    rows = table_of(reading.structured) if screen.is_terminal else None
+    if rows is not None and screen.fits(*rows):
+        screen.table(*rows)
+    elif reading.texts and not screen.is_terminal:
+        # The server's own bytes of the same.
+        screen.text("\n".join(reading.texts))
+    else:
+        screen.text(as_json(reading.structured))
+
+
+def table_of(value: object) -> tuple[list[str], list[list[str]]] | None:
+    """Structured content as header and rows: a list of alike objects, or one object of plain values; else None."""
+    while isinstance(value, dict) and len(value) == 1 and isinstance(next(iter(value.values())), list):
+        # As servers wrap what is no object: `{"result": [...]}`.
+        (value,) = value.values()
+    if isinstance(value, dict):
+        return (["", ""], [[name, _cell(each)] for name, each in value.items()]) if _is_plain(value) else None
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(isinstance(each, dict) and _is_plain(each) for each in value)
+    ):
+        return None
+    rows: list[dict[str, Any]] = value
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if not 0 < len(columns) <= MOST_COLUMNS:
+        return None
+    return columns, [[_cell(row.get(name)) for name in columns] for row in rows]
+
+
+def _is_plain(row: dict[str, object]) -> bool:
+    return bool(row) and all(not isinstance(each, dict | list) and "\n" not in str(each) for each in row.values())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _show_binaries(screen: Screen, binaries: Sequence[Binary]) -> None:
+    if not binaries:
+        return
+    from mcp_workbench.cli.terminal_images import shown
+
+    folder: Path | None = None
+    for number, binary in enumerate(binaries, 1):
+        inline = shown(binary.data, binary.type, os.environ) if screen.is_terminal else None
+        if inline is not None:
+            sys.stdout.buffer.write(inline)
+            sys.stdout.flush()
+            continue
+        # Under a name of its own, for its user alone; the system cleans up there.
+        folder = folder or Path(tempfile.mkdtemp(prefix="mcp-workbench-"))
+        kind = binary.kind if binary.kind.isalnum() else "data"
+        _write(folder / f"{kind}-{number}{_suffix(binary.type)}", binary.data, binary)
+
+
+def _suffix(type: str) -> str:
+    return _SUFFIXES.get(type) or mimetypes.guess_extension(type) or ".bin"
+
+
+def save_all(target: Path, binaries: Sequence[Binary]) -> None:
+    """The first under the name that was asked for, further ones beside it: chart.png, chart-2.wav."""
+    for number, binary in enumerate(binaries, 1):
+        suffix = _SUFFIXES.get(binary.type) or mimetypes.guess_extension(binary.type) or target.suffix
+        path = target if number == 1 else target.with_name(f"{target.stem}-{number}{suffix}")
+        _write(path, binary.data, binary)
+
+
+def _write(path: Path, data: bytes, what: Binary | str) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"`{path}` cannot be written: {error.strerror}") from None
+    remark("note", f"saved {what} as {path}")

@@ -1,0 +1,75 @@
+"""A server that stands in no file: named on the command line by its address, or by its command after `--`.
+
+    mcp-workbench call https://example.com/mcp TOOL key=value
+    mcp-workbench call key=value -- npx -y @modelcontextprotocol/server-everything TOOL key=value
+
+Owns how such a command line is read: the last word behind the command that is no `key=value` names what is meant.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from mcp_workbench.cli.flags import Flag, Parsed, UsageError
+from mcp_workbench.config.kinds import url_fault
+from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+
+HEADER: Final = Flag("header", "NAME=VALUE", "a header for a server given by URL; may be repeated", repeats=True)
+TOOLBOX: Final = "unlisted"
+
+
+class Unlisted(NamedTuple):
+    """A configuration with this server alone, and the words that are not the server."""
+
+    config: WorkbenchConfig
+    server: str
+    words: list[str]
+
+
+def unlisted(parsed: Parsed, *, takes_pairs: bool = True) -> Unlisted | None:
+    """The server that the command line itself names; None where it names one of the configuration.
+
+    `takes_pairs`: `key=value` words at the end are arguments."""
+    words = parsed.positionals
+    if parsed.before_dashes == 0 and words:
+        command, rest = _split(words, takes_pairs=takes_pairs)
+        name = os.path.basename(command[0])
+        # As if it had been started from the shell: with all of its environment.
+        server = ServerConfig(name=name, command=command[0], args=tuple(command[1:]), inherit_env=("*",))
+        return Unlisted(_alone(server, frozenset()), name, rest)
+    if len(words) > 1 and words[0].startswith(("http://", "https://")):
+        url, *rest = words
+        fault = url_fault(url)
+        if fault is not None:
+            raise UsageError(f"`{url}` is not an address: {fault}")
+        headers = dict(map(_header, parsed.values("header")))
+        name = urlsplit(url).hostname or url
+        server = ServerConfig(name=name, transport="auto", url=url, headers=headers)
+        return Unlisted(_alone(server, frozenset(headers.values())), name, rest)
+    if parsed.has("header"):
+        raise UsageError("--header is for a server given by URL", hint="others have `headers` in the file")
+    return None
+
+
+def _split(words: list[str], *, takes_pairs: bool) -> tuple[list[str], list[str]]:
+    """The command, and what comes behind it: the last word that is no argument names the tool."""
+    end = len(words)
+    while takes_pairs and end > 0 and "=" in words[end - 1] and not words[end - 1].startswith("-"):
+        end -= 1
+    if end < 2:
+        raise UsageError("after `--` come the command of a server and then what is wanted of it")
+    return words[: end - 1], words[end - 1 :]
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f"--header takes NAME=VALUE; found `{name}`")
+    return name.strip(), value.strip()
+
+
+def _alone(server: ServerConfig, secrets: frozenset[str]) -> WorkbenchConfig:
+    toolbox = ToolboxConfig(name=TOOLBOX, description="", servers={server.name: server})
+    return WorkbenchConfig(path="", toolboxes={TOOLBOX: toolbox}, secrets=secrets)

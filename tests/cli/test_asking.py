@@ -1,0 +1,168 @@
+"""Questions of servers, at the terminal and without one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pty
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from mcp_workbench.cli.asking import CANCELLED, DECLINED, TerminalAsker, WrongAnswer, choices, expected, field_value
+from mcp_workbench.jsonrpc.messages import encode
+
+
+@pytest.mark.parametrize(
+    ("typed", "about", "value"),
+    [
+        ("Ada", {"type": "string"}, "Ada"),
+        (" spaced ", {"type": "string"}, " spaced "),
+        ("7", {"type": "integer"}, 7),
+        ("7.5", {"type": "number"}, 7.5),
+        ("Y", {"type": "boolean"}, True),
+        ("no", {"type": "boolean"}, False),
+        ("red", {"type": "string", "enum": ["red", "green"]}, "red"),
+        ("b", {"oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]}, "b"),
+        ("a, b", {"type": "array", "items": {"enum": ["a", "b", "c"]}}, ["a", "b"]),
+        ("", {"type": "string", "default": "x"}, "x"),
+        ("", {"type": "boolean", "default": False}, False),
+        ("", {"type": "string"}, None),
+    ],
+)
+def test_what_is_typed_becomes_what_the_form_wants(typed: str, about: dict[str, Any], value: object) -> None:
+    assert field_value(typed, about, is_required=False) == value
+
+
+@pytest.mark.parametrize(
+    ("typed", "about"),
+    [
+        ("", {"type": "string"}),
+        ("x", {"type": "integer"}),
+        ("1.5", {"type": "integer"}),
+        ("x", {"type": "number"}),
+        ("0", {"type": "integer", "minimum": 1, "maximum": 9}),
+        ("maybe", {"type": "boolean"}),
+        ("blue", {"enum": ["red"]}),
+        ("a, z", {"type": "array", "items": {"enum": ["a"]}}),
+        ("ab", {"type": "string", "minLength": 3}),
+        ("abcd", {"type": "string", "maxLength": 3}),
+    ],
+)
+def test_what_the_form_does_not_take_is_asked_again(typed: str, about: dict[str, Any]) -> None:
+    with pytest.raises(WrongAnswer):
+        field_value(typed, about, is_required=True)
+
+
+def test_what_a_field_takes_is_said() -> None:
+    assert expected({"type": "string"}) == " [string]"
+    assert expected({"type": "string", "format": "email"}) == " [email]"
+    assert expected({"enum": ["a", "b"], "default": "a"}) == " [a/b, default a]"
+    assert expected({"type": "boolean"}) == " [y/n]"
+    assert expected({"type": "array", "items": {"enum": ["a"]}}) == " [several of a, with commas]"
+    assert expected({"type": "array"}) == " [several, with commas]"
+    assert expected({}) == ""
+    assert choices({"anyOf": [{"const": 1}]}) == ["1"]
+
+
+@contextlib.contextmanager
+def _paused() -> Iterator[None]:
+    yield
+
+
+async def ask(params: dict[str, Any], method: str = "elicitation/create") -> object:
+    return await TerminalAsker("box/server/tool", _paused).answer(method, Raw(encode(params)))
+
+
+@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list"])
+async def test_other_questions_cannot_be_asked_here(method: str) -> None:
+    assert await ask({}, method) is None
+
+
+async def test_without_a_terminal_it_is_declined_which_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert await ask({"message": "Your name?", "requestedSchema": {}}) == DECLINED
+    assert "Your name?; declined, as there is no terminal to answer at" in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A terminal in place of stdin and stderr; what is written to it is typed. Within the test: pytest has its own
+    streams in place before."""
+    controller, terminal = pty.openpty()
+    with (
+        open(terminal, closefd=False) as typed,
+        open(terminal, "w", closefd=False) as shown,
+        monkeypatch.context() as m,
+    ):
+        m.setattr("sys.stdin", typed)
+        m.setattr("sys.stderr", shown)
+        yield controller
+    os.close(controller)
+    os.close(terminal)
+
+
+FORM = {
+    "message": "Who are you?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "As on the door"},
+            "age": {"type": "integer", "title": "Your age"},
+            "nick": {"type": "string"},
+        },
+        "required": ["name", "age"],
+    },
+}
+
+
+async def typing(monkeypatch: pytest.MonkeyPatch, lines: list[bytes], params: dict[str, Any]) -> tuple[object, str]:
+    """The answer, and what was shown."""
+    with keyboard(monkeypatch) as controller:
+        answer = asyncio.ensure_future(ask(params))
+        for line in lines:
+            # A terminal keeps what is typed ahead and gives it line by line.
+            os.write(controller, line)
+            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            return await answer, os.read(controller, 65_536).decode()
+
+
+async def test_a_form_is_answered_field_by_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, shown = await typing(monkeypatch, [b"Ada\n", b"many\n", b"36\n", b"\n"], FORM)
+    assert answer == {"action": "accept", "content": {"name": "Ada", "age": 36}}
+    assert "Who are you?" in shown and "As on the door" in shown and "Your age [integer]: " in shown
+    assert "a whole number" in shown
+
+
+async def test_ctrl_d_declines(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await typing(monkeypatch, [b"\x04"], FORM))[0] == DECLINED
+
+
+async def test_too_many_wrong_answers_decline(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await typing(monkeypatch, [b"\n"] * 6, FORM))[0] == DECLINED
+
+
+async def test_a_form_without_fields_is_a_question_of_yes_or_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"message": "Really?", "requestedSchema": {"type": "object", "properties": {}}}
+    assert (await typing(monkeypatch, [b"y\n"], asked))[0] == {"action": "accept", "content": {}}
+    assert (await typing(monkeypatch, [b"n\n"], asked))[0] == DECLINED
+
+
+async def test_a_page_is_opened_only_where_the_user_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    asked = {"mode": "url", "message": "Sign in.", "url": "https://example.test/x", "elicitationId": "1"}
+    assert (await typing(monkeypatch, [b"n\n"], asked))[0] == DECLINED
+    assert (await typing(monkeypatch, [b"\x04"], asked))[0] == CANCELLED
+    assert opened == []
+    assert (await typing(monkeypatch, [b"yes\n"], asked))[0] == {"action": "accept"}
+    assert opened == ["https://example.test/x"]
+
+
+async def test_nonsense_is_no_question() -> None:
+    asker = TerminalAsker("x", _paused)
+    assert await asker.answer("elicitation/create", Raw(b"[]")) is None
+    assert await asker.answer("elicitation/create", Raw(b"{")) is None

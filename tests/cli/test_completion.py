@@ -1,0 +1,171 @@
+"""Shells complete our command lines, from what is remembered; nothing is started for it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.cli import completion_words
+from mcp_workbench.cli.commands import SUMMARIES, find
+from mcp_workbench.cli.completion import COMMAND, SCRIPTS
+from mcp_workbench.cli.completion_words import completed, completed_line, takes_value
+from mcp_workbench.cli.flags import UsageError
+from mcp_workbench.cli.list import COMMAND as LIST
+from tests.support.workbench import write_config
+
+
+def demo(server: str, *arguments: str) -> dict[str, object]:
+    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.demo.{server}", *arguments]}
+
+
+@pytest.fixture
+def config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A configuration whose servers have been listed, but for one that must never be started."""
+    never = {"command": sys.executable, "args": ["-c", f"open({str(tmp_path / 'started')!r}, 'w')"]}
+    known = {"notes": demo("notes"), "clock": demo("clock")}
+    path = write_config(tmp_path, {"desk": known})
+    LIST.run(LIST.parse(["--config", str(path), "--connect"]))
+    capsys.readouterr()
+    remote = {"url": "https://example.test/mcp"}
+    return write_config(tmp_path, {"desk": known, "other": {"never": never, "remote": remote}})
+
+
+def words(config: Path, *typed: str) -> list[str]:
+    command, *rest = typed
+    return [word.partition("\t")[0] for word in completed([command, "--config", str(config), *rest])]
+
+
+@pytest.mark.requirement("cli.completion")
+def test_commands_and_options_are_completed() -> None:
+    assert [word.partition("\t")[0] for word in completed([""])] == list(SUMMARIES)
+    assert completed(["comp"]) == [f"completion\t{SUMMARIES['completion']}"]
+    assert [word.partition("\t")[0] for word in completed(["call", "--ou"])] == ["--output"]
+    assert "--http\t" in "\n".join(completed(["serve", "--"]))
+    assert completed(["nonsense", "--"]) == []
+    assert [word.partition("\t")[0] for word in completed(["serve", "--face", ""])] == [
+        *("proxy", "flat", "dynamic", "auto")
+    ]
+    assert completed(["help", "und"]) == ["undo"]
+    assert completed(["completion", ""]) == ["bash", "zsh", "fish"]
+    assert [word.partition("\t")[0] for word in completed(["install", "claude-code", "claude-"])] == ["claude-desktop"]
+    assert [word.partition("\t")[0] for word in completed(["init", "--from", "cod"])] == ["codex"]
+
+
+def test_what_servers_offer_is_completed_and_nothing_is_started(config: Path, tmp_path: Path) -> None:
+    assert words(config, "open", "") == ["desk", "other"]
+    assert words(config, "find", "--toolbox", "d") == ["desk"]
+    assert words(config, "remove", "") == ["notes", "clock", "never", "remote"]
+    assert words(config, "login", "") == ["other/remote"]
+    assert words(config, "call", "desk/clock/") == ["desk/clock/now", "desk/clock/convert_time", "desk/clock/wait"]
+    assert words(config, "call", "--raw", "desk/clock/n") == ["desk/clock/now"]
+    assert words(config, "prompt", "") == ["desk/notes/summarize_notes"]
+    assert "notes:///index" in words(config, "resource", "notes:")
+    assert not (tmp_path / "started").exists()
+
+
+def test_names_of_arguments_are_completed(config: Path) -> None:
+    assert words(config, "call", "desk/clock/convert_time", "") == ["time=", "from_zone=", "to_zone="]
+    assert words(config, "call", "desk/clock/convert_time", "time=9", "") == ["from_zone=", "to_zone="]
+    assert words(config, "call", "desk", "clock", "now", "z") == ["zone="]
+    assert words(config, "call", "now", "") == ["zone="]
+    assert words(config, "call", "desk/clock/no_such", "") == []
+    assert words(config, "prompt", "desk/notes/summarize_notes", "") == ["tag="]
+
+
+def test_values_are_completed_where_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"properties": {"mode": {"enum": ["fast", "slow"]}, "deep": {"type": "boolean"}, "text": {}}}
+    monkeypatch.setattr(completion_words, "_definition", lambda *_: {"inputSchema": schema})
+    assert completed(["call", "a/b/c", "mode=f"]) == ["mode=fast"]
+    assert completed(["call", "a/b/c", "deep="]) == ["deep=true", "deep=false"]
+    assert completed(["call", "a/b/c", "text="]) == []
+
+
+def test_what_cannot_be_found_out_fits_nothing(tmp_path: Path) -> None:
+    assert words(tmp_path / "missing.json", "call", "") == []
+    (tmp_path / "broken.json").write_text("{")
+    assert words(tmp_path / "broken.json", "open", "") == []
+    assert completed(["call", "--", "npx", ""]) == []
+    assert completed(["call", "--output", ""]) == []
+
+
+def test_bash_gets_what_it_has_not_left_standing(config: Path) -> None:
+    line = f"mcp-workbench call --config '{config}' desk/clock/convert_time "
+    assert completed_line(line) == ["time=", "from_zone=", "to_zone="]
+    assert completed_line(f"mcp-workbench resource --config {config} notes:///in") == ["///index "]
+    assert completed_line("mcp-workbench und") == ["undo "]
+    assert completed_line("mcp-workbench 'und") == ["undo "]
+    assert completed_line("mcp-workbench und \"'") == []
+
+
+def test_options_that_take_a_value_are_known_without_loading_their_commands() -> None:
+    with_positionals = (*completion_words._ONCE, "call", "prompt", "find", "install", "uninstall", "undo")
+    for command in set(with_positionals) - {"help", "completion"}:
+        for flag in find(command).flags:
+            assert takes_value(command, flag.name) == (flag.value is not None), (command, flag.name)
+
+
+def test_the_command_prints_scripts_and_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert COMMAND.run(COMMAND.parse(["bash"])) == 0
+    assert capsys.readouterr().out == SCRIPTS["bash"]
+    assert COMMAND.run(COMMAND.parse(["words", "--", "und"])) == 0
+    assert capsys.readouterr().out.startswith("undo\t")
+    assert COMMAND.run(COMMAND.parse(["words", "--line", "mcp-workbench und"])) == 0
+    assert capsys.readouterr().out == "undo \n"
+    with pytest.raises(UsageError, match="SHELL is bash, zsh or fish, not `tcsh`"):
+        COMMAND.run(COMMAND.parse(["tcsh"]))
+
+
+BASH = """
+source {script}
+COMP_LINE="mcp-workbench {typed}"; COMP_POINT=${{#COMP_LINE}}
+COMP_WORDS=(mcp-workbench {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_mcp_workbench
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+# What zsh's completion would offer, without its line editor.
+ZSH = """
+compdef() {{ :; }}
+compadd() {{ while [[ "$1" != -- ]]; do shift; done; shift; printf '%s\\n' "$@"; }}
+_files() {{ print files; }}
+source {script}
+words=(mcp-workbench {typed}); CURRENT=${{#words}}
+_mcp_workbench
+"""
+FISH = """
+source {script}
+complete --do-complete 'mcp-workbench {typed}'
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("shell", "program"), [("bash", BASH), ("zsh", ZSH), ("fish", FISH)])
+def test_shells_complete_with_the_scripts(config: Path, tmp_path: Path, shell: str, program: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    script = tmp_path / f"completion.{shell}"
+    script.write_text(SCRIPTS[shell])
+    bin = tmp_path / "bin"
+    bin.mkdir()
+    (bin / "mcp-workbench").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mcp_workbench "$@"\n')
+    (bin / "mcp-workbench").chmod(0o755)
+
+    def shown(typed: str) -> list[str]:
+        import os
+
+        done = subprocess.run(
+            [shell, "-c", program.format(script=script, typed=typed)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PATH": f"{bin}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+        )
+        assert done.stderr == "", done.stderr
+        return [line.partition("\t")[0].strip() for line in done.stdout.splitlines()]
+
+    assert shown("und") == ["undo"]
+    assert shown(f"call --config {config} desk/clock/n") == ["desk/clock/now"]
+    assert shown(f"call --config {config} desk/clock/now z") == ["zone="]

@@ -1,0 +1,131 @@
+"""`find`, `prompt` and `resource`: what an agent gets, from a shell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.cli.commands import find as command_named
+from mcp_workbench.cli.flags import UsageError
+from tests.support.workbench import scripted_entry, write_config
+
+
+def demo(server: str, *arguments: str) -> dict[str, object]:
+    return {"command": sys.executable, "args": ["-m", f"mcp_workbench.demo.{server}", *arguments]}
+
+
+NOTES = [sys.executable, "-m", "mcp_workbench.demo.notes", "--with-samples"]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    servers = {"notes": demo("notes", "--with-samples"), "clock": demo("clock")}
+    return write_config(tmp_path, {"desk": servers, "odd": {"one": scripted_entry("--offers", "test")}})
+
+
+def run(name: str, *words: object) -> int:
+    command = command_named(name)
+    return command.run(command.parse([str(word) for word in words]))
+
+
+@pytest.mark.requirement("cli.find")
+def test_tools_are_found_by_what_they_are_for(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("find", "--config", config, "what", "time", "is", "it") == 0
+    assert "desk/clock/now(zone?: string)" in capsys.readouterr().out
+    assert run("find", "--config", config, "--toolbox", "desk", "--limit", "1", "--json", "note") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["query"] == "note" and "desk/notes/" in answer["text"]
+    assert run("find", "--config", config, "quantum", "zebra") == 1
+    assert capsys.readouterr().out.startswith("Nothing matches.")
+
+
+def test_a_search_that_cannot_be_is_refused(config: Path) -> None:
+    with pytest.raises(UsageError, match="toolbox `dsek` does not exist; did you mean `desk`"):
+        run("find", "--config", config, "--toolbox", "dsek", "x")
+    for limit in ("0", "x", "100000"):
+        with pytest.raises(UsageError, match="--limit is a number from 1 to 1000"):
+            run("find", "--config", config, "--limit", limit, "x")
+    with pytest.raises(UsageError, match="WORDS missing"):
+        run("find", "--config", config)
+
+
+def test_it_is_what_the_agent_gets(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With split `use_tool` as without: searching reads."""
+    written = json.loads(config.read_text())
+    config.write_text(json.dumps({**written, "useTool": "split"}))
+    assert run("find", "--config", config, "convert", "a", "time") == 0
+    assert "desk/clock/convert_time" in capsys.readouterr().out
+    # And a person calls what they typed, whatever agents are asked.
+    assert run("call", "--config", config, "desk/notes/add_note", "title=x", "text=y") == 0
+
+
+@pytest.mark.requirement("cli.prompt")
+def test_prompts_are_listed_and_got(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("prompt", "--config", config) == 0
+    listed = capsys.readouterr().out
+    assert "desk/notes/summarize_notes [tag=…]\n    Ask for a summary" in listed
+    assert run("prompt", "--config", config, "--json") == 0
+    assert "desk/notes/summarize_notes" in [each["name"] for each in json.loads(capsys.readouterr().out)]
+    assert run("prompt", "--config", config, "desk/notes/summarize_notes", "tag=home") == 0
+    assert capsys.readouterr().out.startswith("Summarize my notes")
+    assert run("prompt", "--config", config, "--raw", "desk/notes/summarize_notes") == 0
+    assert json.loads(capsys.readouterr().out)["messages"][0]["role"] == "user"
+
+
+def test_a_prompt_that_cannot_be_got_is_refused(config: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean `desk/notes/summarize_notes`"):
+        run("prompt", "--config", config, "desk/notes/sumarize_notes")
+    with pytest.raises(UsageError, match="is not key=value"):
+        run("prompt", "--config", config, "desk/notes/summarize_notes", "home")
+
+
+@pytest.mark.requirement("cli.resource")
+def test_resources_are_listed_and_read(config: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run("resource", "--config", config) == 0
+    listed = capfdbinary.readouterr().out.decode()
+    assert "notes:///index\n    All notes." in listed and "notes:///{id}" in listed
+    assert run("resource", "--config", config, "--json") == 0
+    assert "notes:///1" in [each.get("uri") for each in json.loads(capfdbinary.readouterr().out)]
+    assert run("resource", "--config", config, "notes:///1") == 0
+    assert capfdbinary.readouterr().out.startswith(b"# Groceries")
+    assert run("resource", "--config", config, "--raw", "notes:///1") == 0
+    assert json.loads(capfdbinary.readouterr().out)["contents"][0]["uri"] == "notes:///1"
+    assert run("resource", "--config", config, "nobody:///x") == 1
+    said = capfdbinary.readouterr()
+    assert said.out == b"" and b"was not found" in said.err
+
+
+def test_a_resource_is_saved_where_that_is_asked_for(config: Path, tmp_path: Path) -> None:
+    assert run("resource", "--config", config, "--output", tmp_path / "note.md", "notes:///1") == 0
+    assert (tmp_path / "note.md").read_text().startswith("# Groceries")
+
+
+def test_a_server_in_no_file_is_asked_by_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("prompt", "--", *NOTES, "summarize_notes", "tag=home") == 0
+    assert capsys.readouterr().out.startswith("Summarize my notes")
+    assert run("resource", "--", *NOTES, "notes:///1") == 0
+    assert capsys.readouterr().out.startswith("# Groceries")
+    assert run("call", "--", *NOTES, "list_notes", "tag=home") == 0
+    assert capsys.readouterr().out.startswith("- 1: Groceries")
+
+
+def test_a_server_that_cannot_be_reached_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("prompt", "--", "no-such-program", "x") == 1
+    assert "command `no-such-program` was not found on PATH" in capsys.readouterr().err
+    assert run("call", "http://127.0.0.1:9/mcp", "tool") == 1
+    assert "127.0.0.1" in capsys.readouterr().err
+
+
+def test_a_server_in_no_file_has_to_be_named_whole(config: Path) -> None:
+    for words in (["--", "x"], ["--", "a=b"]):
+        with pytest.raises(UsageError, match="after `--` come the command of a server"):
+            run("call", *words)
+    with pytest.raises(UsageError, match="--header is for a server given by URL"):
+        run("call", "--config", config, "--header", "A=b", "desk/clock/now")
+    with pytest.raises(UsageError, match="--header takes NAME=VALUE"):
+        run("call", "--header", "nonsense", "https://example.test/mcp", "x")
+    with pytest.raises(UsageError, match="is not an address"):
+        run("call", "http://", "x")
