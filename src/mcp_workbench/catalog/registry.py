@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from mcp_workbench.catalog.catalog import Catalog, Servers
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.manifests import ManifestStore
-from mcp_workbench.config.environment import comparable_environment
+from mcp_workbench.config.environment import ComparableEnvironments
 from mcp_workbench.config.model import ServerConfig, ServerContext, references_in
 from mcp_workbench.errors import DownstreamError
 
@@ -27,6 +27,7 @@ class SharedServers(Servers):
         super().__init__()
         self._entries: dict[bytes, ServerEntry] = {}
         self._keys: dict[ServerEntry, bytes] = {}
+        self._environments = ComparableEnvironments()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -36,7 +37,7 @@ class SharedServers(Servers):
         if config.unresolved:
             # What it would be is not known.
             return super().entry(toolbox, config, store, context)
-        key = identity(toolbox, config, store, context)
+        key = identity(toolbox, config, store, context, self._environments)
         found = self._entries.get(key)
         if found is None:
             found = super().entry(toolbox, config, store, context)
@@ -48,11 +49,15 @@ class SharedServers(Servers):
         super().release(entry, catalog, why)
         if entry.ended is not None:
             self._forget(entry)
+            # The environment of a client is not kept for longer than its servers.
+            self._environments = ComparableEnvironments()
 
     def keep(self, entry: ServerEntry, catalog: Catalog, context: ServerContext) -> None:
         """This catalogue shows it from now on."""
+        before = entry.context
         super().keep(entry, catalog, context)
-        self._rename(entry)
+        if entry.context is not before:
+            self._rename(entry)
 
     def adjust(self, entry: ServerEntry, config: ServerConfig) -> frozenset[str]:
         """The same server, treated otherwise from now on. Returns the kinds of lists that differ from before."""
@@ -64,7 +69,7 @@ class SharedServers(Servers):
         """Find it under what it is now. Where another is already found there, the two stay apart."""
         if entry not in self._keys:
             return
-        key = identity(entry.toolbox, entry.config, entry.store, entry.context)
+        key = identity(entry.toolbox, entry.config, entry.store, entry.context, self._environments)
         if key != self._keys[entry] and key not in self._entries:
             self._forget(entry)
             self._enter(key, entry)
@@ -78,17 +83,23 @@ class SharedServers(Servers):
             del self._entries[key]
 
 
-def identity(toolbox: str, config: ServerConfig, store: ManifestStore, context: ServerContext) -> bytes:
+def identity(
+    toolbox: str,
+    config: ServerConfig,
+    store: ManifestStore,
+    context: ServerContext,
+    environments: ComparableEnvironments,
+) -> bytes:
     """Equal for servers that clients may share. A digest: it holds no secret that was in the configuration."""
     folder = None if config.share in ("user", "everyone") else context.folder
     if config.command is None:
         # All that an address takes of it is the proxy on the way.
         environment = sorted(pair for pair in context.environ.items() if pair[0].lower().endswith("_proxy"))
     else:
-        environment = comparable_environment(context.environ, config)
+        environment = environments.of(context.environ, config)
     if any(part.kind == "cmd" for part in references_in(config)):
         # What a program prints that fetches a secret may depend on any variable of its client.
-        environment = comparable_environment(context.environ, replace(config, inherit_env=("*",)))
+        environment = environments.of(context.environ, replace(config, inherit_env=("*",)))
     limits = context.max_message_bytes, context.max_definition_bytes
     # Where their sign-ins may lie; programs have none.
     keychain = context.keychain if config.command is None else None

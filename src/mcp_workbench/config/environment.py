@@ -85,13 +85,30 @@ def server_environment(
     return {**inherited, **own}
 
 
-def comparable_environment(base: Mapping[str, str], server: ServerConfig) -> list[tuple[str, str]]:
-    """What a server is started with, without what differs from terminal to terminal and login to login though nothing
-    depends on it: clients whose servers get the same can share one. What the server asks for by name counts."""
-    environment = server_environment(base, server.inherit_env, server.env)
-    wanted = {*server.env, *server.inherit_env}
-    passing = _Patterns(OF_THE_TERMINAL, IS_WINDOWS)
-    return sorted(pair for pair in environment.items() if pair[0] in wanted or not passing.match(pair[0]))
+class ComparableEnvironments:
+    """What servers are started with, without what differs from terminal to terminal and login to login though nothing
+    depends on it: clients whose servers get the same can share one. What a server asks for by name counts.
+
+    Remembers the last environment: the servers of a client are compared one after the other, and nearly all inherit the
+    same.
+    """
+
+    def __init__(self) -> None:
+        self._base: Mapping[str, str] = {}
+        self._inherit: tuple[str, ...] | None = None
+        self._inherited: dict[str, str] = {}
+
+    def of(self, base: Mapping[str, str], server: ServerConfig) -> list[tuple[str, str]]:
+        if base is not self._base or server.inherit_env != self._inherit or type(base) is not dict:
+            passing = _Patterns(OF_THE_TERMINAL, IS_WINDOWS)
+            given = server_environment(base, server.inherit_env, {})
+            self._base, self._inherit = base, server.inherit_env
+            self._inherited = {
+                name: value for name, value in given.items() if name in server.inherit_env or not passing.match(name)
+            }
+        own = {name.upper() for name in server.env} if IS_WINDOWS else ()
+        inherited = {name: value for name, value in self._inherited.items() if name.upper() not in own} if own else None
+        return sorted({**(self._inherited if inherited is None else inherited), **server.env}.items())
 
 
 def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
