@@ -1,0 +1,190 @@
+"""A workbench as resource server of an identity provider that others wrote, with the official client of both eras.
+
+Two users sign in at the provider, which the client finds by what the workbench says of itself; each has processes of
+their own, in every face.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from pydantic import AnyUrl
+
+from tests.real_authorities.browser import visit_and_send_forms
+from tests.real_authorities.servers import Authority, environment
+from tests.support.client import RawClient
+from tests.support.workbench import scripted_entry, workbench_command, write_config
+
+pytestmark = [pytest.mark.node, pytest.mark.network]
+
+ERAS = ("legacy", "auto")
+
+
+class Storage:
+    """What a client keeps of its sign-in."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+class Person:
+    """Somebody with the official client and a browser."""
+
+    def __init__(self, name: str, url: str, issuer: str) -> None:
+        self.name = name
+        self.issuer = issuer
+        self.url = url
+        self.storage = Storage()
+        self.signed_in = 0
+        self._callback = 0
+        self._arrived: asyncio.Queue[dict[str, list[str]]] = asyncio.Queue()
+
+    @asynccontextmanager
+    async def connected(self, mode: str) -> AsyncIterator[Client]:
+        server = await asyncio.start_server(self._on_callback, "127.0.0.1", 0)
+        self._callback = server.sockets[0].getsockname()[1]
+        metadata = OAuthClientMetadata(
+            client_name=self.name,
+            redirect_uris=[AnyUrl(f"http://127.0.0.1:{self._callback}/callback")],
+            grant_types=["authorization_code", "refresh_token"],
+            response_types=["code"],
+            token_endpoint_auth_method="none",
+        )
+        if self.storage.client is None:
+            # Beforehand, as administrators do: this provider takes no scopes of resources with a registration.
+            async with httpx2.AsyncClient() as http:
+                answer = await http.post(f"{self.issuer}/reg", json=metadata.model_dump(mode="json", exclude_none=True))
+            self.storage.client = OAuthClientInformationFull.model_validate(answer.json())
+        auth: Any = OAuthClientProvider(self.url, metadata, self.storage, self._visit, self._wait)
+        try:
+            async with httpx2.AsyncClient(auth=auth, timeout=30) as http:
+                transport = streamable_http_client(self.url, http_client=http)
+                async with Client(transport, mode=mode, read_timeout_seconds=30) as client:
+                    yield client
+        finally:
+            server.close()
+
+    async def _on_callback(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        await self._arrived.put(parse_qs(urlsplit(head.split(b" ")[1].decode()).query))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def _visit(self, url: str) -> None:
+        self.signed_in += 1
+        await asyncio.to_thread(visit_and_send_forms, f"{url}&login_hint={self.name}")
+
+    async def _wait(self) -> AuthorizationCodeResult:
+        arrived = await self._arrived.get()
+        return AuthorizationCodeResult(
+            code=arrived["code"][0], state=arrived["state"][0], iss=arrived.get("iss", [None])[0]
+        )
+
+
+@asynccontextmanager
+async def team_workbench(folder: Path, issuer: str, face: str, **auth: object) -> AsyncIterator[tuple[str, RawClient]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/mcp"
+    config = write_config(
+        folder,
+        {"box": {"server": scripted_entry()}},
+        auth={"issuer": issuer, "publicUrl": url, "scopes": ["mcp:read"], **auth},
+    )
+    command = workbench_command(config, "--http", f"127.0.0.1:{port}", "--face", face)
+    async with RawClient.spawn(command, env=environment(folder), expect_exit=False) as process:
+        await process.wait_for(lambda: "serving MCP at" in process.stderr, "address")
+        yield url, process
+
+
+async def process_of(client: Client, face: str) -> object:
+    if face == "proxy":
+        tool = {"toolbox": "box", "server": "server", "tool": "pid"}
+        result = await client.call_tool("use_tool", {"tool": tool, "arguments": {}})
+    else:
+        listed = await client.list_tools()
+        if face == "dynamic":
+            await client.call_tool("open_toolbox", {"toolbox_name": "box"})
+            listed = await client.list_tools(cache_mode="refresh")
+        name = next(tool.name for tool in listed.tools if tool.name.endswith("pid"))
+        result = await client.call_tool(name, {})
+    assert result.structured_content is not None, result
+    return result.structured_content["pid"]
+
+
+@pytest.mark.requirement("team.oauth", "team.challenge", "team.principals")
+@pytest.mark.parametrize("face", ["proxy", "flat", "dynamic"])
+async def test_two_users_sign_in_at_the_provider_and_share_nothing(
+    tmp_path: Path, strict: Authority, face: str
+) -> None:
+    async with asyncio.timeout(100), team_workbench(tmp_path, strict.origin, face) as (url, process):
+        alice, bob = Person("alice", url, strict.origin), Person("bob", url, strict.origin)
+        seen: dict[str, set[object]] = {"alice": set(), "bob": set()}
+        for era in ERAS:
+            for person in (alice, bob):
+                async with person.connected(era) as client:
+                    seen[person.name].add(await process_of(client, face))
+        assert not seen["alice"] & seen["bob"], "no process is both's"
+        assert alice.signed_in == bob.signed_in == 1, "a token is good for both eras"
+        token = alice.storage.tokens
+        assert token is not None and token.access_token not in process.stderr
+
+
+@pytest.mark.requirement("team.oauth")
+async def test_a_token_for_another_resource_or_with_a_scope_too_few_is_refused(
+    tmp_path: Path, strict: Authority
+) -> None:
+    async with asyncio.timeout(100), team_workbench(tmp_path, strict.origin, "proxy") as (url, _):
+        alice = Person("alice", url, strict.origin)
+        async with alice.connected("auto") as client:
+            await client.list_tools()
+        token = alice.storage.tokens
+        assert token is not None
+        other = tmp_path / "other"
+        other.mkdir()
+        async with team_workbench(other, strict.origin, "proxy") as (elsewhere, _), httpx2.AsyncClient() as http:
+            bearer = {"authorization": f"Bearer {token.access_token}"}
+            refused = await http.post(elsewhere, headers=bearer)
+            assert refused.status_code == 401 and "another audience" in refused.headers["www-authenticate"]
+            assert (
+                f'resource_metadata="{elsewhere.replace("/mcp", "/.well-known")}' in refused.headers["www-authenticate"]
+            )
+        strict_folder = tmp_path / "strict"
+        strict_folder.mkdir()
+        async with team_workbench(strict_folder, strict.origin, "proxy", audience=url, scopes=["mcp:admin"]) as (
+            admin,
+            process,
+        ):
+            async with httpx2.AsyncClient() as http:
+                refused = await http.post(admin, headers=bearer)
+            assert refused.status_code == 403
+            assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
+            assert 'scope="mcp:admin"' in refused.headers["www-authenticate"]
+            assert "this token lacks a scope" in process.stderr, "and the operator sees it"
