@@ -69,7 +69,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
     "steps": ({"jsonrpc"}, "values in and out: policy, audit and metrics will import it, and it none of them"),
     "guard": (
-        {"errors", "config", "signin", "steps"},
+        {"errors", "nearest", "printable", "config", "signin", "steps"},
         "who is calling and what they may do; does not know transports: of `signin` the requests to an authorization "
         "server as values; a step applies rules",
     ),
@@ -198,6 +198,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         {
             "callers",
             "guard",
+            "steps",
             "blocking_work",
             "errors",
             "nearest",
@@ -271,6 +272,7 @@ KNOTS: dict[frozenset[str], str] = {
             "session.call",
             "session.keeping_waiting",
             "session.methods",
+            "session.own_questions",
             "session.parking",
             "session.rounds",
             "session.session",

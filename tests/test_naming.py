@@ -30,6 +30,7 @@ SHARED_MODULE_NAMES = {
     "connections": "those of a caller, and those of our HTTP endpoint",
     "identity": "of a caller, and of a server that two files describe",
     "link": "the boundary, the link to a server at a `url`, and the one to a client behind a front end",
+    "policy": "the command, and the rules that it tests",
     "pool": "of connections to servers, and of HTTP connections below them",
     "schema": "the command, and the JSON Schema that it prints",
     "sealing": "of `requestState`, and of sign-ins at rest",

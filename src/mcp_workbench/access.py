@@ -15,15 +15,17 @@ from msgspec import Raw
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.restricted_catalog import RestrictedCatalog
-from mcp_workbench.config.model import PolicyRule
+from mcp_workbench.config.model import LimitRule, PolicyRule
 from mcp_workbench.face.base import Face
 from mcp_workbench.face.kept_results import Origin
 from mcp_workbench.face.restricted_face import proxy_in, restricted
 from mcp_workbench.face.view import View
+from mcp_workbench.guard.approval import Approvals, ApprovalStep
 from mcp_workbench.guard.identity import Identities, Identity
+from mcp_workbench.guard.limit_step import LimitStep
 from mcp_workbench.guard.rules_in_force import Policy, PolicyStep, Role, RoleVisibility, denied
 from mcp_workbench.jsonrpc.messages import encode
-from mcp_workbench.steps import Denial, Step, Subject
+from mcp_workbench.steps import Denial, EventRecorder, Step, Subject
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.server_subscriptions import Subscriber
@@ -43,6 +45,7 @@ class Access:
     def __init__(
         self,
         rules: tuple[PolicyRule, ...],
+        limits: tuple[LimitRule, ...] = (),
         *,
         identities: Identities,
         face: Face,
@@ -50,6 +53,8 @@ class Access:
         router: Router,
         sessions: SessionRegistry,
         parking: Parking,
+        approvals: Approvals,
+        record: EventRecorder,
     ) -> None:
         self._catalog = face.catalog
         self._face = face
@@ -59,6 +64,9 @@ class Access:
         self._parking = parking
         self._roles: OrderedDict[Role, Face] = OrderedDict()
         self.policy = Policy(rules, identities, self._definition_of, router.tasks.tool_of)
+        self.approvals = approvals
+        self._limits = LimitStep(limits, identities) if limits else None
+        self._approval = ApprovalStep(self.policy, approvals, record) if self.policy.asks else None
 
     def attach(self) -> None:
         """From now on these rules are in force, for what clients have already too."""
@@ -95,9 +103,11 @@ class Access:
 
     def _settle(self, view: View) -> None:
         self._router.views.settle(view)
-        for kept in (view.opened, view.changed):
-            for name in [name for name in kept if name not in view.face.catalog.toolboxes]:
-                del kept[name]
+        toolboxes = view.face.catalog.toolboxes
+        for name in [name for name in view.opened if name not in toolboxes]:
+            del view.opened[name]
+        for name in [name for name, how in view.changed.items() if how != "removed" and name not in toolboxes]:
+            del view.changed[name]
 
     def _end_subscriptions(self) -> None:
         """Nobody is told any more of resources that they may not read now."""
@@ -114,8 +124,13 @@ class Access:
             del kept[uri]
         self._router.end_subscriptions(subscriber, forbidden)
 
-    def steps(self) -> tuple[Step, ...]:
+    def judging(self) -> tuple[Step, ...]:
+        """What comes first: may it be done at all?"""
         return (PolicyStep(self.policy),)
+
+    def holding(self) -> tuple[Step, ...]:
+        """What comes last: nobody is asked about what would not pass anyway."""
+        return tuple(step for step in (self._limits, self._approval) if step is not None)
 
     # ── what principals see ──
 
@@ -182,15 +197,3 @@ class Access:
 
 def _subject(principal: str, method: str, toolbox: str, server: str, item: str) -> Subject:
     return Subject(principal=principal, method=method, toolbox=toolbox, server=server, item=item)
-
-
-def shown_to(views: Iterable[View]) -> dict[View, dict[str, list[bytes]]]:
-    """What these views list, to be compared with what they list under other rules."""
-    kinds = ("tools", "prompts", "resources", "resourceTemplates")
-    return {view: {kind: list(view.face.definitions(view, kind)) for kind in kinds} for view in views}
-
-
-def differences(before: dict[str, list[bytes]], after: dict[str, list[bytes]]) -> frozenset[str]:
-    """Which lists a client has to be told of."""
-    changed = {kind for kind, listed in after.items() if listed != before.get(kind)}
-    return frozenset("resources" if kind == "resourceTemplates" else kind for kind in changed)

@@ -129,7 +129,7 @@ class Gateway:
     def steps(self) -> tuple[Step, ...]:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
         audit = () if self._audit is None else (self._audit,)
-        return audit if self.access is None else (*audit, *self.access.steps())
+        return audit if self.access is None else (*audit, *self.access.judging(), *self.access.holding())
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
         """An event that is no request, for the audit (`steps.EventRecorder`). Nothing happens where there is none."""
@@ -183,15 +183,21 @@ class Gateway:
             self.access = None
         else:
             from mcp_workbench.access import Access
+            from mcp_workbench.guard.approval import Approvals
 
+            approvals = Approvals() if former is None else former.approvals
+            approvals.on_waiting = self._on_approval_wanted
             self.access = Access(
                 config.policy,
+                config.limits,
                 identities=self.identities(),
                 face=self.face,
                 make_face=lambda catalog: make_face(catalog, config, self._options),
                 router=self.router,
                 sessions=self._sessions,
                 parking=self.parking,
+                approvals=approvals,
+                record=self.record,
             )
             self.access.attach()
         self.router.use_steps(self.steps())
@@ -250,13 +256,13 @@ class Gateway:
                 entry.take_manifest(manifest)
             self.runtime.redactor.replace(self, config.secrets)
             has_rules = self.access is not None or bool(config.policy or config.limits)
-            before = self._shown_to_clients() if has_rules else {}
+            before = self._sessions.shown() if has_rules else {}
             self.config = plan.config
             self.face.configure(_face_settings(plan.config, self._options))
             difference = self.catalog.replace(plan)
             if has_rules:
                 self._restrict()
-                self._tell_differences(before)
+                self._sessions.tell_differences(before)
             self.runtime.forget(entry for entry in plan.ending if entry.ended is not None)
             self._start_summary_timer()
             self.reloads += 1
@@ -278,20 +284,6 @@ class Gateway:
     def _notice(self, text: str | None) -> None:
         for face in (self.face, *(() if self.access is None else self.access.faces())):
             face.give_notice(text)
-
-    def _shown_to_clients(self) -> dict[View, dict[str, list[bytes]]]:
-        from mcp_workbench.access import shown_to
-
-        return shown_to(session.view for session in self._sessions)
-
-    def _tell_differences(self, before: dict[View, dict[str, list[bytes]]]) -> None:
-        """Other rules show other lists, to some: they are told of what is different for them, and of nothing else."""
-        from mcp_workbench.access import differences
-
-        after = self._shown_to_clients()
-        for session in self._sessions:
-            if session.view in before:
-                session.list_changes.add(differences(before[session.view], after[session.view]))
 
     def end_at_once(self) -> None:
         """There is no time left for any order: nothing of ours stays all the same."""
@@ -362,7 +354,22 @@ class Gateway:
         return encode(self._describe())
 
     def _status_for_our_user(self) -> bytes:
-        return encode({**self._describe(), "tokenFile": self.token_file})
+        return encode({**self._describe(), "tokenFile": self.token_file, "approvals": self.waiting_approvals()})
+
+    def waiting_approvals(self) -> list[dict[str, object]]:
+        """Calls that wait for their user's approval. Told to our own user alone."""
+        return [] if self.access is None else self.access.approvals.waiting()
+
+    def _on_approval_wanted(self) -> None:
+        self.runtime.take_approvals(self.approve)
+
+    def approve(self, id: str, seconds: float | None = None) -> str | None:
+        """Our own user allows a call that waits. Returns what it is; None where none waits under this id."""
+        waiting = None if self.access is None else self.access.approvals.approve(id, seconds)
+        if waiting is None:
+            return None
+        self.record("approval", principal=waiting.principal, item=waiting.place, decision="passed")
+        return f"{waiting.place} for {waiting.principal or 'local'}"
 
     def _describe(self) -> dict[str, Any]:
         from mcp_workbench.downstream.status import status_of

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mcp_workbench.guard.identity import Identity
     from mcp_workbench.guard.identity_assertions import IdentityAssertions
     from mcp_workbench.guard.token_exchange import SubjectTokens, TokenExchanges
+    from mcp_workbench.observe.approval_socket import ApprovalSocket, Approve
     from mcp_workbench.observe.status_socket import StatusSocket
     from mcp_workbench.secrets.servers import ResolvedServers
     from mcp_workbench.signin.sign_ins import SignIns
@@ -62,6 +63,9 @@ class Runtime:
         # What SIGCHLD did before us; given back at the end.
         self._old_handler: Any = None
         self._status_socket: StatusSocket | None = None
+        # There from the first call on that waits for an approval from outside; who has such calls.
+        self._approval_socket: ApprovalSocket | None = None
+        self._approvers: list[Approve] = []
         self._watching: Watching | None = None
         self._http: HttpClient | None = None
         # By whether they have to be encrypted: each configuration has the store that it asks for.
@@ -98,8 +102,7 @@ class Runtime:
         finally:
             if self._old_handler is not None:
                 signal.signal(signal.SIGCHLD, self._old_handler)
-            if self._status_socket is not None:
-                self._status_socket.close()
+            self._close_sockets()
             await asyncio.gather(*(sign_ins.close() for sign_ins in self._sign_ins.values()))
             if self._http is not None:
                 await self._http.close()
@@ -111,8 +114,7 @@ class Runtime:
 
     def end_at_once(self) -> None:
         """There is no time left for any order: nothing of ours stays all the same."""
-        if self._status_socket is not None:
-            self._status_socket.close()
+        self._close_sockets()
         self.processes.kill_all()
 
     def start_task(self, work: Awaitable[None]) -> asyncio.Task[None]:
@@ -236,6 +238,24 @@ class Runtime:
 
             self._status_socket = StatusSocket(lambda: self.describe(), self._watch)
             await self._status_socket.open()
+
+    def take_approvals(self, approve: Approve) -> None:
+        """From now on `mcp-workbench approve` finds the calls that wait there."""
+        if approve not in self._approvers:
+            self._approvers.append(approve)
+        if self._approval_socket is None:
+            from mcp_workbench.observe.approval_socket import ApprovalSocket
+
+            self._approval_socket = ApprovalSocket(self._approve)
+            _ = self.start_task(self._approval_socket.open())
+
+    def _approve(self, id: str, seconds: float | None) -> str | None:
+        return next((found for each in self._approvers if (found := each(id, seconds)) is not None), None)
+
+    def _close_sockets(self) -> None:
+        for each in (self._status_socket, self._approval_socket):
+            if each is not None:
+                each.close()
 
     def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Somebody looks with `mcp-workbench top`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Final, Literal, Protocol
 
@@ -79,7 +79,20 @@ class Denial(Struct, frozen=True):
 class Pass(Struct, frozen=True):
     """Let the request pass, and tell the audit what decided so. None does the same where there is nothing to tell."""
 
-    rule: str
+    rule: str = ""
+    # The request may take so many seconds; then it is stopped, and answered with this.
+    within: float | None = None
+    late: Denial | None = None
+
+
+class Ask(Struct, frozen=True):
+    """Hold the request and ask the user of the client first, by an elicitation of ours with these params."""
+
+    params: Raw
+    # Decides by what the client answered; by None where it did not answer.
+    answered: Callable[[Raw | bytes | None], Denial | Pass]
+    # Decides where the client cannot be asked.
+    unasked: Callable[[], Denial]
 
 
 # None lets the request pass.
@@ -115,11 +128,22 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
         return read_error(b"".join(self.payload)).code if self.kind == "error" else None
 
 
+class UserAsker(Protocol):
+    """Whose request it is, as far as a step may turn to it."""
+
+    def can_ask_user(self) -> bool:
+        """Whether the client can show its user a question of ours about this request."""
+
+    def ask_user(self, params: Raw) -> Awaitable[Raw | bytes | None]:
+        """Put an `elicitation/create` of ours to the client. Its result; None where it did not answer."""
+
+
 class Step(Protocol):
     """One step. Both methods are called on the event loop: what takes long is held, or left to a thread."""
 
-    def check(self, request: GuardedRequest) -> Verdict | Awaitable[Verdict]:
-        """Decide. An awaitable holds the request, up to `HELD_SECONDS`. Should this raise, the request is refused."""
+    def check(self, request: GuardedRequest) -> Verdict | Ask | Awaitable[Verdict]:
+        """Decide. An awaitable or a question holds the request, up to `HELD_SECONDS`. Should this raise, the request is
+        refused."""
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         """The request has ended. Called once for every request that `check` was asked about."""
@@ -169,7 +193,10 @@ class Passage(Struct, eq=False):
     decision: Decision = "undecided"
     rules: tuple[str, ...] = ()
     # What a step holds the request for, until somebody waits for it.
-    held: Awaitable[Verdict] | None = None
+    held: Awaitable[Verdict] | Ask | None = None
+    # What a step limits its time to, and what ends it then.
+    limit: Pass | None = None
+    timer: asyncio.TimerHandle | None = None
     is_over: bool = False
 
     def check(self) -> Denial | Substitute | Held | None:
@@ -184,7 +211,7 @@ class Passage(Struct, eq=False):
             if verdict is None:
                 continue
             if isinstance(verdict, Pass):
-                self.rules += (verdict.rule,)
+                self._note(verdict)
             elif isinstance(verdict, Substitute | Denial):
                 return self._refused(verdict)
             else:
@@ -194,24 +221,30 @@ class Passage(Struct, eq=False):
         self.sent = monotonic()
         return None
 
+    def _note(self, verdict: Pass) -> None:
+        if verdict.rule:
+            self.rules += (verdict.rule,)
+        if verdict.within is not None:
+            self.limit = verdict
+
     def _refused(self, verdict: Substitute | Denial) -> Substitute | Denial:
         self.decision = "denied" if isinstance(verdict, Denial) else "answered"
         if isinstance(verdict, Denial) and verdict.rule:
             self.rules += (verdict.rule,)
         return verdict
 
-    async def decided(self) -> Denial | Substitute | None:
+    async def decided(self, asker: UserAsker | None = None) -> Denial | Substitute | None:
         """What becomes of a request that is held, by this step and those that follow."""
         while self.held is not None:
             held, self.held = self.held, None
             bound = asyncio.timeout(HELD_SECONDS)
             try:
                 async with bound:
-                    verdict = await held
+                    verdict = await (_asked(held, asker) if isinstance(held, Ask) else held)
             except Exception:
                 return self._refused(Denial(INTERNAL_ERROR, UNDECIDED) if bound.expired() else _failed())
             if isinstance(verdict, Pass):
-                self.rules += (verdict.rule,)
+                self._note(verdict)
             elif verdict is not None:
                 return self._refused(verdict)
             following = self.check()
@@ -224,6 +257,8 @@ class Passage(Struct, eq=False):
         if self.is_over:
             return
         self.is_over = True
+        if self.timer is not None:
+            self.timer.cancel()
         if asyncio.iscoroutine(self.held):
             # Cancelled before anybody came to wait for it.
             self.held.close()
@@ -243,6 +278,12 @@ class Passage(Struct, eq=False):
             except Exception:
                 # The client gets its answer, and the other steps learn of it, all the same.
                 log.exception("a step around requests failed; please report this")
+
+
+async def _asked(question: Ask, asker: UserAsker | None) -> Denial | Pass:
+    if asker is None or not asker.can_ask_user():
+        return question.unasked()
+    return question.answered(await asker.ask_user(question.params))
 
 
 def _failed() -> Denial:

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from mcp_workbench.config.model import FaceName, ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.config.model import FaceName, LimitRule, PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.gateway import Gateway, Options
@@ -253,6 +253,8 @@ async def staged(
     versions: Sequence[str] = (MODERN_VERSION,),
     capabilities: Mapping[str, Json] | None = None,
     settings: Mapping[str, Any] | None = None,
+    policy: tuple[PolicyRule, ...] = (),
+    limits: tuple[LimitRule, ...] = (),
 ) -> AsyncIterator[Stage]:
     """One server of this era, or those of `servers`, in one toolbox; `timeout` is that of their calls.
 
@@ -261,7 +263,7 @@ async def staged(
     eras = servers or {"server": server_era}
     configs = {name: ServerConfig(name=name, command="played", timeout=timeout, **(settings or {})) for name in eras}
     box = ToolboxConfig(name="box", description="The box.", servers=configs)
-    config = WorkbenchConfig(path="played.json", toolboxes={"box": box})
+    config = WorkbenchConfig(path="played.json", toolboxes={"box": box}, policy=policy, limits=limits)
     gateway = PlayedGateway(config, Options(face=face, use_cache=use_cache), eras, versions, capabilities or {})
     async with gateway.running():
         yield Stage(gateway, face)

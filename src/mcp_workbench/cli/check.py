@@ -108,6 +108,15 @@ class Finding(Struct):
         }
 
 
+def about_policy(config: WorkbenchConfig) -> list[str]:
+    """Rules that can never take effect, by what is known of the servers already."""
+    if not config.policy:
+        return []
+    from mcp_workbench.cli.policy import never_taking_effect
+
+    return never_taking_effect(config)
+
+
 def run(parsed: Parsed) -> int:
     """Check; the exit status."""
     try:
@@ -120,7 +129,7 @@ def run(parsed: Parsed) -> int:
     redactor = log_for(parsed, config)
     for text in about_ignored_keys(config):
         remark("warning", text)
-    for text in about_sign_ins(config):
+    for text in (*about_sign_ins(config), *about_policy(config)):
         remark("warning", text)
     lacking = unresolved(config)
     if not parsed.has("connect"):

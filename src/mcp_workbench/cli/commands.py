@@ -44,6 +44,8 @@ SUMMARIES = {
     "logout": "forget a sign-in, and revoke it if possible",
     "auth": "list your sign-ins and how long they last",
     "secret": "keep secrets in the system's keychain",
+    "approve": "allow a call that waits for your approval",
+    "policy": "say who may do what, by which rule and why",
     "key": "named keys for clients over HTTP",
     "demo": "walk through a short session on the included servers",
     "trust": "allow the workbench-config.json of a project, as it is now",

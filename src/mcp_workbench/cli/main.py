@@ -46,6 +46,8 @@ COMMANDS = (
     "auth",
     "secret",
     "key",
+    "approve",
+    "policy",
     "demo",
     "completion",
     "trust",

@@ -72,6 +72,7 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
         _show_clients(screen, status["clients"])
     _show_token(screen, status.get("tokenFile"))
     _show_rejected(screen, status.get("configuration"))
+    _show_approvals(screen, status.get("approvals"))
     servers = status["servers"]
     if not any(server["starts"] for server in servers):
         screen.line("no server started yet", indent=2)
@@ -137,6 +138,15 @@ def _show_rejected(screen: Screen, configuration: object) -> None:
         screen.line("the configuration has changed and is not in force:", indent=2)
         for line in rejected.splitlines():
             screen.line(line, indent=4)
+
+
+def _show_approvals(screen: Screen, approvals: object) -> None:
+    """Calls that wait for the user, whose client could not ask."""
+    for each in approvals if isinstance(approvals, list) else ():
+        left = _duration(each["secondsLeft"])
+        screen.line(f"waiting for approval, {left} left: {each['call']} for {each['principal']}", indent=2)
+        screen.line(f"it will be sent as {each['arguments']}", indent=4)
+        screen.line(f"mcp-workbench approve {each['id']}", indent=4)
 
 
 def _show_table(screen: Screen, rows: list[list[Part]]) -> None:

@@ -159,10 +159,9 @@ class RestrictedFace:
         """Another configuration has other roles: whoever makes these tells what has changed for each."""
         return frozenset()
 
-    def take_note_of_toolboxes(self, view: View, plan: Plan) -> None:
-        for name in plan.difference.toolboxes.removed:
-            if name in self._boxes:
-                view.changed[name] = "removed"
+    def take_note_of_toolboxes(self, view: View, added: Iterable[str], removed: Iterable[str]) -> None:
+        seen = [name for name in added if name in self._catalog.toolboxes]
+        self._inner.take_note_of_toolboxes(view, seen, [name for name in removed if name in self._boxes])
 
     def _seen_changes(self, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
         """Of these kinds, those that have changed for whoever sees this. Every session of the role asks."""

@@ -68,16 +68,32 @@ class Decision(Struct, frozen=True):
     why: str
 
 
+class Who:
+    """`who` of a rule, made ready. Nobody named is everybody."""
+
+    __slots__ = ("_groups", "_principals")
+
+    def __init__(self, written: tuple[str, ...]) -> None:
+        self._principals = tuple(glob for glob in written if not glob.startswith(GROUP))
+        self._groups = tuple(glob.removeprefix(GROUP) for glob in written if glob.startswith(GROUP))
+
+    def concerns(self, identity: Identity) -> bool:
+        if not self._principals and not self._groups:
+            return True
+        return any(fits(glob, identity.principal) for glob in self._principals) or any(
+            fits(glob, group) for glob in self._groups for group in identity.groups
+        )
+
+
 class Rule:
     """A rule of the configuration, made ready."""
 
-    __slots__ = ("groups", "name", "paths", "principals", "written")
+    __slots__ = ("_who", "name", "paths", "written")
 
     def __init__(self, number: int, written: PolicyRule) -> None:
         self.name = f"policy[{number}]"
         self.written = written
-        self.principals = tuple(glob for glob in written.who if not glob.startswith(GROUP))
-        self.groups = tuple(glob.removeprefix(GROUP) for glob in written.who if glob.startswith(GROUP))
+        self._who = Who(written.who)
         # None where it is about everything; then also about what is no item.
         self.paths: dict[str, tuple[PathGlob, ...]] | None = None
         if any(patterns is not None for patterns in written.kinds.values()):
@@ -89,11 +105,7 @@ class Rule:
 
     def concerns(self, identity: Identity) -> bool:
         """Whether it is about this principal."""
-        if not self.written.who:
-            return True
-        return any(fits(glob, identity.principal) for glob in self.principals) or any(
-            fits(glob, group) for glob in self.groups for group in identity.groups
-        )
+        return self._who.concerns(identity)
 
     def is_about(self, kind: str, subject: Subject) -> bool:
         """Whether it is about this item, whatever is said of it."""

@@ -92,7 +92,7 @@ async def _query(path: str) -> bytes | None:
             return answer
     except ConnectionRefusedError:
         # Its workbench was killed.
-        for left in (path, f"{path.removesuffix('sock')}{WATCH_SUFFIX}"):
+        for left in (path, *(path.removesuffix("sock") + suffix for suffix in (WATCH_SUFFIX, "approve.sock"))):
             with contextlib.suppress(OSError):
                 os.unlink(left)
     except (OSError, TimeoutError):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
@@ -12,3 +15,18 @@ def is_at_least(level: str, least: str) -> bool:
     if level not in LEVELS or least not in LEVELS:
         return True
     return LEVELS.index(level) >= LEVELS.index(least)
+
+
+class _LogMessage(Struct, gc=False):
+    level: str = "emergency"
+
+
+_decode_level: Final = Decoder(_LogMessage).decode
+
+
+def is_severe(message: Raw | None, least: str) -> bool:
+    """Whether a log message is at least as severe as somebody wants it."""
+    try:
+        return message is not None and is_at_least(_decode_level(message).level, least)
+    except (DecodeError, ValidationError):
+        return False

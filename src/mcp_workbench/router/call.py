@@ -19,7 +19,7 @@ from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
-    from mcp_workbench.steps import Denial, Passage
+    from mcp_workbench.steps import Denial, Passage, UserAsker
 
 
 class Requester(Protocol):
@@ -52,6 +52,11 @@ class Route(Struct, eq=False):
     task: asyncio.Task[None] | None = None
     # Where there are steps: its way through them.
     passage: Passage | None = None
+
+    @property
+    def own_item(self) -> str:
+        """What its server calls the tool, prompt or resource."""
+        return "" if self.decision is None else self.decision.item
 
     def forget_body(self) -> None:
         """The server has accepted it: it is never sent again, and may be large."""
@@ -97,6 +102,9 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
 
     def refuse(self, denial: Denial) -> None:
         """A step does not let it reach the server."""
+
+    def user(self) -> UserAsker:
+        """Whom a step may ask about it."""
 
     def keep_waiting(self) -> None:
         """It is still under way, and nothing was heard of it for a while."""

@@ -5,6 +5,7 @@ Owns what becomes of a verdict. Without steps there is no guard, and the router 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -29,13 +30,18 @@ class Guard:
     """Has every request pass the steps, in their order."""
 
     def __init__(
-        self, steps: tuple[Step, ...], start_for: StartFor, in_background: Callable[[Awaitable[None]], None]
+        self,
+        steps: tuple[Step, ...],
+        start_for: StartFor,
+        in_background: Callable[[Awaitable[None]], None],
+        stop: Callable[[RoutedCall, Denial], None],
     ) -> None:
         # Those that only look on come first in the list, and last when it ends.
         self._listeners = tuple(step for step in steps if getattr(step, "is_listener", False))
         self._steps = tuple(step for step in steps if step not in self._listeners)
         self._start_for = start_for
         self._in_background = in_background
+        self._stop = stop
         self._held_notifications = 0
 
     # ── a request that is answered by itself ──
@@ -68,6 +74,7 @@ class Guard:
         )
         verdict = passage.check()
         if verdict is None:
+            self._limit(passage, call)
             return True
         if isinstance(verdict, Held):
             self._start_for(call, self._wait(call, passage, send))
@@ -76,7 +83,16 @@ class Guard:
         return False
 
     async def _wait(self, call: RoutedCall, passage: Passage, send: Callable[[], None]) -> None:
-        _act_on(await passage.decided(), call, send)
+        verdict = await passage.decided(call.user())
+        if verdict is None:
+            self._limit(passage, call)
+        _act_on(verdict, call, send)
+
+    def _limit(self, passage: Passage, call: RoutedCall) -> None:
+        """Stop the call when the time is over that a step gave it."""
+        limit = passage.limit
+        if limit is not None and limit.within is not None and limit.late is not None:
+            passage.timer = asyncio.get_running_loop().call_later(limit.within, self._stop, call, limit.late)
 
     # ── one of several parts of a request ──
 

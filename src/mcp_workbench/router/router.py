@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mcp_workbench.router.subscriptions import Subscription, Subscriptions
     from mcp_workbench.router.task_lists import TaskLists
     from mcp_workbench.router.toolboxes import Toolboxes
-    from mcp_workbench.steps import Step
+    from mcp_workbench.steps import Denial, Step
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,7 @@ class Router:
         self.views = Views(face)
         self.connections = CallerConnections(pool)
         self._catalog = catalog
-        self._guard: Guard | None = None
-        self.use_steps(steps)
+        self._guard = _make_guard(steps, self) if steps else None
         # Told when a toolbox is opened for the first time in a view.
         self.on_opened: list[Callable[[View, str], None]] = []
         # Resources of ours, by URI: how we are doing, as far as a view shows it.
@@ -290,6 +289,13 @@ class Router:
             route.traffic.cancel(route.wire_id, params)
         self.stop_work(call)
 
+    def stop(self, call: RoutedCall, denial: Denial) -> None:
+        """End a request, wherever it is: its server is told, its client gets this."""
+        if call.route.traffic is not None:
+            call.route.traffic.cancel(call.route.wire_id, {"reason": Raw(b'"a limit of the workbench was reached"')})
+        self.stop_work(call)
+        call.refuse(denial)
+
     def stop_work(self, call: RoutedCall) -> None:
         """Nobody waits any more for what this call waits for."""
         task, call.route.task = call.route.task, None
@@ -351,9 +357,7 @@ class Router:
     def remember_task(self, call: RoutedCall, result: bytes) -> bytes:
         """A server answered with a handle: it has to stay up for it. Returns the answer that the client gets."""
         assert call.route.entry is not None
-        seconds, result = self.tasks.remember(
-            call.view, call.route.entry, result, call.revision, call.route.decision.item if call.route.decision else ""
-        )
+        seconds, result = self.tasks.remember(call.view, call.route.entry, result, call.revision, call.route.own_item)
         connection = self.connections.of_call(call.route.entry, call)
         connection.held_until = max(connection.held_until, asyncio.get_running_loop().time() + seconds)
         return result
@@ -489,7 +493,7 @@ class Router:
 def _make_guard(steps: tuple[Step, ...], router: Router) -> Guard:
     from mcp_workbench.router.guard import Guard
 
-    return Guard(steps, router.start_for, router.in_background)
+    return Guard(steps, router.start_for, router.in_background, router.stop)
 
 
 def _release(clients: ConnectionClients) -> None:

@@ -16,13 +16,14 @@ from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, read_error
 from mcp_workbench.protocol.constants import (
+    ANSWERS_INPUT_REQUIRED,
     HEADER_MISMATCH,
     PROGRESS_TOKEN,
     STATELESS_CODES,
     URL_ELICITATION_REQUIRED,
 )
 from mcp_workbench.protocol.handshake import NO_MEMBERS
-from mcp_workbench.protocol.logging_levels import is_at_least
+from mcp_workbench.protocol.logging_levels import is_severe as is_severe
 from mcp_workbench.protocol.meta import Stamp, read_stamp
 from mcp_workbench.protocol.results import (
     ASKING,
@@ -49,6 +50,7 @@ from mcp_workbench.transport.link import SESSION_LOST
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.router.call import Route
+    from mcp_workbench.session.own_questions import OwnQuestions
     from mcp_workbench.session.rounds import Round
     from mcp_workbench.session.session import Session
     from mcp_workbench.steps import Denial
@@ -58,14 +60,8 @@ if TYPE_CHECKING:
 CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
 # A larger result is looked through in a thread.
 LARGE_RESULT: Final = 4 << 20
-# The requests that the specification lets a server answer with `input_required`.
-ANSWERS_INPUT_REQUIRED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 # Of no use to clients that are asked in results: they are told with the result of their retry.
 TOLD_BY_RETRY: Final = frozenset({"notifications/elicitation/complete"})
-
-
-class _LogMessage(Struct, gc=False):
-    level: str = "emergency"
 
 
 class _PagesToVisit(Struct):
@@ -73,7 +69,6 @@ class _PagesToVisit(Struct):
 
 
 _decode_pages: Final = Decoder(_PagesToVisit).decode
-_decode_level: Final = Decoder(_LogMessage).decode
 _decode_progress: Final = Decoder(float).decode
 
 
@@ -83,14 +78,6 @@ def progress_in(fields: dict[str, Raw]) -> float:
         return _decode_progress(fields["progress"])
     except (KeyError, DecodeError, ValidationError):
         return 0.0
-
-
-def is_severe(message: Raw | None, least: str) -> bool:
-    """Whether a log message is at least as severe as somebody wants it."""
-    try:
-        return message is not None and is_at_least(_decode_level(message).level, least)
-    except (DecodeError, ValidationError):
-        return False
 
 
 class ClientCall(Struct, eq=False):
@@ -373,6 +360,8 @@ class ClientCall(Struct, eq=False):
 
     def refuse(self, denial: Denial) -> None:
         """A step does not let it reach the server. Where an agent is to read errors, this becomes a result."""
+        if self.round is not None:
+            self.round.cancel()
         if self.route.decision is not None and self.route.decision.shows_errors:
             error = ErrorObject(denial.code, denial.message)
             if denial.data is not None:
@@ -380,6 +369,12 @@ class ClientCall(Struct, eq=False):
             self.finish_result(error_result(f"[{self.where}] {denial.message}", error))
         else:
             self.finish_error(denial.code, denial.message, denial.data)
+
+    def user(self) -> OwnQuestions:
+        """Whom a step may ask about it."""
+        from mcp_workbench.session.own_questions import OwnQuestions
+
+        return OwnQuestions(self)
 
     def emit(self, kind: Literal["result", "error"], *parts: Part) -> None:
         """The one answer; kept while the client is away."""

@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import decode
@@ -51,6 +51,13 @@ MOST_KEY_CHARACTERS: Final = 100
 USED_ALREADY: Final = "`requestState` has already been used, or its call has ended"
 
 
+class QuestionSource(Protocol):
+    """Who asks: the traffic with a server, or ourselves."""
+
+    def answer(self, id: bytes, payload: bytes) -> None:
+        """What the client said to a question, as the members of a response."""
+
+
 class Parked:
     """One call whose client is away."""
 
@@ -60,7 +67,7 @@ class Parked:
         self.digest = digest
         self.round = 0
         # Questions of the server that are not answered yet: by their key, who asked, under which id, and what.
-        self.questions: dict[str, tuple[Traffic, bytes, Raw]] = {}
+        self.questions: dict[str, tuple[QuestionSource, bytes, Raw]] = {}
         # What became of the call meanwhile.
         self.outcome: tuple[Literal["result", "error"], bytes] | None = None
         # What is held for it, as far as others decide how much that is.
@@ -72,7 +79,7 @@ class Parked:
         self.gather_latest = 0.0
         self._asked = 0
 
-    def add(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> None:
+    def add(self, asker: QuestionSource, id: bytes, method: str, params: Raw | None) -> None:
         """The server asks something."""
         self._asked += 1
         request = {"method": method, **({} if params is None else {"params": params})}
@@ -82,7 +89,7 @@ class Parked:
         key = _input_key(params)
         if key is None or key in self.questions:
             key = f"question-{self._asked}"
-        self.questions[key] = (traffic, id, Raw(encode(request)))
+        self.questions[key] = (asker, id, Raw(encode(request)))
 
     def stop_timers(self) -> None:
         """Nothing is waited for any more."""
@@ -133,25 +140,43 @@ class Parking:
         if answer is not None:
             traffic.answer(id, b'"result":' + answer)
             return
-        parked = call.parked
-        if parked is None and self._counts[call.view.principal] >= MOST_PARKED:
-            reason = f"{MOST_PARKED} calls of this client are already waiting for its answers"
-        elif parked is not None and len(parked.questions) >= MOST_QUESTIONS:
-            reason = f"{MOST_QUESTIONS} questions of this call are already waiting for an answer"
-        elif not self._has_room(call, 0 if params is None else len(bytes(params))):
-            reason = f"calls of this client that wait for its answers hold {MOST_PARKED_BYTES} bytes already"
+        reason = self._add(call, traffic, id, method, params)
         if reason is not None:
             traffic.answer(id, _error(INTERNAL_ERROR, reason))
-            return
+
+    def ask(self, call: ClientCall, asker: QuestionSource, params: Raw) -> str | None:
+        """A question of our own about a call that no server has seen. Returns why it cannot be asked."""
+        return self._add(call, asker, b"0", "elicitation/create", params, was_sent=False)
+
+    def _add(
+        self,
+        call: ClientCall,
+        asker: QuestionSource,
+        id: bytes,
+        method: str,
+        params: Raw | None,
+        *,
+        was_sent: bool = True,
+    ) -> str | None:
+        """Put a question to the client of this call, which is parked with it. Returns why that is not possible."""
+        parked = call.parked
+        if parked is None and self._counts[call.view.principal] >= MOST_PARKED:
+            return f"{MOST_PARKED} calls of this client are already waiting for its answers"
+        if parked is not None and len(parked.questions) >= MOST_QUESTIONS:
+            return f"{MOST_QUESTIONS} questions of this call are already waiting for an answer"
+        if not self._has_room(call, 0 if params is None else len(bytes(params))):
+            return f"calls of this client that wait for its answers hold {MOST_PARKED_BYTES} bytes already"
         if parked is None:
             parked = Parked(os.urandom(16).hex(), call, call.digest())
             self._parked[parked.key] = call.parked = parked
             self._counts[call.view.principal] += 1
-            self._hold(parked, call.slim())
+            # One that is still to be sent keeps what will be.
+            self._hold(parked, call.slim() if was_sent else sum(len(bytes(each)) for each in call.params.values()))
         self._hold(parked, 0 if params is None else len(bytes(params)))
-        parked.add(traffic, id, method, params)
+        parked.add(asker, id, method, params)
         if not parked.is_away:
             self._gather(parked)
+        return None
 
     def keep(self, parked: Parked, kind: Literal["result", "error"], payload: bytes) -> None:
         """The call has its answer, and the client is away."""

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Raw
 
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.offer import KINDS
 from mcp_workbench.face.view import View
 from mcp_workbench.session.notifications import ListChangeNotifier, ListenStream
 
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.router.subscriptions import Subscription
+
+
+# By kind, the definitions that a client is shown.
+Lists = dict[str, list[bytes]]
 
 
 class NotifiedSession(Protocol):
@@ -78,3 +83,22 @@ class SessionRegistry:
         for session in list(self._sessions):
             if session.view is view:
                 session.list_changes.add(view.face.announces_opening(view, toolbox))
+
+    # ── other rules, which show other lists to some ──
+
+    def shown(self) -> dict[View, Lists]:
+        """What the views of all clients list."""
+        return {session.view: _listed(session.view) for session in self._sessions}
+
+    def tell_differences(self, before: dict[View, Lists]) -> None:
+        """Tell clients of what is different for them now, and of nothing else."""
+        for session in list(self._sessions):
+            former = before.get(session.view, {})
+            changed = {kind for kind, listed in _listed(session.view).items() if listed != former.get(kind)}
+            session.list_changes.add(
+                frozenset("resources" if each == "resourceTemplates" else each for each in changed)
+            )
+
+
+def _listed(view: View) -> Lists:
+    return {kind: list(view.face.definitions(view, kind)) for kind in KINDS}

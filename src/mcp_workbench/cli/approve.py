@@ -1,0 +1,45 @@
+"""`mcp-workbench approve`: allow a call that waits for its user's approval, because its client could not ask for it."""
+
+from __future__ import annotations
+
+from mcp_workbench.cli.error_output import complain
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.screen import stdout
+from mcp_workbench.observe.approval_socket import approve_anywhere
+from mcp_workbench.run import run as run_loop
+
+ABOUT = """
+Allows the call with this ID, which a client that cannot ask its user was told when a rule of the policy said `ask`. The
+client then makes the same call again. The approval is for exactly that call: its server, its tool, its arguments, and
+whoever made it. `mcp-workbench status` shows the calls that are waiting.
+"""
+# A day: nobody remembers tomorrow what they have allowed today.
+MOST_SECONDS = 86_400
+
+FOR = Flag("for", "SECONDS", "allow the same call again and again for so long; without it, once")
+
+
+def run(parsed: Parsed) -> int:
+    """Approve."""
+    id = parsed.positional(0)
+    if id is None:
+        raise UsageError("which call?", hint="`mcp-workbench status` shows those that are waiting, and their ids")
+    approved = run_loop(approve_anywhere(id, _seconds(parsed.value("for"))))
+    if approved is None:
+        return complain(
+            f"no call waits for the approval `{id[:50]}`: it was approved already, has expired, or never was",
+            hint="`mcp-workbench status` shows the calls that are waiting",
+        )
+    stdout().line(f"approved: {approved}")
+    return 0
+
+
+def _seconds(written: str | None) -> float | None:
+    if written is None:
+        return None
+    if not (written.isascii() and written.isdecimal()) or not 0 < int(written[:9]) <= MOST_SECONDS:
+        raise UsageError(f"`--for {written[:50]}` is not a number of seconds", hint=f"1 to {MOST_SECONDS:,}")
+    return float(written)
+
+
+COMMAND = Command("approve ID [OPTIONS]", ABOUT, (FOR,), run, takes=1)

@@ -1,0 +1,119 @@
+"""`mcp-workbench policy test`: what the policy says of somebody and something, by which rule and why."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import DecodeError
+from msgspec.json import decode
+
+from mcp_workbench.catalog.catalog import Catalog
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.manifests import ManifestStore, default_folder
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.settings import CONFIG, JSON, configuration, log_for
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.policy import METHOD_OF, Decision, annotations_of, decide, made_ready
+from mcp_workbench.steps import Subject
+
+ABOUT = """
+Says what the policy in the configuration decides when WHO uses TOOL with these arguments, which rule decides so, and
+why. WHO is a principal: `local`, the name of a key, or `issuer#subject`. TOOL is toolbox/server/tool; with --prompt or
+--resource it is the path of a prompt or resource. ARGUMENTS is a JSON object; without it the answer is the one for a
+list, in which the item is shown if any arguments are allowed. If WHO is a named key, its toolboxes count. What servers
+say of their tools is taken from the cache, and no server is started.
+
+Exit code: 0; 2 if the configuration or the command line is wrong.
+"""
+GROUP: Final = Flag("group", "NAME", "a group that WHO is in, as the identity provider says", repeats=True)
+PROMPT: Final = Flag("prompt", None, "TOOL is a prompt")
+RESOURCE: Final = Flag("resource", None, "TOOL is a resource")
+
+
+def run(parsed: Parsed) -> int:
+    """Test; the exit status."""
+    action, who, path, written = (parsed.positional(number) for number in range(4))
+    if action != "test" or who is None or path is None:
+        raise UsageError(
+            "expected `test`, somebody and something", hint="mcp-workbench policy test WHO TOOL [ARGUMENTS]"
+        )
+    if parsed.has("prompt") and parsed.has("resource"):
+        raise UsageError("--prompt and --resource exclude each other")
+    kind = "prompts" if parsed.has("prompt") else "resources" if parsed.has("resource") else "tools"
+    arguments = _arguments(written)
+    config = configuration(parsed)
+    log_for(parsed, config)
+    entry, item = _found(config, path)
+    entry.load_manifest()
+    definition = entry.tools.get(item) if kind == "tools" else None
+    identity = Identity(principal=who, groups=frozenset(parsed.values("group")), toolboxes=_toolboxes_of_key(who))
+    subject = Subject(principal=who, method=METHOD_OF[kind], toolbox=entry.toolbox, server=entry.name, item=item)
+    annotations = annotations_of(definition) if kind == "tools" else None
+    decision = decide(made_ready(config.policy), identity, subject, annotations, arguments)
+    is_known = kind != "tools" or definition is not None
+    _show(parsed, decision, who, path, is_known=is_known)
+    return 0
+
+
+COMMAND = Command(
+    "policy test WHO TOOL [ARGUMENTS] [OPTIONS]", ABOUT, (CONFIG, GROUP, PROMPT, RESOURCE, JSON), run, takes=4
+)
+
+
+def _show(parsed: Parsed, decision: Decision, who: str, path: str, *, is_known: bool) -> None:
+    screen = stdout()
+    if parsed.has("json"):
+        screen.json({"then": decision.then, "rule": decision.rule or None, "why": decision.why, "isKnown": is_known})
+        return
+    screen.line(f"{decision.then}: {path} for {who}")
+    by = f"$.{decision.rule}: " if decision.rule.startswith("policy[") else ""
+    screen.line(f"{by}{decision.why}", indent=2)
+    if not is_known:
+        screen.line("nothing is known of this tool, so it counts as destructive and open-world", indent=2)
+
+
+def _arguments(written: str | None) -> bytes | None:
+    if written is None:
+        return None
+    try:
+        is_object = isinstance(decode(written), dict)
+    except DecodeError:
+        is_object = False
+    if not is_object:
+        raise UsageError(f"`{written[:100]}` is not a JSON object", hint="""write '{"name": "value"}'""")
+    return written.encode()
+
+
+def _found(config: WorkbenchConfig, path: str) -> tuple[ServerEntry, str]:
+    """The server whose item a path names, whichever of the names hold a slash themselves."""
+    catalog = Catalog(config, ManifestStore(default_folder))
+    for entry in catalog.entries():
+        item = path.removeprefix(f"{entry.toolbox}/{entry.name}/")
+        if item and item != path:
+            return entry, item
+    raise UsageError(
+        f"`{path[:200]}` leads to no server", hint="write toolbox/server/tool; mcp-workbench list shows them"
+    )
+
+
+def never_taking_effect(config: WorkbenchConfig) -> list[str]:
+    """Rules that can never take effect, by what is cached of servers; for `check`."""
+    from mcp_workbench.guard.policy_findings import never_matching
+
+    catalog = Catalog(config, ManifestStore(default_folder))
+    known = {}
+    for entry in catalog.entries():
+        is_known = entry.load_manifest() is not None
+        kinds = ("tools", "prompts", "resources")
+        known[entry.toolbox, entry.name] = {kind: entry.definitions(kind) for kind in kinds} if is_known else None
+    return never_matching(made_ready(config.policy), known)
+
+
+def _toolboxes_of_key(name: str) -> tuple[str, ...] | None:
+    from mcp_workbench.guard.named_keys import KeyFolder, folder
+
+    path = folder()
+    records = [] if path is None else KeyFolder(path).records()
+    return next((record.toolboxes for record in records if record.name == name), None)

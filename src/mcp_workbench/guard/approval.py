@@ -1,0 +1,268 @@
+"""`ask`: what a rule does not allow by itself passes once the user has said so, and never otherwise.
+
+An approval is for exactly one call (its server, its item, its parameters, byte by byte) of one principal: once, for the
+rest of its session, or for a time. It is kept in memory alone, so that a restart takes all of them back. Owns what was
+approved and what waits; how a client is asked is the request's business (`steps.Ask`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+from os import urandom
+from typing import Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder, decode, encode
+
+from mcp_workbench.guard.approval_question import Duration, chosen, question, shown
+from mcp_workbench.guard.rules_in_force import FORBIDDEN, TASKS, Policy
+from mcp_workbench.steps import Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass
+
+# For how long "for a time" is. Long enough for a piece of work, short enough to be remembered.
+APPROVED_SECONDS: Final = 3600.0
+# How long a call that could not be asked about waits for `mcp-workbench approve`, and an approved one for its call.
+WAITING_SECONDS: Final = 600.0
+# Calls that wait so, in all and of one principal: an agent that tries variations must not bury those of others.
+MOST_WAITING: Final = 200
+MOST_WAITING_OF_ONE: Final = 20
+# Approvals that are remembered; beyond, the oldest are forgotten, and asked for again.
+MOST_APPROVALS: Final = 10_000
+# Calls whose last approved parameters are remembered, to say what is different this time.
+MOST_REMEMBERED: Final = 1000
+LARGEST_REMEMBERED: Final = 16 * 1024
+# What a client adds when it comes back to a modern server: the same call all the same.
+_RETRY_MEMBERS: Final = ("requestState", "inputResponses")
+
+NOT_WAITING: Final = "no call waits for this approval: it was approved already, has expired, or never was"
+
+
+class GrantedApproval(Struct):
+    """One approval."""
+
+    expires: float
+    # Only in this session of the client; None in any.
+    session: int | None = None
+    is_once: bool = False
+    # The call was passed, and its server asked something in between: its retry is no other call.
+    only_retry: bool = False
+
+
+class WaitingCall(Struct, frozen=True):
+    """A call that nobody could be asked about."""
+
+    id: str
+    principal: str
+    place: str
+    arguments: str
+    digest: str
+    expires: float
+
+
+class _Interim(Struct):
+    resultType: str = ""
+
+
+_decode_interim: Final = Decoder(_Interim).decode
+
+
+class Approvals:
+    """What was approved, and what waits for it. Outlives the rules that it was asked for."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.now = now
+        # By principal and digest.
+        self._granted: OrderedDict[tuple[str, str], GrantedApproval] = OrderedDict()
+        self._waiting: OrderedDict[str, WaitingCall] = OrderedDict()
+        # By principal and item, what was approved last.
+        self._last: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        # Told of the first call that waits: from then on somebody may come and approve.
+        self.on_waiting: Callable[[], None] | None = None
+
+    def grant(self, principal: str, digest: str, grant: GrantedApproval) -> None:
+        self._granted[principal, digest] = grant
+        self._granted.move_to_end((principal, digest))
+        if len(self._granted) > MOST_APPROVALS:
+            self._granted.popitem(last=False)
+
+    def grant_retry(self, principal: str, digest: str) -> None:
+        """The server wants to know something before it does what was approved: the client comes back with it."""
+        if (principal, digest) not in self._granted:
+            expires = self.now() + WAITING_SECONDS
+            self.grant(principal, digest, GrantedApproval(expires, is_once=True, only_retry=True))
+
+    def take(self, principal: str, session: int, digest: str, *, is_retry: bool) -> bool:
+        """Whether this very call was approved. One that was approved once is not any more then."""
+        grant = self._granted.get((principal, digest))
+        if grant is None:
+            return False
+        if grant.expires <= self.now():
+            del self._granted[principal, digest]
+            return False
+        if grant.session not in (None, session) or (grant.only_retry and not is_retry):
+            return False
+        if grant.is_once:
+            del self._granted[principal, digest]
+        return True
+
+    def remember(self, principal: str, place: str, params: bytes) -> None:
+        """What was approved, for the next question about the same item."""
+        if len(params) <= LARGEST_REMEMBERED:
+            self._last[principal, place] = params
+            self._last.move_to_end((principal, place))
+            if len(self._last) > MOST_REMEMBERED:
+                self._last.popitem(last=False)
+
+    def last(self, principal: str, place: str) -> bytes | None:
+        return self._last.get((principal, place))
+
+    # ── calls that nobody could be asked about ──
+
+    def wait(self, principal: str, place: str, params: bytes, digest: str) -> str | None:
+        """The id by which this call can be approved; None where too many wait."""
+        self._forget_expired()
+        for waiting in self._waiting.values():
+            if waiting.principal == principal and waiting.digest == digest:
+                return waiting.id
+        of_one = sum(waiting.principal == principal for waiting in self._waiting.values())
+        if len(self._waiting) >= MOST_WAITING or of_one >= MOST_WAITING_OF_ONE:
+            return None
+        id = urandom(5).hex()
+        expires = self.now() + WAITING_SECONDS
+        self._waiting[id] = WaitingCall(id, principal, place, shown(params), digest, expires)
+        if self.on_waiting is not None:
+            self.on_waiting()
+        return id
+
+    def approve(self, id: str, seconds: float | None = None) -> WaitingCall | None:
+        """The user says yes: once within a while, or for a time. None where no such call waits."""
+        self._forget_expired()
+        waiting = self._waiting.pop(id, None)
+        if waiting is not None:
+            expires = self.now() + (WAITING_SECONDS if seconds is None else seconds)
+            self.grant(waiting.principal, waiting.digest, GrantedApproval(expires, is_once=seconds is None))
+        return waiting
+
+    def waiting(self) -> list[dict[str, object]]:
+        """For `mcp-workbench status`."""
+        self._forget_expired()
+        now = self.now()
+        return [
+            {
+                "id": each.id,
+                "principal": each.principal or "local",
+                "call": each.place,
+                "arguments": each.arguments,
+                "secondsLeft": round(each.expires - now),
+            }
+            for each in self._waiting.values()
+        ]
+
+    def _forget_expired(self) -> None:
+        now = self.now()
+        for id in [id for id, waiting in self._waiting.items() if waiting.expires <= now]:
+            del self._waiting[id]
+
+
+class ApprovalStep:
+    """Holds what the policy says to ask about until the user has answered (`Step`)."""
+
+    def __init__(self, policy: Policy, approvals: Approvals, record: EventRecorder) -> None:
+        self._policy = policy
+        self._approvals = approvals
+        self._record = record
+        # Requests under way that were approved.
+        self._passed: dict[int, str] = {}
+
+    def check(self, request: GuardedRequest) -> Pass | Ask | None:
+        if request.method.startswith(TASKS) or not request.toolbox:
+            # A task was approved as the call that it came from.
+            return None
+        decision = self._policy.decide(request)
+        if decision.then != "ask":
+            return None
+        members = _members(request)
+        digest = digest_of(request, members)
+        if self._approvals.take(
+            request.principal, request.session, digest, is_retry=bool(members.keys() & set(_RETRY_MEMBERS))
+        ):
+            return self._approved(request, digest)
+        last = self._approvals.last(request.principal, _place(request))
+        self._record("question", principal=request.principal, item=_place(request), rule=decision.rule)
+        return Ask(
+            Raw(encode(question(_place(request), request.params, last, has_session=request.session > 0))),
+            lambda answer: self._answered(request, digest, decision.rule, answer),
+            lambda: self._refer(request, digest, decision.rule),
+        )
+
+    def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
+        digest = self._passed.pop(id(request), None)
+        if digest is not None and outcome.kind == "result" and _asks_for_input(outcome):
+            self._approvals.grant_retry(request.principal, digest)
+
+    def _answered(self, request: GuardedRequest, digest: str, rule: str, answer: Raw | bytes | None) -> Pass | Denial:
+        place = _place(request)
+        duration = None if answer is None else chosen(answer, has_session=request.session > 0)
+        decision = "denied" if duration is None else "passed"
+        self._record("approval", principal=request.principal, item=place, rule=rule, decision=decision, reason=duration)
+        if duration is None:
+            return Denial(FORBIDDEN, f"the user did not approve `{place}`", {"rule": rule}, rule=rule)
+        if duration != "once":
+            self._approvals.grant(request.principal, digest, self._lasting(duration, request.session))
+        self._approvals.remember(request.principal, place, request.params)
+        return self._approved(request, digest)
+
+    def _lasting(self, duration: Duration, session: int) -> GrantedApproval:
+        if duration == "session":
+            return GrantedApproval(float("inf"), session=session)
+        return GrantedApproval(self._approvals.now() + APPROVED_SECONDS)
+
+    def _approved(self, request: GuardedRequest, digest: str) -> Pass:
+        self._passed[id(request)] = digest
+        return Pass("approved")
+
+    def _refer(self, request: GuardedRequest, digest: str, rule: str) -> Denial:
+        """This client cannot be asked: say how its user can allow it all the same."""
+        place = _place(request)
+        waiting = self._approvals.wait(request.principal, place, request.params, digest)
+        if waiting is None:
+            text = f"`{place}` needs the user's approval, and too many calls are waiting for one"
+            return Denial(FORBIDDEN, text, {"rule": rule}, rule=rule)
+        text = (
+            f"`{place}` needs the user's approval, and this client cannot ask for it: have the user run "
+            f"`mcp-workbench approve {waiting}` within {WAITING_SECONDS / 60:.0f} minutes, then make the same call "
+            "again"
+        )
+        return Denial(FORBIDDEN, text, {"rule": rule, "approval": waiting}, rule=rule)
+
+
+def digest_of(request: GuardedRequest, members: dict[str, Raw] | None = None) -> str:
+    """What identifies exactly this call."""
+    found = _members(request) if members is None else members
+    digest = sha256()
+    for part in (request.method, request.toolbox, request.server, request.item):
+        digest.update(encode(part))
+    for name in sorted(found):
+        if name not in _RETRY_MEMBERS:
+            digest.update(encode(name) + b":" + bytes(found[name]) + b"\n")
+    return digest.hexdigest()
+
+
+def _members(request: GuardedRequest) -> dict[str, Raw]:
+    try:
+        return decode(request.params, type=dict[str, Raw])
+    except (DecodeError, ValidationError, RecursionError):
+        return {"": Raw(encode(request.params.hex()))}
+
+
+def _place(request: GuardedRequest) -> str:
+    return f"{request.toolbox}/{request.server}/{request.item}"[:500]
+
+
+def _asks_for_input(outcome: Outcome) -> bool:
+    try:
+        return _decode_interim(b"".join(outcome.payload)).resultType == "input_required"
+    except (DecodeError, ValidationError, RecursionError):
+        return False

@@ -1,0 +1,116 @@
+"""The question that an approval is: what the user is shown, and what counts as a yes. Pure.
+
+Everything that the call will do is shown as it will be sent, with nothing in it that a terminal or a window would hide.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any, Final, Literal, get_args
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.printable import visible
+
+Duration = Literal["once", "session", "hour"]
+DURATIONS: Final = get_args(Duration)
+_SAID: Final = {"once": "Once", "session": "For this session", "hour": "For an hour"}
+MEMBER: Final = "allow"
+# Beyond, nobody reads; what is left out is said, and known by its hash.
+LONGEST_SHOWN: Final = 4000
+MOST_DIFFERENCES: Final = 20
+_LONGEST_VALUE: Final = 200
+
+
+class _Choice(Struct):
+    allow: str = ""
+
+
+class _ElicitResult(Struct):
+    action: str = ""
+    content: Raw = Raw(b"{}")
+
+
+_decode_answer: Final = Decoder(_ElicitResult).decode
+_decode_choice: Final = Decoder(_Choice).decode
+
+
+def question(place: str, params: bytes, last: bytes | None, *, has_session: bool) -> dict[str, object]:
+    """The params of an `elicitation/create`: a message and a form."""
+    lines = [f"Allow this call of {visible(place)}?", "", "It will be sent as:", shown(params)]
+    if last is not None:
+        changes = differences(last, params)
+        said = "\n".join(changes) if changes else "nothing"
+        lines += ["", "Different from what you approved last:", said]
+    choices = [duration for duration in DURATIONS if has_session or duration != "session"]
+    form = {
+        "type": "object",
+        "properties": {
+            MEMBER: {
+                "type": "string",
+                "title": "Allow exactly this call",
+                "enum": choices,
+                "enumNames": [_SAID[choice] for choice in choices],
+            }
+        },
+        "required": [MEMBER],
+    }
+    return {"message": "\n".join(lines), "requestedSchema": form}
+
+
+def chosen(answer: Raw | bytes, *, has_session: bool) -> Duration | None:
+    """For how long the user allows it; None for everything that is not a plain yes."""
+    try:
+        read = _decode_answer(answer)
+        choice = _decode_choice(read.content).allow if read.action == "accept" else ""
+    except (DecodeError, ValidationError, RecursionError):
+        return None
+    if choice == "session" and not has_session:
+        return None
+    return choice if choice in DURATIONS else None  # type: ignore[return-value]
+
+
+def shown(params: bytes) -> str:
+    """What will be sent, for people."""
+    # As it is written: an object that names a member twice is shown with both.
+    text = visible(params.decode(errors="backslashreplace"))
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    mark = sha256(params).hexdigest()
+    return f"{text[:LONGEST_SHOWN]}… and {len(text) - LONGEST_SHOWN} characters more (sha256 of all: {mark})"
+
+
+def differences(before: bytes, after: bytes) -> list[str]:
+    """What is not the same, by JSON Pointer."""
+    try:
+        found = list(_compared("", json.loads(before), json.loads(after)))
+    except (ValueError, RecursionError):
+        return ["they cannot be compared"]
+    if len(found) > MOST_DIFFERENCES:
+        return [*found[:MOST_DIFFERENCES], f"and {len(found) - MOST_DIFFERENCES} more"]
+    return found
+
+
+def _compared(pointer: str, before: Any, after: Any) -> list[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        found = []
+        for name in sorted({*before, *after}):
+            below = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+            if name not in after:
+                found.append(f"{visible(below)}: left out, was {_brief(before[name])}")
+            elif name not in before:
+                found.append(f"{visible(below)}: new, {_brief(after[name])}")
+            else:
+                found += _compared(below, before[name], after[name])
+        return found
+    # Numbers and booleans are different things in JSON, and equal in Python.
+    if json.dumps(before) == json.dumps(after):
+        return []
+    return [f"{visible(pointer) or '/'}: {_brief(after)}, was {_brief(before)}"]
+
+
+def _brief(value: Any) -> str:
+    text = visible(json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

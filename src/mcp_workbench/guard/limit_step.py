@@ -1,0 +1,160 @@
+"""How much each principal and each server may use: calls in flight, calls and bytes a minute, the time of a call.
+
+Owns the counting. A limit with `who` counts for each principal by itself, one with `servers` for each server, one with
+both for each pair of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from mcp_workbench.config.model import LimitRule
+from mcp_workbench.guard.globs import PathGlob
+from mcp_workbench.guard.identity import Identities
+from mcp_workbench.guard.policy import Who
+from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass
+
+# Beside `FORBIDDEN`: what is refused now may be allowed in a moment.
+LIMIT_REACHED: Final = -32011
+# Principals and servers that are counted; of those that have nothing under way the oldest are forgotten first.
+MOST_COUNTED: Final = 20_000
+MINUTE: Final = 60
+
+# A limit, a principal, and a toolbox with a server; empty where it does not count by that.
+_Key = tuple[int, str, str, str]
+
+
+class LastMinute:
+    """A sum over the last sixty seconds, in steps of one."""
+
+    __slots__ = ("_second", "_steps", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._steps = [0] * MINUTE
+        self._second = 0
+
+    def advance(self, now: float) -> None:
+        second = int(now)
+        for passed in range(self._second + 1, min(second, self._second + MINUTE) + 1):
+            self.total -= self._steps[passed % MINUTE]
+            self._steps[passed % MINUTE] = 0
+        self._second = second
+
+    def add(self, amount: int) -> None:
+        self._steps[self._second % MINUTE] += amount
+        self.total += amount
+
+    def free_in(self) -> int:
+        """Seconds until something of it is over."""
+        for ahead in range(1, MINUTE + 1):
+            if self._steps[(self._second + ahead) % MINUTE]:
+                return ahead
+        return 1
+
+
+class _Usage:
+    __slots__ = ("bytes", "calls", "in_flight")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.calls = LastMinute()
+        self.bytes = LastMinute()
+
+
+class _Limit:
+    """A limit of the configuration, made ready."""
+
+    __slots__ = ("number", "servers", "who", "written")
+
+    def __init__(self, number: int, written: LimitRule) -> None:
+        self.number = number
+        self.written = written
+        self.who = None if written.who is None else Who(written.who)
+        self.servers = None if written.servers is None else tuple(map(PathGlob.read, written.servers))
+
+    def key(self, request: GuardedRequest, identities: Identities) -> _Key | None:
+        """What it counts this request under; None where it is not about it."""
+        if self.who is not None and not self.who.concerns(identities.of(request.principal)):
+            return None
+        if self.servers is not None and not any(each.reaches(request.toolbox, request.server) for each in self.servers):
+            return None
+        principal = "" if self.who is None else request.principal
+        return (self.number, principal, *(("", "") if self.servers is None else (request.toolbox, request.server)))
+
+
+class LimitStep:
+    """Refuses what is too much (`Step`)."""
+
+    def __init__(
+        self, limits: Iterable[LimitRule], identities: Identities, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limits = [_Limit(number, written) for number, written in enumerate(limits)]
+        self._identities = identities
+        self._now = now
+        self._used: OrderedDict[_Key, _Usage] = OrderedDict()
+        # Requests under way, and what they are counted under.
+        self._under_way: dict[int, list[_Usage]] = {}
+
+    def check(self, request: GuardedRequest) -> Pass | Denial | None:
+        if not request.toolbox:
+            return None
+        counted: list[_Usage] = []
+        now = self._now()
+        longest: float | None = None
+        for limit in self._limits:
+            key = limit.key(request, self._identities)
+            if key is None:
+                continue
+            used = self._usage(key, now)
+            reached = _reached(limit.written, used, len(request.body))
+            if reached is not None:
+                text, seconds = reached
+                rule = f"limits[{limit.number}]"
+                data = {"rule": rule, "retryAfterSeconds": seconds}
+                return Denial(LIMIT_REACHED, f"{text} ({rule}); try again later", data, rule=rule)
+            counted.append(used)
+            if limit.written.call_seconds is not None:
+                longest = min(limit.written.call_seconds, longest or limit.written.call_seconds)
+        for used in counted:
+            used.in_flight += 1
+            used.calls.add(1)
+            used.bytes.add(len(request.body))
+        if counted:
+            self._under_way[id(request)] = counted
+        if longest is None:
+            return None
+        return Pass(within=longest, late=Denial(LIMIT_REACHED, f"the call was stopped: it may take {longest:g} s"))
+
+    def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
+        for used in self._under_way.pop(id(request), ()):
+            used.in_flight -= 1
+            used.bytes.advance(self._now())
+            used.bytes.add(outcome.size)
+
+    def _usage(self, key: _Key, now: float) -> _Usage:
+        used = self._used.get(key)
+        if used is None:
+            used = self._used[key] = _Usage()
+            if len(self._used) > MOST_COUNTED:
+                idle = next((old for old, each in self._used.items() if not each.in_flight and old != key), None)
+                if idle is not None:
+                    del self._used[idle]
+        self._used.move_to_end(key)
+        used.calls.advance(now)
+        used.bytes.advance(now)
+        return used
+
+
+def _reached(limit: LimitRule, used: _Usage, size: int) -> tuple[str, int] | None:
+    """Which limit is reached, and after how many seconds it may be worth another try."""
+    if limit.calls_in_flight is not None and used.in_flight >= limit.calls_in_flight:
+        return f"{limit.calls_in_flight} calls are in flight, and no more may be", 1
+    if limit.calls_per_minute is not None and used.calls.total >= limit.calls_per_minute:
+        return f"{limit.calls_per_minute} calls were made within a minute, and no more may be", used.calls.free_in()
+    if limit.bytes_per_minute is not None and used.bytes.total + size > limit.bytes_per_minute:
+        return f"{limit.bytes_per_minute} bytes within a minute are reached", used.bytes.free_in()
+    return None

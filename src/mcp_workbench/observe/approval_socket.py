@@ -1,0 +1,110 @@
+"""Where `mcp-workbench approve` says yes to a call that waits: a Unix socket of each workbench that has such calls.
+
+Opened with the first of them. It lies in a folder that only its user can enter, and looks at who connects besides: an
+approval by somebody else is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import DecodeError, Struct, ValidationError
+from msgspec.json import Decoder, encode
+
+from mcp_workbench.runtime_folder import make_private, runtime_folder
+
+# What it is called, behind the process id.
+APPROVAL_SUFFIX: Final = "approve.sock"
+# Whoever asks is on the same machine.
+ANSWER_SECONDS: Final = 2.0
+# A request has some hundred bytes.
+LARGEST_REQUEST: Final = 4096
+
+# Given an id and for how many seconds, if not once: what was approved; None where nothing waits under this id.
+Approve = Callable[[str, float | None], str | None]
+
+
+class ApprovalRequest(Struct):
+    id: str
+    seconds: float | None = None
+
+
+class ApprovalReply(Struct):
+    approved: str | None = None
+
+
+_decode_request: Final = Decoder(ApprovalRequest).decode
+_decode_reply: Final = Decoder(ApprovalReply).decode
+
+
+class ApprovalSocket:
+    """The socket of this process."""
+
+    def __init__(self, approve: Approve) -> None:
+        self._approve = approve
+        self._path = os.path.join(runtime_folder(), f"{os.getpid()}.{APPROVAL_SUFFIX}")
+        self._server: asyncio.AbstractServer | None = None
+
+    async def open(self) -> None:
+        """Begin to take approvals. Where the socket cannot be opened none come, and what waits expires."""
+        with contextlib.suppress(OSError):
+            make_private(os.path.dirname(self._path))
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            self._server = await asyncio.start_unix_server(self._answer, self._path, limit=LARGEST_REQUEST)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError, ValueError, DecodeError, ValidationError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if _peer_of(writer.get_extra_info("socket")) in (None, os.getuid()):
+                    wanted = _decode_request(await reader.readline())
+                    writer.write(encode(ApprovalReply(self._approve(wanted.id, wanted.seconds))) + b"\n")
+                    await writer.drain()
+        writer.close()
+
+
+def _peer_of(connection: socket.socket) -> int | None:
+    """The user at the other end; None where the system does not say, and the folder has to do."""
+    if sys.platform != "linux":
+        return None
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])
+
+
+async def approve_anywhere(id: str, seconds: float | None) -> str | None:
+    """Approve the call with this id, in whichever of the user's workbenches it waits: what it is."""
+    try:
+        names = sorted(os.listdir(runtime_folder()))
+    except OSError:
+        return None
+    for name in names:
+        if name.partition(".")[2] == APPROVAL_SUFFIX:
+            approved = await _approve(os.path.join(runtime_folder(), name), ApprovalRequest(id, seconds))
+            if approved is not None:
+                return approved
+    return None
+
+
+async def _approve(path: str, request: ApprovalRequest) -> str | None:
+    with contextlib.suppress(OSError, TimeoutError, ValueError, DecodeError, ValidationError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(path)
+            try:
+                writer.write(encode(request) + b"\n")
+                return _decode_reply(await reader.readline()).approved
+            finally:
+                writer.close()
+    return None

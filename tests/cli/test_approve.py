@@ -1,0 +1,108 @@
+"""`mcp-workbench approve` reaches the workbench in which a call waits, once, and only as its own user."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.observe import approval_socket
+from mcp_workbench.observe.approval_socket import ApprovalSocket, approve_anywhere
+from tests.cli.in_process import command
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    # The path of a socket must be short.
+    with tempfile.TemporaryDirectory(dir="/tmp") as path:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", path)
+        yield Path(path)
+
+
+class Waiting:
+    def __init__(self) -> None:
+        self.calls = {"one": "box/server/tool for alice"}
+        self.asked: list[tuple[str, float | None]] = []
+
+    def approve(self, id: str, seconds: float | None) -> str | None:
+        self.asked.append((id, seconds))
+        return self.calls.pop(id, None)
+
+
+async def test_a_call_is_approved_where_it_waits(folder: Path) -> None:
+    waiting = Waiting()
+    socket = ApprovalSocket(waiting.approve)
+    await socket.open()
+    try:
+        assert await approve_anywhere("one", 5.0) == "box/server/tool for alice"
+        assert await approve_anywhere("one", None) is None, "an approval twice is none"
+        assert waiting.asked == [("one", 5.0), ("one", None)]
+    finally:
+        socket.close()
+    assert await approve_anywhere("one", None) is None
+
+
+async def test_another_user_cannot_approve(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = Waiting()
+    socket = ApprovalSocket(waiting.approve)
+    await socket.open()
+    monkeypatch.setattr(approval_socket, "_peer_of", lambda connection: os.getuid() + 1)
+    try:
+        assert await approve_anywhere("one", None) is None
+        assert not waiting.asked and waiting.calls
+    finally:
+        socket.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"{}\n", b"no JSON\n", b"x" * 10_000, b'{"id": 7}\n'])
+async def test_whatever_else_is_sent_approves_nothing(folder: Path, sent: bytes) -> None:
+    waiting = Waiting()
+    socket = ApprovalSocket(waiting.approve)
+    await socket.open()
+    try:
+        (path,) = folder.glob("*/*.approve.sock")
+        assert path.parent.stat().st_mode & 0o077 == 0
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(sent)
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+        assert not waiting.asked
+        assert await approve_anywhere("one", None) is not None, "it goes on"
+    finally:
+        socket.close()
+
+
+def test_nothing_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = command(monkeypatch, "approve", "abc")
+    assert done.status == 2 and "no call waits for the approval `abc`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "which call?"),
+        (("abc", "--for", "soon"), "is not a number of seconds"),
+        (("abc", "--for", "0"), "is not a"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    done = command(monkeypatch, "approve", *words)
+    assert done.status == 2 and said in done.stderr
+
+
+def test_what_was_approved_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def approve(id: str, seconds: float | None) -> str:
+        return f"{id} for {seconds}"
+
+    monkeypatch.setattr("mcp_workbench.cli.approve.approve_anywhere", approve)
+    done = command(monkeypatch, "approve", "abc", "--for", "60")
+    assert (done.status, done.stdout) == (0, "approved: abc for 60.0\n")

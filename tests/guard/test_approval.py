@@ -1,0 +1,231 @@
+"""An approval is for exactly one call of one principal, and is never assumed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcp_workbench.config.model import PolicyRule
+from mcp_workbench.guard import approval
+from mcp_workbench.guard.approval import WAITING_SECONDS, Approvals, ApprovalStep
+from mcp_workbench.guard.approval_question import chosen, differences, question, shown
+from mcp_workbench.guard.identity import Identities
+from mcp_workbench.guard.rules_in_force import FORBIDDEN, Policy
+from mcp_workbench.steps import Ask, Denial, EventKind, GuardedRequest, Outcome, Pass
+
+ASKING = (PolicyRule(tools=("box",), then="ask"), PolicyRule(then="allow"))
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.approvals = Approvals(lambda: self.now)
+        self.recorded: list[tuple[str, dict[str, Any]]] = []
+        policy = Policy(ASKING, Identities(), lambda *place: None, lambda *place: "")
+        self.step = ApprovalStep(policy, self.approvals, self._record)
+
+    def _record(self, kind: EventKind, /, **fields: Any) -> None:
+        self.recorded.append((kind, fields))
+
+    def check(self, about: GuardedRequest) -> Pass | Ask | None:
+        return self.step.check(about)
+
+    def asked(self, about: GuardedRequest) -> Ask:
+        verdict = self.check(about)
+        assert isinstance(verdict, Ask)
+        return verdict
+
+    def answer(self, about: GuardedRequest, allow: str = "once") -> Pass | Denial:
+        return self.asked(about).answered(json.dumps({"action": "accept", "content": {"allow": allow}}).encode())
+
+
+def request(arguments: object = None, principal: str = "alice", session: int = 1, **more: Any) -> GuardedRequest:
+    body = json.dumps({"name": "tool", "arguments": arguments or {"path": "/a"}, **more}).encode()[:-1]
+    return GuardedRequest(
+        principal=principal,
+        method="tools/call",
+        toolbox="box",
+        server="one",
+        item="tool",
+        client=b"{}",
+        session=session,
+        body=body,
+    )
+
+
+def test_a_yes_is_for_this_call_and_for_once() -> None:
+    rig = Rig()
+    assert rig.answer(request()) == Pass("approved")
+    rig.asked(request())
+
+
+def test_a_yes_for_the_session_is_for_the_same_call_in_it() -> None:
+    rig = Rig()
+    rig.answer(request(), "session")
+    assert rig.check(request()) == Pass("approved")
+    rig.asked(request({"path": "/b"}))
+    rig.asked(request(principal="bob"))
+    rig.asked(request(session=2))
+
+
+def test_a_yes_for_a_time_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    rig.answer(request(), "hour")
+    rig.now = approval.APPROVED_SECONDS - 1
+    assert rig.check(request(session=0)) == Pass("approved")
+    rig.now = approval.APPROVED_SECONDS
+    rig.asked(request())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        b"{}",
+        b"[]",
+        b"no JSON",
+        b'{"action":"decline"}',
+        b'{"action":"cancel","content":{"allow":"once"}}',
+        b'{"action":"accept"}',
+        b'{"action":"accept","content":{}}',
+        b'{"action":"accept","content":{"allow":true}}',
+        b'{"action":"accept","content":{"allow":"always"}}',
+        b'{"action":"accept","content":{"allow":"Once"}}',
+    ],
+)
+def test_everything_but_a_plain_yes_is_a_no(answer: bytes | None) -> None:
+    rig = Rig()
+    verdict = rig.asked(request()).answered(answer)
+    assert isinstance(verdict, Denial) and verdict.code == FORBIDDEN
+    rig.asked(request())
+
+
+def test_without_a_session_there_is_none_to_approve_for() -> None:
+    rig = Rig()
+    form = json.loads(bytes(rig.asked(request(session=0)).params))["requestedSchema"]
+    assert form["properties"]["allow"]["enum"] == ["once", "hour"]
+    assert isinstance(rig.answer(request(session=0), "session"), Denial)
+
+
+def test_what_passes_by_rule_is_not_asked_about() -> None:
+    other = GuardedRequest(
+        principal="alice", method="tools/call", toolbox="x", server="one", item="t", client=b"{}", session=1, body=b"{"
+    )
+    assert Rig().check(other) is None
+
+
+def test_the_retry_of_an_approved_call_is_not_another_one() -> None:
+    rig = Rig()
+    first = request()
+    rig.answer(first)
+    interim = b'{"resultType":"input_required","requestState":"s"}'
+    rig.step.on_end(first, Outcome(kind="result", payload=(interim,), arrived=0.0, sent=0.0, ended=0.0))
+
+    rig.asked(request())
+    assert rig.check(request(requestState="s", inputResponses={})) == Pass("approved")
+    rig.asked(request(requestState="s"))
+
+
+def test_a_lasting_yes_outlasts_the_questions_of_a_server() -> None:
+    rig = Rig()
+    first = request()
+    rig.answer(first, "session")
+    interim = b'{"resultType":"input_required","requestState":"s"}'
+    rig.step.on_end(first, Outcome(kind="result", payload=(interim,), arrived=0.0, sent=0.0, ended=0.0))
+    assert rig.check(request()) == Pass("approved")
+
+
+# ── clients that cannot be asked ──
+
+
+def referred(rig: Rig, about: GuardedRequest) -> str:
+    denial = rig.asked(about).unasked()
+    assert isinstance(denial.data, dict)
+    return str(denial.data["approval"])
+
+
+def test_a_client_that_cannot_ask_is_told_how_to_allow_it() -> None:
+    rig = Rig()
+    id = referred(rig, request())
+    assert f"mcp-workbench approve {id}" in rig.asked(request()).unasked().message
+    (waiting,) = rig.approvals.waiting()
+    assert waiting["id"] == id and waiting["call"] == "box/one/tool" and '"/a"' in str(waiting["arguments"])
+
+    assert rig.approvals.approve(id) is not None
+    assert not rig.approvals.waiting()
+    rig.asked(request(principal="bob"))
+    rig.asked(request({"path": "/b"}))
+    assert rig.check(request()) == Pass("approved")
+    rig.asked(request())
+
+
+def test_an_approval_twice_or_too_late_is_none() -> None:
+    rig = Rig()
+    id = referred(rig, request())
+    assert rig.approvals.approve(id) is not None
+    assert rig.approvals.approve(id) is None
+    assert rig.approvals.approve("0" * 10) is None
+    later = referred(rig, request({"path": "/c"}))
+    rig.now = WAITING_SECONDS
+    assert rig.approvals.approve(later) is None
+    assert rig.check(request()) is not None and isinstance(rig.check(request()), Ask), "an approval expires too"
+
+
+def test_an_approval_from_outside_may_last() -> None:
+    rig = Rig()
+    rig.approvals.approve(referred(rig, request()), 5.0)
+    assert all(rig.check(request()) == Pass("approved") for _ in range(3))
+    rig.now = 5.0
+    rig.asked(request())
+
+
+def test_calls_that_wait_are_bounded_for_each_principal() -> None:
+    rig = Rig()
+    told = []
+    rig.approvals.on_waiting = lambda: told.append(1)
+    ids = {referred(rig, request({"n": n})) for n in range(approval.MOST_WAITING_OF_ONE)}
+    assert len(ids) == len(told) == approval.MOST_WAITING_OF_ONE
+    assert referred(rig, request({"n": 0})) in ids, "the same call waits once"
+    assert "too many" in rig.asked(request({"n": 99})).unasked().message
+    assert referred(rig, request(principal="bob"))
+
+
+def test_approvals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approval, "MOST_APPROVALS", 1)
+    monkeypatch.setattr(approval, "MOST_REMEMBERED", 1)
+    rig = Rig()
+    rig.answer(request({"a": 1}), "session")
+    rig.answer(request({"a": 2}), "session")
+    rig.asked(request({"a": 1}))
+
+
+# ── what is shown ──
+
+
+def test_the_question_shows_what_is_sent_and_what_is_different() -> None:
+    rig = Rig()
+    rig.answer(request({"path": "/a", "mode": 1, "old": True}))
+    message = json.loads(bytes(rig.asked(request({"path": "/b", "mode": True, "new": [1]})).params))["message"]
+    assert "box/one/tool" in message and '"path": "/b"' in message
+    for line in ('/arguments/path: "/b", was "/a"', "/arguments/mode: true, was 1", "/arguments/new: new, [1]"):
+        assert line in message
+    assert "/arguments/old: left out, was true" in message
+
+
+def test_nothing_is_hidden_in_the_question() -> None:
+    hidden = 'x\u202e"\x1b[2J\u200b'
+    text = shown(json.dumps({"a": hidden}, ensure_ascii=False).encode())
+    assert text.isprintable() and "u001b" in text and "u202e" in text and "u200b" in text
+    long = shown(b'"' + b"a" * 10_000 + b'"')
+    assert "characters more" in long and len(long) < 4200
+    assert "both" not in shown(b'{"a":1,"a":2}') and shown(b'{"a":1,"a":2}') == '{"a":1,"a":2}'
+
+
+def test_differences_are_few_and_never_fail() -> None:
+    many = differences(b"{}", json.dumps({str(n): n for n in range(50)}).encode())
+    assert len(many) == 21 and many[-1] == "and 30 more"
+    assert differences(b"{", b"{}") == ["they cannot be compared"]
+    assert question("p", b"{}", b"{}", has_session=True)["message"].endswith("nothing")  # type: ignore[attr-defined]
+    assert chosen(b'{"action":"accept","content":{"allow":"hour"}}', has_session=False) == "hour"
