@@ -88,7 +88,7 @@ async def who(connection: RawConnection, **headers: str) -> tuple[int, object]:
     response = await connection.request(body=call, mcp_name="use_tool", **{**modern_headers("tools/call"), **headers})
     if response.status != 200:
         return response.status, None
-    return 200, json.loads(response.body)["result"]["structuredContent"]["pid"]
+    return 200, json.loads(response.body)["result"].get("structuredContent", {}).get("pid")
 
 
 async def tcp(port: int) -> RawConnection:
@@ -121,6 +121,9 @@ async def test_keys_are_made_and_revoked_while_it_runs(folder: Path) -> None:
                 await asyncio.sleep(0.05)
         assert (await called(port, authorization=f"Bearer {alice}"))[0] == 401
         assert await called(port, authorization=f"Bearer {bob}") == (200, seen[bob]), "and nobody else notices"
+        limited = await team.run("key", "create", "ci", "--toolboxes", "oth*")
+        assert (await called(port, authorization=f"Bearer {limited}"))[1] is None, "for it, the toolbox does not exist"
+        assert (await called(port, authorization=f"Bearer {bob}"))[0] == 200
         held.close()
         assert alice not in team.process.stderr and "refused" in team.process.stderr
 

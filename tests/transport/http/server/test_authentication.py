@@ -205,6 +205,29 @@ async def test_a_head_of_one_peer_is_not_known_for_another(monkeypatch: pytest.M
             assert principal_in((await second.response()).body) == "bob"
 
 
+async def test_a_head_from_another_address_is_taken_apart_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of a head has the address in it that it came from, which the audit writes down."""
+    addresses = iter(("192.0.2.1", "192.0.2.2"))
+    monkeypatch.setattr("mcp_workbench.transport.http.server.connection.peer_of", lambda transport: next(addresses))
+    asking = Asking()
+    asking.known["a"] = "alice"
+    judged: list[str] = []
+
+    class Noting:
+        depends_on_peer = False
+
+        def authenticate(self, head: RequestHead) -> Authentication:
+            judged.append(head.peer)
+            return "alice"
+
+    async with echoing(authenticator=Noting()) as rig:
+        first, second = await rig.client.connect(), await rig.client.connect()
+        for connection in (first, second, first, second):
+            await connection.send(echo())
+            assert principal_in((await connection.response()).body) == "alice"
+    assert judged == ["192.0.2.1", "192.0.2.2", "192.0.2.1", "192.0.2.2"]
+
+
 async def test_other_tokens_than_the_one_are_somebody_elses_to_judge() -> None:
     tokens = BearerToken("secret", lambda head: "alice" if head.headers["authorization"] == "Bearer key" else REFUSED)
     async with echoing(authenticator=tokens) as rig:

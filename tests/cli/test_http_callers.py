@@ -1,0 +1,176 @@
+"""Who may call `serve --http`: what the command line, the file and the keys add up to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_workbench.cli.flags import UsageError, parse
+from mcp_workbench.cli.http_callers import HttpCallers, certificate_of
+from mcp_workbench.cli.http_token import HttpToken
+from mcp_workbench.cli.serve import FLAGS
+from mcp_workbench.config.auth_model import (
+    AuthConfig,
+    ForwardedIdentityConfig,
+    IssuerConfig,
+    ProxyConfig,
+    TokenExchangeConfig,
+)
+from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.guard.named_keys import KeyFolder
+from mcp_workbench.transport.http.server.authentication import AuthenticationChallenge, BearerToken
+from mcp_workbench.transport.http.server.request_head import RequestHead
+from tests.transport.http.server.echoing import echoing
+from tests.transport.http.server.raw_client import initialize
+from tests.transport.http.server.test_tls import certificate
+
+AUTH = AuthConfig(public_url="https://tools.example.com/mcp", issuers=(IssuerConfig(issuer="https://id.example.com"),))
+
+
+@pytest.fixture
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeyFolder:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return KeyFolder(str(tmp_path / "state" / "mcp-workbench" / "keys"))
+
+
+async def callers(
+    *flags: str, token: str | None = "secret", is_unix: bool = False, server: dict[str, Any] | None = None, **file: Any
+) -> HttpCallers:
+    config = ServerConfig(name="server", url="http://127.0.0.1:9/mcp", transport="http", **(server or {}))
+    box = ToolboxConfig(name="box", description="A box.", servers={"server": config})
+    gateway = Gateway(WorkbenchConfig(path="c.json", toolboxes={"box": box}, **file), Options(use_cache=False))
+    return HttpCallers(parse(["--http", *flags], FLAGS, positionals=1), gateway, HttpToken(token), is_unix=is_unix)
+
+
+def arrived(token: str | None = None, peer: str = "192.0.2.1", **headers: str) -> RequestHead:
+    head = RequestHead("POST", "/mcp", peer)
+    head.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
+    if token is not None:
+        head.headers["authorization"] = f"Bearer {token}"
+    return head
+
+
+async def test_with_one_token_there_is_nothing_but_that_until_a_key_is_shown(keys: KeyFolder) -> None:
+    found = await callers()
+    authenticator = found.authenticator
+    assert isinstance(authenticator, BearerToken)
+    assert authenticator.authenticate(arrived("secret")) == "default"
+    assert "callers" not in found.__dict__, "nothing else is made for it"
+    token = keys.create("alice")
+    assert authenticator.authenticate(arrived(token)) == "alice"
+    assert isinstance(authenticator.authenticate(arrived("x")), AuthenticationChallenge)
+    assert not found.header_names and not found.hosts and not found.pages()
+
+
+async def test_without_a_token_keys_are_enough_and_without_either_there_is_none(keys: KeyFolder) -> None:
+    assert (await callers(token=None)).authenticator is None
+    token = keys.create("alice")
+    assert (await callers("--no-token", token=None)).authenticator is None
+    authenticator = (await callers(token=None)).authenticator
+    assert authenticator is not None and authenticator.authenticate(arrived(token)) == "alice"
+
+
+async def test_a_revoked_key_loses_what_it_has_open(keys: KeyFolder) -> None:
+    token = keys.create("alice")
+    found = await callers()
+    async with echoing(authenticator=found.authenticator) as rig:
+        found.started(rig.server)
+        opened = await rig.client.request(body=initialize(), authorization=f"Bearer {token}")
+        assert opened.status == 200 and rig.server.session_count == 1
+        ((files, changed),) = found.watched(None)
+        assert files == (keys.path,)
+        keys.revoke("alice")
+        changed()
+        assert rig.server.session_count == 0
+        assert (await rig.client.request(body=initialize(), authorization=f"Bearer {token}")).status == 401
+
+
+async def test_a_change_before_anybody_has_shown_a_key_reads_none(keys: KeyFolder) -> None:
+    found = await callers()
+    ((_, changed),) = found.watched(None)
+    changed()
+    assert "_keys" not in found.__dict__
+
+
+async def test_an_identity_provider_brings_pages_and_its_host(keys: KeyFolder) -> None:
+    found = await callers(token=None, auth=AUTH)
+    assert found.hosts == ("tools.example.com",)
+    assert "/.well-known/oauth-protected-resource/mcp" in found.pages()
+    assert found.authenticator is found.callers and not found.authenticator.depends_on_peer
+
+
+async def test_a_proxy_brings_its_headers(keys: KeyFolder) -> None:
+    found = await callers(token=None, trusted_proxy=ProxyConfig(peers=("192.0.2.1",), secret="s"))
+    assert found.header_names == ("x-forwarded-user", "x-proxy-secret")
+    assert found.authenticator is not None and found.authenticator.depends_on_peer
+    head = arrived(x_forwarded_user="alice", x_proxy_secret="s")
+    assert found.authenticator.authenticate(head) == "proxy#alice"
+
+
+async def test_on_a_socket_users_are_recognised(keys: KeyFolder) -> None:
+    found = await callers("--allow-user", "4711", token=None, is_unix=True)
+    assert found.authenticator is not None
+    assert found.authenticator.authenticate(arrived(peer="uid:4711")) == "unix#4711"
+    assert found.authenticator.authenticate(arrived(peer=f"uid:{os.geteuid()}")) == "local"
+    with pytest.raises(UsageError, match="--allow-user requires"):
+        await callers("--allow-user", "4711")
+    with pytest.raises(ConfigError, match="there is no user"):
+        _ = (await callers("--allow-user", "nobody-of-this-name", is_unix=True)).authenticator
+
+
+async def test_servers_that_want_to_know_the_user_bring_our_key(keys: KeyFolder) -> None:
+    found = await callers(server={"forward_identity": ForwardedIdentityConfig()})
+    page = found.pages()["/.well-known/jwks.json"].respond("")
+    assert page.status == 200 and b'"kid"' in page.body and b'"d"' not in page.body
+
+
+async def test_tokens_are_kept_only_where_they_are_exchanged(keys: KeyFolder) -> None:
+    plain, exchanging = (
+        await callers(token=None, auth=AUTH),
+        await callers(token=None, auth=AUTH, server={"token_exchange": TokenExchangeConfig(audience="x")}),
+    )
+    assert plain.callers._tokens._subjects is None and exchanging.callers._tokens._subjects is not None
+
+
+async def test_a_provider_that_cannot_be_reached_is_told_as_such(keys: KeyFolder) -> None:
+    from tests.guard.identity_provider import Provider
+
+    provider = Provider(issuer="http://127.0.0.1:9")
+    auth = AuthConfig(public_url="http://127.0.0.1/mcp", issuers=(IssuerConfig(issuer=provider.issuer),))
+    found = await callers(token=None, auth=auth)
+    gateway = found._gateway
+    async with asyncio.timeout(20), gateway.running():
+        later = found.callers.authenticate(arrived(provider.token()))
+        assert isinstance(later, asyncio.Future)
+        answer = await later
+    assert isinstance(answer, AuthenticationChallenge) and answer.status == 503
+
+
+def parsed(*flags: str) -> Any:
+    return parse(flags, FLAGS, positionals=1)
+
+
+def test_a_certificate_and_its_key_belong_together(tmp_path: Path) -> None:
+    chain, key = map(str, certificate(tmp_path, "name"))
+    assert certificate_of(parsed()) is None
+    found = certificate_of(parsed("--tls-cert", chain, "--tls-key", key))
+    assert found is not None and found.files == (chain, key)
+    for flags in (("--tls-cert", chain), ("--tls-key", key)):
+        with pytest.raises(UsageError, match="belong together"):
+            certificate_of(parsed(*flags))
+    with pytest.raises(UsageError, match="requires --tls-cert"):
+        certificate_of(parsed("--tls-client-ca", chain))
+
+
+async def test_a_certificate_is_watched_beside_the_keys(keys: KeyFolder, tmp_path: Path) -> None:
+    chain, key = map(str, certificate(tmp_path, "name"))
+    found = certificate_of(parsed("--tls-cert", chain, "--tls-key", key))
+    watched = (await callers()).watched(found)
+    assert [files for files, _ in watched] == [(keys.path,), (chain, key)]
