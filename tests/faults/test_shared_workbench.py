@@ -92,7 +92,14 @@ async def test_a_path_that_is_too_long_for_a_socket_is_said(tmp_path: Path) -> N
     assert done.status == 1 and "is too long for a socket; set `XDG_RUNTIME_DIR` to a shorter one" in done.stderr
 
 
-@pytest.mark.parametrize("first", [b"", b"\n", b"GET / HTTP/1.1\n", b"[]\n", b'{"hello": "you"}\n', b"\xff" * 100_000])
+@pytest.mark.parametrize(
+    "first",
+    [
+        *(b"", b"\n", b"GET / HTTP/1.1\n", b"[]\n", b'{"hello": "you"}\n', b"\xff" * 100_000),
+        # Another version takes the place of an idle workbench; what has none is no front end.
+        *(b'{"hello": 1}\n', b'{"hello": 1, "version": "you"}\n', b'{"hello": 1, "version": "0.0.1"}\n'),
+    ],
+)
 async def test_what_is_no_hello_is_sent_away(shared: Shared, first: bytes) -> None:
     shared.up()
     with socket.socket(socket.AF_UNIX) as stranger:
@@ -103,7 +110,7 @@ async def test_what_is_no_hello_is_sent_away(shared: Shared, first: bytes) -> No
         assert stranger.recv(100) == b""
     async with shared.client(BOX) as client:
         assert await client.request("ping") == {}
-    assert "Traceback" not in shared.log
+    assert "Traceback" not in shared.log and len(shared.pids) == 1
 
 
 # The process

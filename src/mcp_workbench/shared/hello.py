@@ -34,9 +34,13 @@ class BadHello(Exception):
 def read_hello(line: bytes) -> Hello:
     """Raises `BadHello`."""
     try:
-        return msgspec.json.decode(line, type=Hello)
+        hello = msgspec.json.decode(line, type=Hello)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return _read_tolerantly(line)
+        hello = _read_tolerantly(line)
+    if not hello.version[:1].isdecimal() or hello.pid <= 0:
+        # An idle workbench makes room for another version, and must not do so for just anything that is JSON.
+        raise BadHello("its first line names no version and process")
+    return hello
 
 
 def _read_tolerantly(line: bytes) -> Hello:
