@@ -101,9 +101,13 @@ def published(folder: Path, node: Path, python: Path) -> Servers:
 class Setup:
     """A folder, a configuration and a runtime folder of its own, whose path must be short."""
 
-    def __init__(self, folder: Path, runtime: Path, node: Path, python: Path) -> None:
+    def __init__(self, folder: Path, runtime: Path, node: Path, python: Path, *, may_ask: bool = False) -> None:
+        """`may_ask`: the servers are configured as people would, without `"ask": false`."""
         self.folder = folder
         self.servers = published(folder, node, python)
+        if may_ask:
+            for server in self.servers.toolbox.values():
+                server.pop("ask", None)
         self.config = folder / "workbench-config.json"
         box = {"description": "Published servers.", "mcpServers": self.servers.toolbox}
         self.config.write_text(json.dumps({"toolboxes": {"box": box}}))
@@ -300,11 +304,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--kill-pause", type=float, default=3.0, help="seconds between two kills, about; 0: none")
     parser.add_argument("--private", type=int, default=0, help="also measure so many clients that do not share")
+    parser.add_argument("--may-ask", action="store_true", help='without `"ask": false` on the servers')
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="wb"))
     try:
         node, python = node_packages(NODE) / "node_modules" / ".bin", python_packages(PYTHON)
-        setup = Setup(folder, folder / "run", node, python)
+        setup = Setup(folder, folder / "run", node, python, may_ask=given.may_ask)
         found = {"shared": asyncio.run(shared(setup, given.clients, given.seconds, given.kill_pause))}
         if given.private:
             found["private"] = asyncio.run(private(setup, given.private))
