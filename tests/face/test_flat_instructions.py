@@ -63,3 +63,11 @@ def test_more_servers_than_can_be_named_are_counted() -> None:
     text = flat_instructions(HEAD, many(1_000, 100))
     assert text.startswith(f"{HEAD} server0, server1") and text.endswith(" more")
     assert len(text.encode()) <= MOST
+
+
+def test_what_toolboxes_are_for_is_said_while_there_is_room() -> None:
+    servers = [Introduced("desk/notes", about="Notes and the clock."), Introduced("desk/clock")]
+    assert flat_instructions("Servers:", servers) == "Servers:\n- desk/notes: Notes and the clock.\n- desk/clock"
+    many = [Introduced(f"box{number}/server", about="About it. " * 20) for number in range(60)]
+    text = flat_instructions("Servers:", many)
+    assert len(text.encode()) <= 2048 and "box59/server" in text and "About" not in text

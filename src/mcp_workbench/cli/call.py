@@ -62,6 +62,7 @@ _CLIENTS_ONLY: Final = (
     "the tool asks its client something while it runs (such as sampling or roots) that a command line cannot "
     "answer; use it from an MCP client that can"
 )
+_UNLISTED_HINT: Final = "the last word that is no key=value is the tool"
 # How `use_tool` begins what it says of arguments that it did not pass on.
 _NOT_CALLED: Final = "the arguments are invalid, so it was not called"
 
@@ -80,7 +81,7 @@ def run(parsed: Parsed) -> int:
 
     async def work() -> Raw:
         async with conversing(engine, where) as client:
-            schema = arguments_schema(decode(await engine.tool(toolbox, server, tool)))
+            schema = arguments_schema(decode(await _definition(engine, toolbox, server, tool)))
             usage.append(signature(tool, schema).text)
             arguments = given
             if arguments is None:
@@ -111,6 +112,14 @@ COMMAND = Command(
     run,
     names=["TOOLBOX/SERVER/TOOL"],
 )
+
+
+async def _definition(engine: Engine, toolbox: str, server: str, tool: str) -> Raw:
+    try:
+        return await engine.tool(toolbox, server, tool)
+    except UsageError as error:
+        # No other command can show what a server in no file has.
+        raise error if toolbox != TOOLBOX else UsageError(str(error), hint=_UNLISTED_HINT) from None
 
 
 def _named(positionals: list[str], engine: Engine) -> tuple[str, str, str, list[str]]:

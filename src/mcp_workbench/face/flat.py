@@ -223,11 +223,13 @@ class FlatFace(Face):
         named = f"named `{self._form}`" if self._prefix else f"with `{self._form}` where two have the same name"
         known = {id(entry): entry.offer for entry in self.entries(view)}
         servers = []
+        # Said once, with the first server of each toolbox.
+        about = {} if self.settings.plain else {each.name: each.description for each in self.catalog.described.values()}
         for entry in self.catalog.entries():
             trouble = None if entry.trouble is None else entry.trouble.message.partition("\n")[0]
             offer = known.get(id(entry))
             said = None if offer is None else offer.profile.instructions
-            servers.append(Introduced(self._place(entry), trouble, said))
+            servers.append(Introduced(self._place(entry), trouble, said, about.pop(entry.toolbox, "")))
         head = f"Tools of several servers in one list, {named}. Servers:"
         return self.within_room(view, lambda most: flat_instructions(head, servers, most=most))
 

@@ -18,7 +18,7 @@ from mcp_workbench.economy.prose import ELLIPSIS, clip, cut, one_line
 _SHARE_OF_NAMES: Final = 0.75
 # Less than this of a server's instructions tells nothing.
 _LEAST_SAID: Final = 160
-# How long the reason is why a server cannot be used; shorter and shorter.
+# How long the reason is why a server cannot be used, and what its toolbox is for; shorter and shorter.
 _REASONS: Final = (160, 60, 0)
 
 
@@ -29,6 +29,8 @@ class Introduced(Struct, frozen=True):
     # Why it cannot be used.
     trouble: str | None = None
     instructions: str | None = None
+    # What the toolbox that begins with it is for: some models see nothing else before they search.
+    about: str = ""
 
 
 def flat_instructions(head: str, servers: Sequence[Introduced], *, most: int = MOST_BYTES) -> str:
@@ -39,7 +41,9 @@ def flat_instructions(head: str, servers: Sequence[Introduced], *, most: int = M
 
 def _named(head: str, servers: Sequence[Introduced], most: int) -> str:
     for longest in _REASONS:
-        text = "\n".join([head, *(f"- {each.place}{_trouble(each, longest)}" for each in servers)])
+        text = "\n".join(
+            [head, *(f"- {each.place}{_about(each, longest)}{_trouble(each, longest)}" for each in servers)]
+        )
         if len(text.encode()) <= most * _SHARE_OF_NAMES:
             return text
     for shown in range(len(servers), 0, -1):
@@ -48,6 +52,11 @@ def _named(head: str, servers: Sequence[Introduced], most: int) -> str:
         if len(text.encode()) <= most:
             return text
     return cut(f"{head} {len(servers)} of them", most)
+
+
+def _about(server: Introduced, longest: int) -> str:
+    about = clip(one_line(server.about[:1000]), longest) if longest else ""
+    return f": {about}" if about else ""
 
 
 def _trouble(server: Introduced, longest: int) -> str:
