@@ -18,12 +18,12 @@ DESTINATIONS: Final = ("file", "syslog", "stdout")
 # Name, kind, and what it is for.
 MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("file", Text(), "The file to append to. A relative path starts at the folder of this file."),
-    ("syslog", Text(), "The socket of the system's log, such as `/dev/log`, or `host:port` over UDP."),
+    ("syslog", Text(), "The socket of the system log, such as `/dev/log`, or `host:port` for UDP."),
     ("stdout", Boolean(), "`true`: write to stdout, which only `serve --http` leaves free."),
     (
         "arguments",
         Choice({word: word for word in ("none", "shape", "redacted")}),
-        "What is written of arguments: nothing, the kinds of their values, or the values without secrets.",
+        "What is recorded of arguments: nothing, the types of their values, or the values without secrets.",
     ),
     (
         "whenFull",
@@ -34,9 +34,9 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     (
         "maxFileBytes",
         Whole("bytes", 4096, 1 << 40),
-        "A file that has become so large is put aside, and a new one begun.",
+        "Rotate the file when it has reached this size.",
     ),
-    ("keepFiles", Whole("files", 1, 10_000), "How many files that were put aside are kept; older ones are deleted."),
+    ("keepFiles", Whole("files", 1, 10_000), "How many rotated files to keep; older ones are deleted."),
 )
 
 

@@ -94,34 +94,42 @@ def _is_network(text: str) -> bool:
 # Name, kind, and what it is for.
 ISSUER_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("issuer", SecureUrl(), "The identity provider, exactly as its tokens name it in `iss`."),
-    ("audience", Files("a string, or a list of strings"), "What tokens must be for (`aud`); without it `publicUrl`."),
-    ("publicUrl", SecureUrl(), "The address under which clients reach the MCP endpoint."),
-    ("jwks", SecureUrl(), "Where the provider's keys are, if its metadata does not say."),
-    ("introspection", SecureUrl(), "Where tokens that are no JWTs are asked about (RFC 7662)."),
-    ("clientId", Text(), "Our client there, for introspection and token exchange."),
+    (
+        "audience",
+        Files("a string, or a list of strings"),
+        "Who tokens must be issued for (`aud`). If unset, `publicUrl`.",
+    ),
+    ("publicUrl", SecureUrl(), "The address at which clients reach the MCP endpoint."),
+    ("jwks", SecureUrl(), "The address of the provider's keys, if its metadata does not name it."),
+    ("introspection", SecureUrl(), "The introspection endpoint for tokens that are not JWTs (RFC 7662)."),
+    ("clientId", Text(), "The workbench's client there, for introspection and token exchange."),
     ("clientSecret", Text(), "The secret of that client. Never printed."),
-    ("principal", Text(), "The claim that says who the user is."),
-    ("groups", Text(), "The claim with the user's groups; `realm_access.roles` leads into a nested one."),
-    ("scopes", Texts("a list of scopes"), "Scopes that a token must have, all of them."),
-    ("algorithms", Algorithms("a list of algorithms"), "Which signatures are accepted."),
-    ("clockSkew", Seconds(never=True), "By how many seconds the provider's clock may differ from ours."),
+    ("principal", Text(), "The claim that identifies the user."),
+    ("groups", Text(), "The claim with the user's groups; `realm_access.roles` names a nested one."),
+    ("scopes", Texts("a list of scopes"), "Scopes that a token must have; all of them are required."),
+    ("algorithms", Algorithms("a list of algorithms"), "The signature algorithms that are accepted."),
+    ("clockSkew", Seconds(never=True), "How far the provider's clock may be off, in seconds."),
 )
 PROXY_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
-    ("peers", Peers("an address, or a list of addresses"), "Where the proxy connects from."),
-    ("header", HeaderName(), "The header with the user's name, which the proxy sets and takes from nobody."),
+    ("peers", Peers("an address, or a list of addresses"), "The addresses the proxy connects from."),
+    (
+        "header",
+        HeaderName(),
+        "The header with the user's name. The proxy must set it and drop it from incoming requests.",
+    ),
     ("groupsHeader", HeaderName(), "The header with the user's groups, separated by commas."),
     ("secretHeader", HeaderName(), "The header with the secret."),
-    ("secret", Text(), "What the proxy and the workbench both know. Never printed."),
+    ("secret", Text(), "A secret shared by the proxy and the workbench. Never printed."),
     ("certificate", Text(), "A name in the proxy's client certificate (with --tls-client-ca)."),
 )
 FORWARD_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("header", HeaderName(), "The header with the assertion."),
-    ("audience", Text(), "What the assertion is for (`aud`); without it the server's address."),
+    ("audience", Text(), "Who the assertion is for (`aud`). If unset, the server's address."),
 )
 EXCHANGE_MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     ("audience", Text(), "The server's name at the identity provider."),
-    ("resource", Url(), "The server's address, for providers that want that instead (RFC 8707)."),
-    ("scopes", Texts("a list of scopes"), "What the new token has to allow."),
+    ("resource", Url(), "The server's address, for providers that expect that instead (RFC 8707)."),
+    ("scopes", Texts("a list of scopes"), "Scopes to request for the new token."),
 )
 _SECRET: Final = ("clientSecret", "secret")
 

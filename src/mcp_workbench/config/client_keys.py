@@ -21,24 +21,24 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
     (
         "flatUpTo",
         Whole("tools", 0, 1_000_000),
-        "With more tools than this, the face `auto` shows it `proxy` instead of `flat`; 0: however many.",
+        "With more tools than this, the face `auto` shows `proxy` instead of `flat`; 0: no limit.",
     ),
-    ("separator", Separator(), "What separates the parts of names that the face `auto` shows it."),
+    ("separator", Separator(), "What separates the parts of a name in the face `auto`."),
     (
         "nameLength",
         Whole("characters", FEWEST_CHARACTERS, 10_000, none=True),
-        "How long a name may be, with what the client puts in front of it; `null`: as long as it likes.",
+        "The longest name it accepts, including its own prefix; `null`: any length.",
     ),
     (
         "instructionsLength",
         Whole("characters", 0, 1_000_000, none=True),
-        "How much of the instructions it reads; `null`: all of them.",
+        "How much of the instructions it reads; `null`: all.",
     ),
     ("callSeconds", Whole("seconds", 1, 86_400), "How long it waits for a call."),
     (
         "progressExtends",
         Boolean(),
-        "Whether progress makes it wait longer. The workbench then sends some ahead of its timeout.",
+        "Whether progress notifications extend its timeout. If so, the workbench sends one before it expires.",
     ),
     (
         "signIn",
@@ -46,7 +46,11 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
         "How its user is asked to sign in to a server: by a question with the page where the client declares that it "
         "can (`ask`), where it does not by the page's address in the result (`link`), or by the command to run.",
     ),
-    ("healthCheck", Boolean(), "It only looks whether the workbench answers: no server is started for its lists."),
+    (
+        "healthCheck",
+        Boolean(),
+        "It only checks that the workbench responds: no server is started to answer its list requests.",
+    ),
 )
 
 

@@ -88,7 +88,9 @@ def _shown_by_faces() -> str:
 
 # the file
 
-SCHEMA = Key("$schema", Text(), "JSON Schema", "Where an editor finds the schema of this file. Not read otherwise.")
+SCHEMA = Key(
+    "$schema", Text(), "JSON Schema", "Where an editor finds the schema of this file. The workbench ignores it."
+)
 FACE = Key(
     "face",
     Choice({name: name for name in FACES}),
@@ -107,45 +109,44 @@ MAX_MESSAGE_BYTES = Key(
     "maxMessageBytes",
     Whole("bytes", 1024, 2 * 1024 * 1024 * 1024),
     "Largest message",
-    "The largest single message, in bytes, that passes in either direction. Larger ones get an error.",
+    "The largest message, in bytes, that is accepted in either direction. Larger ones are answered with an error.",
     DEFAULT_MAX_MESSAGE_BYTES,
 )
 MAX_DEFINITION_BYTES = Key(
     "maxDefinitionBytes",
     Whole("bytes", 1024, 64 * 1024 * 1024),
     "Largest definition",
-    "The largest definition of a tool, prompt or resource, in bytes, that a server may list. Larger ones are left out, "
-    "and it is said which.",
+    "The largest definition of a tool, prompt or resource, in bytes, that a server may list. Larger ones are left out "
+    "and reported.",
     DEFAULT_MAX_DEFINITION_BYTES,
 )
 MAX_PENDING_BODY_BYTES = Key(
     "maxPendingBodyBytes",
     Whole("bytes", 1024, 64 * 1024 * 1024 * 1024),
     "Pending bodies",
-    "Over HTTP: how many bytes the bodies of all requests that are arriving may hold together, and at least one "
-    "message of the largest size. Large ones beyond are told to come later, small ones never.",
+    "Over HTTP: the total size, in bytes, of request bodies that are still being received; at least one message of the "
+    "largest size always fits. Beyond it, large requests are asked to try again later; small ones are always accepted.",
     DEFAULT_MAX_PENDING_BODY_BYTES,
 )
 BUDGET = Key(
     "budget",
     Whole("tokens", 300, 1_000_000, none=True),
     "Token budget",
-    "How many tokens (bytes / 4) the answer of `open_toolbox` may take. Where definitions with schemas do not fit, a "
-    "shorter overview takes a quarter of it. "
-    "`null`: always full definitions.",
+    "How many tokens (bytes / 4) the answer of `open_toolbox` may use. If the definitions with their schemas do not "
+    "fit, a shorter overview uses a quarter of it. `null`: always full definitions.",
     DEFAULT_BUDGET,
 )
 TOOLBOX_BUDGET = Key(
     "budget",
     Whole("tokens", 300, 1_000_000, none=True),
     "Token budget",
-    "The budget of this toolbox, instead of the one of the file.",
+    "The budget of this toolbox, instead of the one for the whole file.",
 )
 CHECK_ARGUMENTS = Key(
     "checkArguments",
     Boolean(),
     "Check arguments",
-    "Whether `use_tool` checks arguments against the tool's schema and answers with what is wrong, instead of calling.",
+    "Whether `use_tool` checks arguments against the tool's schema first, and reports mistakes instead of calling it.",
     default=True,
 )
 REGISTRY = Key(
@@ -159,87 +160,93 @@ CLIENTS = Key(
     "clients",
     ClientSettings(),
     "Clients",
-    "What is to be known of single clients, by their name in docs/client-behaviour.md or as they call themselves in "
-    "`clientInfo`, `*` globs included. Comes before what the workbench knows of them.",
+    "Settings for particular clients, by their name in docs/client-behaviour.md or in their `clientInfo`, `*` globs "
+    "included. They override what the workbench knows about a client.",
     default={},
 )
 USE_TOOL = Key(
     "useTool",
     Choice({"one": "one", "split": "split"}),
     "Calling tools",
-    "In the face `proxy`: `split` calls tools that only read, by their annotations, with `use_tool`, and all others "
-    "with `use_tool_that_writes`, so that clients can allow the one and ask for the other.",
+    "In the face `proxy`: with `split`, tools annotated as read-only are called with `use_tool` and all others with "
+    "`use_tool_that_writes`, so that clients can allow the former and ask before the latter.",
     "one",
 )
 KEYCHAIN = Key(
     "keychain",
     Boolean(),
     "Encrypted sign-ins",
-    "`true`: sign-ins are encrypted under a key in the system's keychain. `false`: they are not. Without it, as they "
-    "are; `mcp-workbench auth --encrypt` and `--decrypt` change it.",
+    "`true`: sign-ins are encrypted with a key in the system's keychain. `false`: they are not. If unset, they stay as "
+    "they are; `mcp-workbench auth --encrypt` and `--decrypt` change that.",
 )
 PIN = Key(
     "pin",
     Texts("a list of `toolbox/server/tool`"),
     "Pinned tools",
-    "Tools that are shown beside the two of the face `proxy`, for those used in every conversation.",
+    "Tools that the face `proxy` lists next to its own, for those used in every conversation.",
     default=[],
 )
 POLICY = Key(
     "policy",
     PolicySettings(),
     "Policy",
-    "Who may do what: an ordered list of rules, of which the first that matches decides; the last one has no "
-    "conditions and states the default. Without it everybody may do everything.",
+    "Who may do what: an ordered list of rules. The first one that matches decides; the last one has no conditions and "
+    "is the default. If unset, everyone may do everything.",
     default=[],
 )
 LIMITS = Key(
     "limits",
     LimitSettings(),
     "Limits",
-    "How much principals and servers may use: calls in flight, calls and bytes a minute, and the time of a call.",
+    "Limits per principal and server: calls in flight, calls and bytes per minute, and the duration of a call.",
     default=[],
 )
 _SHARED = (
-    "Which clients share one process of a server where several are served: those in the same folder (`project`), all "
-    "of yours (`user`; it then runs in its `cwd` or your home, and is told of no roots), or none, each has its own "
-    "(`session`). Without it `session` for servers known to keep a person's state in the process, else `project`. "
+    "Which clients share one process of a server: those in the same folder (`project`), all of yours (`user`; it then "
+    "runs in its `cwd` or your home folder and gets no roots), or none, so that each has its own (`session`). If unset "
+    "it is `session` for servers known to keep a person's state in the process, else `project`. "
 )
-SHARE = Key("share", Sharing(), "Sharing", _SHARED + "For all servers; that of a toolbox or server comes first.")
+SHARE = Key("share", Sharing(), "Sharing", _SHARED + "For all servers; a toolbox or server can override it.")
 SHARED = Key(
     "shared",
     Boolean(),
     "Shared workbench",
-    "Whether all clients with this file share one workbench, which the first of them starts. `mcp-workbench up` does "
-    "the same for every file.",
+    "Whether all clients that use this file share one workbench, which the first of them starts. `mcp-workbench up` "
+    "does the same for every file.",
     default=False,
 )
 SHARED_IDLE_EXIT = Key(
     "sharedIdleExit",
     Seconds(never=True),
     "Idle exit",
-    "Seconds after its last client has gone that the shared workbench ends. `null` or 0: never.",
+    "Seconds after its last client has disconnected until the shared workbench stops. `null` or 0: never.",
     DEFAULT_SHARED_IDLE_EXIT,
 )
 AUDIT = Key(
     "audit",
     AuditSettings(),
     "Audit",
-    "Where it is written down who called what, when, and how it ended: to a `file`, to `syslog`, or to `stdout`. "
-    "Without it nothing is.",
+    "Where to record who called what, when, and how it ended: in a `file`, in `syslog`, or on `stdout`. If unset, "
+    "nothing is recorded.",
 )
 AUTH: Key[AuthConfig] = Key(
-    "auth", Deferred("auth_keys", "Authentication"), "Identity providers", "Over HTTP: whose access tokens count."
+    "auth",
+    Deferred("auth_keys", "Authentication"),
+    "Identity providers",
+    "Over HTTP: whose access tokens are accepted.",
 )
 TRUSTED_PROXY: Key[ProxyConfig] = Key(
-    "trustedProxy", Deferred("auth_keys", "TrustedProxy"), "Trusted proxy", "Over HTTP: a proxy that names its users."
+    "trustedProxy",
+    Deferred("auth_keys", "TrustedProxy"),
+    "Trusted proxy",
+    "Over HTTP: a proxy that authenticates users.",
 )
 TOOLBOX_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For the servers of this toolbox.")
 SERVER_SHARE = Key(
     "share",
     Sharing(is_of_server=True),
     "Sharing",
-    _SHARED + "For this server; `everyone` lets all users share it, which is for servers that keep nothing of them.",
+    _SHARED + "For this server; `everyone` lets all users share it, for servers that keep no user's data.",
 )
 TOOLBOXES = "toolboxes"
 MCP_SERVERS = "mcpServers"
@@ -254,45 +261,38 @@ DESCRIPTION = Key(
     "description",
     Text(),
     "Description",
-    "What the toolbox is for. The agent reads it to know when to open the toolbox.",
+    "What the toolbox is for. Agents read it to decide when to open the toolbox.",
 )
 
 # a server
 
-COMMAND = Key(
-    "command",
-    Text(),
-    "Command",
-    "The program to start, found on `PATH` as usual. Either this or an address.",
-)
-ARGS = Key(
-    "args", Texts("a list of strings", empty_items=True), "Arguments", "What the program is started with.", default=[]
-)
+COMMAND = Key("command", Text(), "Command", "The program to start, looked up on `PATH`. Either this or `url`.")
+ARGS = Key("args", Texts("a list of strings", empty_items=True), "Arguments", "The program's arguments.", default=[])
 ENV = Key(
     "env",
     Environment(),
     "Environment",
-    "Variables set for the program in addition to the inherited ones. Never printed.",
+    "Environment variables for the program, in addition to the inherited ones. Never printed.",
     default={},
 )
 ENV_FILE = Key(
     "envFile",
     Files("a path, or a list of paths"),
-    "Files of variables",
-    "`.env` files whose variables the program gets, below those of `env`; `${VAR}` in `args`, `env`, `headers`, `url` "
-    "and `clientSecret` of this server finds them too, where the environment has none of that name. Read when the "
-    "server starts. A relative path starts at the folder of this file.",
+    "Environment files",
+    "`.env` files with variables for the program; `env` overrides them. `${VAR}` in `args`, `env`, `headers`, `url` "
+    "and `clientSecret` of this server finds them too, unless the environment has a variable of that name. Read when "
+    "the server starts. Relative paths start at the folder of this file.",
     default=[],
 )
 _INHERITED = (
-    "Further variables of the workbench's environment that programs inherit, by name or `*` glob, beside a few "
-    'harmless ones such as `PATH` and `HOME`. `["*"]` lets everything through but the workbench\'s own. '
+    "Further variables of the workbench's environment that programs inherit, by name or `*` glob, in addition to a few "
+    'harmless ones such as `PATH` and `HOME`. `["*"]` passes everything except the workbench\'s own. '
 )
 INHERIT_ENV = Key(
     "inheritEnv",
     VariablePatterns("a list of names and globs of variables"),
     "Inherited variables",
-    _INHERITED + "For all servers; a toolbox or server that has its own list uses that instead.",
+    _INHERITED + "For all servers; a toolbox or server with its own list uses that instead.",
     default=[],
 )
 TOOLBOX_INHERIT_ENV = Key(
@@ -311,10 +311,10 @@ CWD = Key(
     "cwd",
     Text(),
     "Working folder",
-    "Where the program is started. A relative path starts at the folder of this file. Without it, where the workbench "
-    "was started.",
+    "The folder the program is started in. A relative path starts at the folder of this file. If unset, the folder "
+    "the workbench was started in.",
 )
-URL = Key("url", Url(), "Address", "The address of a remote server, `http` or `https`. Either this or a command.")
+URL = Key("url", Url(), "Address", "The address of a remote server, `http` or `https`. Either this or `command`.")
 SERVER_URL = Key("serverUrl", Url(), "Address (Windsurf)", "Another name for `url`, as Windsurf writes it.")
 HTTP_URL = Key(
     "httpUrl", Url(), "Address (Gemini)", "Another name for `url`, as Gemini CLI writes it; streamable HTTP only."
@@ -324,81 +324,77 @@ OAUTH = Key(
     "oauth",
     SignInSettings(),
     "Signing in",
-    "How to sign in to the address with OAuth, where that cannot be found out or the server has no registration: a "
-    "client of your own, scopes, the callback. Most servers need nothing here.",
+    "How to sign in with OAuth, for servers that cannot be discovered or do not register clients: a client of your "
+    "own, scopes, the callback. Most servers need nothing here.",
     default={},
 )
 FORWARD_IDENTITY: Key[ForwardedIdentityConfig] = Key(
-    "forwardIdentity", Deferred("auth_keys", "ForwardIdentity"), "Forwarded identity", "Tell it who the user is."
+    "forwardIdentity",
+    Deferred("auth_keys", "ForwardIdentity"),
+    "Forwarded identity",
+    "Tell the server who the user is.",
 )
 TOKEN_EXCHANGE: Key[TokenExchangeConfig] = Key(
-    "tokenExchange", Deferred("auth_keys", "TokenExchange"), "Token exchange", "Get a token of the user's own for it."
+    "tokenExchange",
+    Deferred("auth_keys", "TokenExchange"),
+    "Token exchange",
+    "Exchange the user's token for one for it.",
 )
 TRANSPORT = Key(
     "transport",
     Choice(TRANSPORTS),
     "Transport",
-    "How to talk to the server. Without it `stdio` for a command; for an address `auto`, which tries streamable HTTP "
-    "and then the older SSE.",
+    "How to talk to the server. If unset, `stdio` for a command, and `auto` for an address, which tries streamable "
+    "HTTP and then the older SSE.",
 )
 TYPE = Key("type", Choice(TRANSPORTS), "Transport", "Another name for `transport`, as most clients write it.")
 TOOL_FILTERS = Key(
     "toolFilters",
     Filters("a list of tool names and globs"),
     "Tool filters",
-    "Which tools are shown and can be called: exact names and `*` globs, `!name` excludes. `[]` means none. Without "
-    "it all.",
+    "Which tools are listed and can be called: exact names and `*` globs; `!name` excludes. `[]` means none. If unset, "
+    "all.",
 )
 RENAME = Key(
-    "rename",
-    Renames(),
-    "Renamed tools",
-    "Other names for tools, by their original name, in the face `flat`.",
-    default={},
+    "rename", Renames(), "Renamed tools", "New names for tools in the face `flat`, by their original name.", default={}
 )
-TIMEOUT = Key(
-    "timeout",
-    Seconds(),
-    "Call timeout",
-    "Seconds that a call may take.",
-    DEFAULT_CALL_TIMEOUT,
-)
+TIMEOUT = Key("timeout", Seconds(), "Call timeout", "How long a call may take, in seconds.", DEFAULT_CALL_TIMEOUT)
 STARTUP_TIMEOUT = Key(
     "startupTimeout",
     Seconds(),
     "Start timeout",
-    "Seconds that the server may take until it is ready, downloads by `npx` or `uvx` included.",
+    "How long the server may take to start, in seconds, including downloads by `npx` or `uvx`.",
     DEFAULT_STARTUP_TIMEOUT,
 )
 IDLE_TIMEOUT = Key(
     "idleTimeout",
     Seconds(never=True),
     "Idle timeout",
-    "Seconds without a call after which the server is stopped until the next one. `null` or 0: never.",
+    "Stop the server after this many seconds without a call; the next call starts it again. `null` or 0: never.",
     DEFAULT_IDLE_TIMEOUT,
 )
 PROTOCOL = Key(
     "protocol",
     Choice({word: word for word in ("auto", "legacy", "modern", *KNOWN)}),
     "Protocol",
-    "How to speak to the server: find out (`auto`), with a handshake (`legacy`), without (`modern`), or one revision "
-    "of MCP.",
+    "The protocol spoken to the server: detected (`auto`), with a handshake (`legacy`), without one (`modern`), or a "
+    "particular revision of MCP.",
     "auto",
 )
 ASK = Key(
     "ask",
     Boolean(),
     "Questions",
-    "Whether the server may ask its clients anything (elicitation, sampling, roots). `false` tells it that nobody can "
-    "be asked, so clients of every kind share it.",
+    "Whether the server may send requests to clients (elicitation, sampling, roots). With `false` it is told that they "
+    "support none of these, so that clients with different capabilities can share it.",
     default=True,
 )
 RESULT_BUDGET = Key(
     "resultBudget",
     Whole("tokens", 100, 10_000_000, none=True),
     "Result budget",
-    "How many tokens (bytes / 4) a result of this server may take in the face `proxy`; a larger one is kept for a "
-    "while and answered with its head and how to read on. `null`: no limit.",
+    "How many tokens (bytes / 4) a result of this server may use in the face `proxy`. A larger one is kept for a "
+    "while; the agent gets its beginning and how to read the rest. `null`: no limit.",
     default=None,
 )
 DISABLED = Key("disabled", Boolean(), "Disabled", "`true` leaves the server out.", default=False)
@@ -407,25 +403,25 @@ INCLUDE_TOOLS = Key(
     "includeTools",
     Filters("a list of tool names"),
     "Included tools (Gemini)",
-    "Only these tools, as Gemini CLI writes it. `toolFilters` comes first.",
+    "Only these tools, as Gemini CLI writes it. `toolFilters` overrides it.",
 )
 TOOLS = Key(
     "tools",
     Filters("a list of tool names"),
     "Included tools (Copilot)",
-    "Only these tools, as Copilot CLI writes it. `toolFilters` comes first.",
+    "Only these tools, as Copilot CLI writes it. `toolFilters` overrides it.",
 )
 EXCLUDE_TOOLS = Key(
     "excludeTools",
     Filters("a list of tool names"),
     "Excluded tools (Gemini)",
-    "All tools but these, as Gemini CLI writes it. Added to `toolFilters`.",
+    "All tools except these, as Gemini CLI writes it. Added to `toolFilters`.",
 )
 DISABLED_TOOLS = Key(
     "disabledTools",
     Filters("a list of tool names"),
     "Excluded tools (Windsurf, Roo, Kiro)",
-    "All tools but these, as Windsurf, Roo Code and Kiro write it. Added to `toolFilters`.",
+    "All tools except these, as Windsurf, Roo Code and Kiro write it. Added to `toolFilters`.",
 )
 
 _IGNORED = "Written by {} for itself. Accepted and ignored."

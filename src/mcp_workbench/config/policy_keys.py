@@ -196,20 +196,20 @@ def _limit(entry: object, path: Path, reader: Reader) -> LimitRule | None:
 # ── for editors ──
 
 _ABOUT: Final = {
-    "who": "Globs of principals, and `group:` with a glob of groups. Without it everybody.",
+    "who": "Globs of principals, and `group:` with a glob of groups. If unset, everyone.",
     "tools": "Globs of `toolbox/server/tool`.",
     "prompts": "Globs of `toolbox/server/prompt`.",
     "resources": "Globs of `toolbox/server/uri`.",
     "then": "`allow`, `ask` the user first, `deny`, or `hide` as if it did not exist.",
-    "readOnly": "Whether the server says that the tool changes nothing.",
-    "destructive": "Whether the tool may destroy something; it may unless its server says otherwise.",
-    "openWorld": "Whether the tool reaches outside; it does unless its server says otherwise.",
-    "arguments": "JSON Pointers into the arguments, and globs of what must be there.",
+    "readOnly": "Whether the tool is annotated as read-only.",
+    "destructive": "Whether the tool may be destructive: yes, unless its annotations say otherwise.",
+    "openWorld": "Whether the tool reaches external systems: yes, unless its annotations say otherwise.",
+    "arguments": "JSON Pointers into the arguments, and globs that the values there must match.",
     "servers": "Globs of `toolbox/server`.",
-    "callsInFlight": "Calls at once.",
-    "callsPerMinute": "Calls within a minute.",
+    "callsInFlight": "How many calls may be in flight at once.",
+    "callsPerMinute": "How many calls may be made within a minute.",
     "bytesPerMinute": "Bytes of arguments and results within a minute.",
-    "callSeconds": "Seconds that a call may take.",
+    "callSeconds": "How long a call may take, in seconds.",
 }
 
 
