@@ -1,5 +1,6 @@
 // npm `oidc-provider`: rotates refresh tokens and revokes the whole grant when one comes back a second time.
-// Environment: PACKAGES (the folder above node_modules), TTL (seconds that an access token lives).
+// Environment: PACKAGES (the folder above node_modules), TTL (seconds that an access token lives), FORMAT (of access
+// tokens: jwt or opaque).
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 import { sendJson, serve } from './front.mjs';
@@ -36,13 +37,14 @@ await serve(async (origin, seen) => {
         successSource: (ctx) => { ctx.body = '<!doctype html><title>Done</title>'; },
       },
       revocation: { enabled: true },
+      introspection: { enabled: true },
       resourceIndicators: {
         enabled: true,
         useGrantedResource: () => true,
         defaultResource: () => undefined,
         getResourceServerInfo: (ctx, resource) => {
           if (!/^http:\/\/127\.0\.0\.1:\d+\/mcp$/.test(resource)) throw new errors.InvalidTarget();
-          return { scope: SCOPES, audience: resource, accessTokenFormat: 'jwt', accessTokenTTL: TTL };
+          return { scope: SCOPES, audience: resource, accessTokenFormat: process.env.FORMAT ?? 'jwt', accessTokenTTL: TTL };
         },
       },
     },

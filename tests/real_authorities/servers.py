@@ -87,8 +87,8 @@ def started(command: list[str], **environment: str) -> Iterator[str]:
 
 
 @contextmanager
-def oidc_provider(ttl: int) -> Iterator[Authority]:
-    with _node("oidc_provider.mjs", TTL=str(ttl)) as origin:
+def oidc_provider(ttl: int, token_format: str = "jwt") -> Iterator[Authority]:
+    with _node("oidc_provider.mjs", TTL=str(ttl), FORMAT=token_format) as origin:
         yield Authority(origin)
 
 

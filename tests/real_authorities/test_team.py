@@ -23,7 +23,9 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl
 
 from tests.real_authorities.browser import visit_and_send_forms
-from tests.real_authorities.servers import Authority, environment
+from tests.real_authorities.conftest import LONG
+from tests.real_authorities.glewlwyd import AUDIENCE, PROGRAM, TABLES, glewlwyd
+from tests.real_authorities.servers import Authority, environment, oidc_provider
 from tests.support.client import RawClient
 from tests.support.workbench import scripted_entry, workbench_command, write_config
 
@@ -188,3 +190,58 @@ async def test_a_token_for_another_resource_or_with_a_scope_too_few_is_refused(
             assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
             assert 'scope="mcp:admin"' in refused.headers["www-authenticate"]
             assert "this token lacks a scope" in process.stderr, "and the operator sees it"
+
+
+@pytest.mark.requirement("team.introspection")
+async def test_opaque_tokens_of_two_users_are_asked_about(tmp_path: Path, packages: None) -> None:
+    with oidc_provider(LONG, "opaque") as authority:
+        async with httpx2.AsyncClient() as http:
+            metadata = {"redirect_uris": ["http://127.0.0.1/none"], "token_endpoint_auth_method": "client_secret_basic"}
+            ours = (await http.post(f"{authority.origin}/reg", json=metadata)).json()
+        settings = {
+            "introspection": f"{authority.origin}/token/introspection",
+            "clientId": ours["client_id"],
+            "clientSecret": ours["client_secret"],
+        }
+        async with (
+            asyncio.timeout(100),
+            team_workbench(tmp_path, authority.origin, "proxy", **settings) as (url, process),
+        ):
+            people = [Person(name, url, authority.origin) for name in ("alice", "bob")]
+            seen = []
+            for person in people:
+                async with person.connected("auto") as client:
+                    seen.append(await process_of(client, "proxy"))
+                tokens = person.storage.tokens
+                assert tokens is not None and "." not in tokens.access_token, "nothing can be read from it"
+            assert seen[0] != seen[1]
+            async with httpx2.AsyncClient() as http:
+                refused = await http.post(url, headers={"authorization": "Bearer made-up"})
+            assert refused.status_code == 401 and "does not know this token" in refused.headers["www-authenticate"]
+            assert ours["client_secret"] not in process.stderr
+
+
+@pytest.mark.requirement("team.oauth", "team.principals")
+@pytest.mark.skipif(PROGRAM is None or not TABLES.exists(), reason="needs Debian's glewlwyd")
+async def test_users_of_another_provider_in_both_eras(tmp_path: Path) -> None:
+    with glewlwyd(tmp_path) as provider:
+        tokens = {name: provider.token_of(name) for name in ("alice", "bob")}
+        settings = {"audience": AUDIENCE, "scopes": ["mcp"]}
+        async with (
+            asyncio.timeout(100),
+            team_workbench(tmp_path, provider.issuer, "proxy", **settings) as (url, process),
+        ):
+            seen: dict[str, set[object]] = {"alice": set(), "bob": set()}
+            for era in ERAS:
+                for name, token in tokens.items():
+                    async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=30) as http:
+                        transport = streamable_http_client(url, http_client=http)
+                        async with Client(transport, mode=era, read_timeout_seconds=30) as client:
+                            seen[name].add(await process_of(client, "proxy"))
+            assert not seen["alice"] & seen["bob"]
+            head, claims, signature = tokens["alice"].split(".")
+            async with httpx2.AsyncClient() as http:
+                forged = {"authorization": f"Bearer {head}.{tokens['bob'].split('.')[1]}.{signature}"}
+                refused = await http.post(url, headers=forged)
+            assert refused.status_code == 401 and "signature" in refused.headers["www-authenticate"]
+            assert claims not in process.stderr
