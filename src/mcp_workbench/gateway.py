@@ -107,6 +107,7 @@ class Gateway:
             runtime.own_info = self.welcome.info
             runtime.open_link = self._open_link
             runtime.describe = self._status_for_our_user
+            runtime.look_up = lambda: self.lists.load(self.catalog.entries())
             runtime.auth = config.auth
             runtime.identity_of = lambda principal: self.identities().of(principal)
         else:
@@ -156,13 +157,13 @@ class Gateway:
             )
         self._is_open = True
         start_task = self.runtime.start_task
-        self._lists = Lists(
+        self.lists = Lists(
             self.catalog,
             start_task,
             patience=self._options.list_timeout,
             use_cache=self._options.use_cache,
         )
-        self.router = Router(self.catalog, self.pool, self.face, start_task, self._lists, self.steps())
+        self.router = Router(self.catalog, self.pool, self.face, start_task, self.lists, self.steps())
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self._status_for
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self)
@@ -414,7 +415,7 @@ class Gateway:
 
     async def _summarise_aside(self, tool_index: ToolIndex) -> None:
         # All that is remembered counts, also of servers that nobody has asked for this time.
-        await self._lists.load(self.catalog.entries())
+        await self.lists.load(self.catalog.entries())
         # In a thread: thousands of tools take a moment, and calls must not wait for it.
         await asyncio.to_thread(tool_index.summarise)
         # The words of thousands of tools leave megabytes behind.

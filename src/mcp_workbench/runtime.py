@@ -57,6 +57,8 @@ class Runtime:
         self.header_source: Callable[[Connection], HeaderSource] = self._header_source
         # What `mcp-workbench status` is told.
         self.describe: Callable[[], bytes] = lambda: b"{}"
+        # What has to be read from the disk before that.
+        self.look_up: Callable[[], Awaitable[None]] = _nothing
         self.started_at = 0.0
         self.batch: WriteBatch | None = None
         self._stores: dict[bool, ManifestStore] = {}
@@ -236,7 +238,7 @@ class Runtime:
         if self._status_socket is None:
             from mcp_workbench.observe.status_socket import StatusSocket
 
-            self._status_socket = StatusSocket(lambda: self.describe(), self._watch)
+            self._status_socket = StatusSocket(lambda: self.describe(), self._watch, lambda: self.look_up())
             await self._status_socket.open()
 
     def take_approvals(self, approve: Approve) -> None:
@@ -271,6 +273,10 @@ def _known_by_name(principal: str) -> Identity:
     from mcp_workbench.guard.identity import LOCAL, Identity
 
     return Identity(principal=principal or LOCAL)
+
+
+async def _nothing() -> None:
+    pass
 
 
 async def _contained(work: Awaitable[None]) -> None:

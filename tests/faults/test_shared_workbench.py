@@ -210,3 +210,16 @@ async def test_a_client_that_never_reads_holds_nobody_up(shared: Shared) -> None
         os.kill(deaf.pid, signal.SIGKILL)
         wait_until(lambda: "leaves" in shared.log)
         assert await other.request("ping") == {}
+
+
+async def test_one_signal_ends_an_idle_client_of_a_workbench_that_hangs(shared: Shared) -> None:
+    shared.up()
+    async with shared.client(BOX) as client:
+        assert await client.request("ping") == {}
+        os.kill(shared.pids[-1], signal.SIGSTOP)
+        try:
+            client.process.send_signal(signal.SIGTERM)
+            # It waits a while for last answers, and not for ever.
+            assert await client.wait_exit() == 0
+        finally:
+            os.kill(shared.pids[-1], signal.SIGCONT)

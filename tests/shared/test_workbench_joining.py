@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from msgspec.json import decode
 
 from tests.cli.shell import run
 from tests.shared.harness import Shared
+from tests.support.processes import eventually
 from tests.support.workbench import scripted_entry, write_config
 
 BOX = {"box": {"server": scripted_entry()}}
@@ -68,3 +71,22 @@ async def test_a_check_that_joins_says_nothing_but_its_table(shared: Shared) -> 
     done = await asyncio.to_thread(run, "check", "--connect", "--config", config)
     assert (done.status, done.stderr) == (0, "note: the server is healthy\n")
     shared.down()
+
+
+async def test_servers_that_are_cached_are_known_before_anybody_uses_them(shared: Shared) -> None:
+    boxes = {"box": {"server": scripted_entry()}, "never": {"used": scripted_entry("--era", "modern")}}
+    shared.up()
+    async with shared.client(boxes) as client:
+        await client.use_tool("box", "server", "echo", {"text": "1"})
+        # The list of its tools follows the first call.
+        await eventually(lambda: servers()["box/server"]["tools"], what="the tools")
+    assert run("restart").status == 0
+    async with shared.client(boxes):
+        found = servers()
+        assert (found["box/server"]["state"], found["never/used"]["state"]) == ("known", "configured")
+        assert found["box/server"]["tools"]
+
+
+def servers() -> dict[str, Any]:
+    (found,) = (each for each in decode(run("status", "--json").stdout) if each["serving"] == "shared")
+    return {f"{each['toolbox']}/{each['server']}": each for each in found["servers"]}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from mcp_workbench.runtime_folder import make_private, runtime_folder
@@ -24,14 +24,19 @@ WATCH_SUFFIX: Final = "watch.sock"
 ANSWER_SECONDS: Final = 2.0
 
 
+# For what is read from the disk before the answer: a disk that hangs must not keep a user from looking.
+LOOK_UP_SECONDS: Final = 1.0
+
 Watcher = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
 
 class StatusSocket:
     """The socket of this process."""
 
-    def __init__(self, status: Callable[[], bytes], watch: Watcher) -> None:
+    def __init__(self, status: Callable[[], bytes], watch: Watcher, look_up: Callable[[], Awaitable[None]]) -> None:
+        """`look_up` is awaited before the status is asked for, for a while."""
         self._status = status
+        self._look_up = look_up
         self._watch = watch
         folder = runtime_folder()
         self._path = os.path.join(folder, f"{os.getpid()}.sock")
@@ -57,6 +62,9 @@ class StatusSocket:
                 os.unlink(path)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_UP_SECONDS):
+                await self._look_up()
         with contextlib.suppress(OSError, TimeoutError):
             writer.write(self._status())
             async with asyncio.timeout(ANSWER_SECONDS):

@@ -73,6 +73,10 @@ class Catalogs:
         await asyncio.gather(*(served.live.reload() for served in list(self._served.values())))
         return sorted({gateway.rejected for gateway in self.gateways if gateway.rejected is not None})
 
+    async def read_manifests(self) -> None:
+        """From now on it is known of all servers what they offered the last time."""
+        await asyncio.gather(*(gateway.lists.load(gateway.catalog.entries()) for gateway in self.gateways))
+
     def close(self) -> None:
         """Changes of configurations are of no interest any more."""
         self._watch.close()

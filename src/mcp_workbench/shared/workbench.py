@@ -74,6 +74,7 @@ class SharedWorkbench:
         runtime.own_info = encode({"name": "mcp-workbench", "title": "MCP Workbench", "version": __version__})
         runtime.describe = lambda: encode(self.status())
         self.catalogs = Catalogs(runtime)
+        runtime.look_up = self.catalogs.read_manifests
         self._listener = listener
         self._path = listener.getsockname()
         self._context_of = context_of
