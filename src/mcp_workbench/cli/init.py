@@ -77,18 +77,20 @@ def run(parsed: Parsed) -> int:
     if not servers:
         _say_left_out(imported, [])
         raise ConfigError("none of the files has an MCP server that can be taken over", hint="--from names a client")
+    _say_found(servers)
+    _say_left_out(imported, servers)
+    boxes = _edited(proposed(servers), parsed)
+    config = {"face": PROPOSED_FACE, "toolboxes": boxes}
+    # What was typed is judged before a secret is stored anywhere.
+    parse(_written(config), target, os.environ)
     store = SecretStore(os.path.dirname(target), dry=parsed.has("dry-run"))
-    for server in servers:
-        server.entry = store.taken_from(server.name, server.entry)
-    config = {"face": PROPOSED_FACE, "toolboxes": _edited(proposed(servers), parsed)}
-    content = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
-    parse(content, target, os.environ)
+    for box in boxes.values():
+        box["mcpServers"] = {name: store.taken_from(name, entry) for name, entry in box["mcpServers"].items()}
+    content = _written(config)
     if parsed.has("json"):
         stdout().json(_as_json(target, servers, imported, config))
     elif parsed.has("dry-run"):
         stdout().text(content.decode())
-    _say_found(servers)
-    _say_left_out(imported, servers)
     if store.kept:
         where = "" if parsed.has("dry-run") else f"; they are in {store.whereabouts()} now"
         remark("note", f"keys are referred to instead of written down: {', '.join(store.kept)}{where}")
@@ -104,6 +106,10 @@ def run(parsed: Parsed) -> int:
 
 
 COMMAND = Command("init [OPTIONS]", ABOUT, (FROM, PROJECT, YES, DRY_RUN, NO_CHECK, JSON), run, takes=0)
+
+
+def _written(config: dict[str, Any]) -> bytes:
+    return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def read_all(files: list[FoundFile]) -> Imported:
