@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,20 @@ class Stream(io.TextIOWrapper):
         return held.getvalue().decode()
 
 
-def command(patch: pytest.MonkeyPatch, *arguments: object, typed: str | None = None) -> Done:
+def command(
+    patch: pytest.MonkeyPatch,
+    *arguments: object,
+    typed: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Done:
     """Run it. `typed` are lines that somebody types at a terminal; without, stdin is an empty pipe."""
     stdin, stdout, stderr = Stream(typed or "", is_terminal=typed is not None), Stream(), Stream()
     with patch.context() as patched:
+        for name, value in (env or {}).items():
+            patched.setenv(name, value)
+        if cwd is not None:
+            patched.chdir(cwd)
         patched.setattr(sys, "stdin", stdin)
         patched.setattr(sys, "stdout", stdout)
         patched.setattr(sys, "stderr", stderr)

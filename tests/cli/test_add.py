@@ -329,3 +329,43 @@ def test_without_network_the_error_says_so(home: Path) -> None:
 def test_words_behind_dashes_are_told_from_those_before() -> None:
     assert parse(["a", "--", "b", "--c"], (), positionals=None).before_dashes == 1
     assert parse(["a", "b"], (), positionals=None).before_dashes is None
+
+
+def test_marks_line_ends_and_links_of_the_file_stay(home: Path) -> None:
+    before = "\ufeff" + COMMENTED.replace("\n", "\r\n")
+    real = home / "real.json"
+    real.write_bytes(before.encode())
+    path = config_of(home)
+    path.parent.mkdir(parents=True)
+    path.symlink_to(real)
+    assert shell("add", "x", "--toolbox", "web", "--no-check", "--", "x").status == 0
+    after = real.read_bytes().decode()
+    assert path.is_symlink() and after.startswith("\ufeff{\r\n") and after.count("\n") == after.count("\r\n")
+    assert shell("remove", "x").status == 0 and real.read_bytes() == before.encode()
+
+
+def test_a_file_that_cannot_be_written_or_understood_is_left_as_it_is(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(home)
+    path.chmod(0o400)
+    done = shell("add", "x", "--toolbox", "web", "--no-check", "--", "x")
+    assert done.status == 2 and "is read-only" in done.stderr and path.read_text() == COMMENTED
+    path.chmod(0o600)
+
+    def changed(file: Any, content: bytes) -> None:
+        path.write_text("{}")
+
+    monkeypatch.setattr("mcp_workbench.cli.own_configuration.OwnConfiguration.check", changed)
+    done = shell("add", "x", "--toolbox", "web", "--no-check", "--", "x")
+    assert done.status == 2 and "has been changed by another program meanwhile" in done.stderr
+    assert path.read_text() == "{}"
+    monkeypatch.undo()
+
+
+def test_a_file_in_another_encoding_is_not_edited(home: Path) -> None:
+    path = written(home)
+    path.write_bytes(COMMENTED.encode("utf-16"))
+    before = path.read_bytes()
+    done = shell("add", "x", "--toolbox", "web", "--no-check", "--", "x")
+    assert done.status == 2 and path.read_bytes() == before

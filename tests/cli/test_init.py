@@ -26,7 +26,7 @@ def environment(home: Path) -> dict[str, str]:
 def shell(home: Path, *words: object, env: dict[str, str] | None = None) -> Done:
     # A keychain that fails unless a test brings another.
     chain = {**fake_keyring.environment(home / "keys"), "FAKE_KEYRING_FAULT": "locked"} if env is None else env
-    return run("init", *words, env={**environment(home), **chain}, cwd=home)
+    return command(pytest.MonkeyPatch(), "init", *words, env={**environment(home), **chain}, cwd=home)
 
 
 def write(home: Path, name: str, servers: object, key: str = "mcpServers") -> Path:

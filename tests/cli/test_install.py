@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.in_process import command
 from tests.cli.shell import Done, run
 
 SERVER = {"command": "uvx", "args": ["mcp-server-time"]}
@@ -22,13 +23,20 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shell(home: Path, *words: object) -> Done:
+def variables(home: Path) -> dict[str, str]:
     # No program of any client is on the path.
     empty = home / "bin"
     empty.mkdir(exist_ok=True)
     names = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "CODEX_HOME")
-    folders = dict.fromkeys(names, "") | {"WORKBENCH_CONFIG": ""}
-    return run(*words, env={"HOME": str(home), "PATH": str(empty), **folders}, cwd=home)
+    return {"HOME": str(home), "PATH": str(empty), **dict.fromkeys(names, ""), "WORKBENCH_CONFIG": ""}
+
+
+def shell(home: Path, *words: object) -> Done:
+    return command(pytest.MonkeyPatch(), *words, env=variables(home), cwd=home)
+
+
+def in_a_process(home: Path, *words: object) -> Done:
+    return run(*words, env=variables(home), cwd=home)
 
 
 def write(home: Path, name: str, text: str) -> Path:
@@ -168,7 +176,7 @@ def test_variables_that_a_client_keeps_back_are_named(home: Path) -> None:
 def test_two_installs_at_once_lose_nothing(home: Path) -> None:
     path = write(home, ".cursor/mcp.json", '{"mcpServers": {"other": {"command": "x"}}}')
     with ThreadPoolExecutor(3) as pool:
-        done = list(pool.map(lambda name: shell(home, "install", "cursor", "--name", name), ("a", "b", "c")))
+        done = list(pool.map(lambda name: in_a_process(home, "install", "cursor", "--name", name), ("a", "b", "c")))
     servers = json.loads(path.read_text())["mcpServers"]
     written = [name for name, one in zip("abc", done, strict=True) if one.status == 0]
     assert written and set(servers) == {"other", *written}

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
+import termios
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.in_process import command
+from mcp_workbench.cli.commands import run
+from tests.cli.in_process import Stream, command
 from tests.cli.shell import COMMAND, environment, on_terminal
 from tests.cli.test_init import CLOCK
 
@@ -120,3 +124,47 @@ def test_without_a_workbench_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
         "top", env={"XDG_RUNTIME_DIR": str(tmp_path)}, width=80, type_when=lambda shown: "q quit" in shown, key=b"q"
     )
     assert status == 0 and "No workbench is running" in shown
+
+
+class Played:
+    """Workbenches that are not there; with each look, somebody types the next key."""
+
+    def __init__(self, descriptor: int, keys: list[bytes]) -> None:
+        self._descriptor = descriptor
+        self._keys = keys
+        self.asked: list[dict[str, str]] = []
+        self.is_closed = False
+
+    async def look(self) -> list[dict[str, Any]]:
+        os.write(self._descriptor, self._keys.pop(0) if self._keys else b"q")
+        servers = [{"toolbox": "box", "server": name, "state": "ready", "callsInFlight": 0} for name in ("a", "b")]
+        status = {"pid": 9, "serving": "stdio", "config": "c.json", "uptimeSeconds": 1.0, "servers": servers}
+        return [{"status": status, "figures": {}, "processes": {"box/a": [os.getpgrp()]}, "lastCalls": []}]
+
+    async def ask(self, pid: int, request: dict[str, str]) -> dict[str, Any] | None:
+        self.asked.append(request)
+        return {"lines": ["a line of the log"]} if request["do"] == "log" else None
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_each_key_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor, terminal = os.openpty()
+    played = Played(descriptor, [b"\x1b[B", b"\r", b"q", b"s", b"k", b"r", b"x", b"\x1b[A"])
+    monkeypatch.setattr("mcp_workbench.cli.top.Workbenches", lambda: played)
+    monkeypatch.setattr("mcp_workbench.cli.top.LOOK_SECONDS", 0.05)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    shown = Stream(is_terminal=True)
+    with open(terminal) as stdin, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdin", stdin)
+        patched.setattr(sys, "stdout", shown)
+        before = termios.tcgetattr(terminal)
+        assert run(["top"]) == 0
+        assert termios.tcgetattr(terminal) == before, "the terminal is as it was"
+    os.close(descriptor)
+    assert [(each["do"], each["server"]) for each in played.asked] == [("log", "b"), ("stop", "b"), ("restart", "a")]
+    text = shown.text()
+    assert "> box/b" in text and "a line of the log" in text and "q back" in text and played.is_closed
+    assert "MiB" in text, "of this process, which is named as the server's"

@@ -31,8 +31,6 @@ from mcp_workbench.file_replacement import (
 
 # Older changes than these cannot be undone; their backups stay.
 MOST_CHANGES: Final = 20
-# Which of all commands this is.
-RUN: Final = os.urandom(8).hex()
 
 
 class FoundFile(Struct, frozen=True):
@@ -129,23 +127,28 @@ def changes(client: Client) -> list[Change]:
 def record(client: Client, change: Change) -> None:
     """Add a change, which is about to be made or was just made."""
     with locked(_record_path(client), state_folder(client)):
-        _rewrite(client, [*changes(client), replace(change, run=RUN)])
+        _rewrite(client, [*changes(client), change])
 
 
 def forget(client: Client, change: Change) -> None:
     """It was taken back."""
     with locked(_record_path(client), state_folder(client)):
-        _rewrite(client, [each for each in changes(client) if each not in (change, replace(change, run=RUN))])
+        _rewrite(client, [each for each in changes(client) if each != change])
 
 
-def write(found: FoundFile, before: bytes | None, after: bytes, name: str) -> str | None:
+def new_run() -> str:
+    """What the changes of one command have in common."""
+    return os.urandom(8).hex()
+
+
+def write(found: FoundFile, before: bytes | None, after: bytes, name: str, run: str) -> str | None:
     """Replace the content, once it is written down how to take that back. The path of the backup.
 
     Raises `ConfigError`; the file is then as it was.
     """
     folder = state_folder(found.client)
     refuse_what_is_not_ours(found.path)
-    change = Change(name, found.path, keep(found, before), digest(after))
+    change = Change(name, found.path, keep(found, before), digest(after), run=run)
     record(found.client, change)
     try:
         replace_file(found.path, before, after, folder)

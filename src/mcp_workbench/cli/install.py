@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from mcp_workbench.cli import client_commands
-from mcp_workbench.cli.client_files import Change, FoundFile, digest, keep, present, record, to_write, write
+from mcp_workbench.cli.client_files import Change, FoundFile, digest, keep, new_run, present, record, to_write, write
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.own_configuration import servers_written
@@ -230,6 +230,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
         _print(client, scope, name, config)
         return []
     results = []
+    run = new_run()
     for found in to_write(client, scope):
         plan = plan_for(found, scope, name, config, replaces=parsed.has("replace"))
         result: dict[str, Any] = {
@@ -247,7 +248,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
         _show(plan, to_stdout=parsed.has("dry-run") and not parsed.has("json"))
         if parsed.has("dry-run"):
             continue
-        result["backup"] = apply(plan)
+        result["backup"] = apply(plan, run)
         if not parsed.has("json"):
             stdout().line((client.title, "strong"), ": ", ("installed", "good"), f" as {name} in {found.path}")
         if client.graphical:
@@ -264,11 +265,11 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     return results
 
 
-def apply(plan: InstallPlan) -> str | None:
+def apply(plan: InstallPlan, run: str) -> str | None:
     """Carry it out and see that it is there; the path of the backup. Raises `ConfigError`."""
     found, client = plan.found, plan.found.client
     if not plan.commands:
-        return write(found, plan.before, plan.after, plan.name)
+        return write(found, plan.before, plan.after, plan.name, run)
     backup = None if client.command_only else keep(found, plan.before)
     try:
         for command in plan.commands:
@@ -279,7 +280,7 @@ def apply(plan: InstallPlan) -> str | None:
             # A file that its client rewrites all the time is not brought back by its bytes.
             reverse = plan.reverse if client.command_only else []
             path = "" if client.command_only else found.path
-            record(client, Change(plan.name, path, backup, digest(now), reverse))
+            record(client, Change(plan.name, path, backup, digest(now), reverse, run))
     if plan.name not in found.servers():
         raise ConfigError(
             f"`{plan.commands[-1][0]}` said that it added the workbench, but `{found.path}` does not have it",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcp_workbench.cli import client_commands
-from mcp_workbench.cli.client_files import Change, FoundFile, digest, existing, keep, record, write
+from mcp_workbench.cli.client_files import Change, FoundFile, digest, existing, keep, new_run, record, write
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import stdout
@@ -27,7 +27,8 @@ def run(parsed: Parsed) -> int:
     scope: Scope = "project" if parsed.has("project") else "user"
     for name in parsed.positionals:
         client = find(name)
-        taken = [where for found in existing(client, scope) if (where := _take_out(found, scope))]
+        command = new_run()
+        taken = [where for found in existing(client, scope) if (where := _take_out(found, scope, command))]
         if not taken:
             raise ConfigError(
                 f"{client.title} does not have the workbench", hint=f"mcp-workbench install {client.name} puts it there"
@@ -42,7 +43,7 @@ def run(parsed: Parsed) -> int:
 COMMAND = Command("uninstall [OPTIONS] CLIENT…", ABOUT, (PROJECT,), run, names=("CLIENT",))
 
 
-def _take_out(found: FoundFile, scope: Scope) -> str | None:
+def _take_out(found: FoundFile, scope: Scope, run: str) -> str | None:
     """The path, where there was something to take out."""
     client, file = found.client, found.file
     before = found.content() or b""
@@ -52,14 +53,14 @@ def _take_out(found: FoundFile, scope: Scope) -> str | None:
         return None
     commands = [client_commands.remove_command(client, scope, name) for name in ours]
     if not client.command_only and not (commands[0] and client_commands.can_add(client, scope)):
-        write(found, before, without_servers(before, file, ours, found.path), ours[0])
+        write(found, before, without_servers(before, file, ours, found.path), ours[0], run)
         return found.path
     backup = None if client.command_only else keep(found, before)
     reverse = [client_commands.add_command(client, scope, name, servers[name]) for name in ours]
     for command in filter(None, commands):
         client_commands.run(client, command)
     if client.command_only:
-        record(client, Change(ours[0], reverse=reverse))
+        record(client, Change(ours[0], reverse=reverse, run=run))
     else:
-        record(client, Change(ours[0], found.path, backup, digest(found.content())))
+        record(client, Change(ours[0], found.path, backup, digest(found.content()), run=run))
     return found.path
