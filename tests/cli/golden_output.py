@@ -73,9 +73,7 @@ def _no_project(home: Path) -> None:
 
 
 CASES: Final = (
-    Case("--help"),
     Case("--version"),
-    Case("serve --help"),
     Case("serve"),
     Case("chekc"),
     Case("init --yes"),
@@ -93,6 +91,11 @@ CASES: Final = (
     Case("open dsek"),
     Case("call desk/clock/convert_time time=2026-01-02T03:04 from_zone=UTC to_zone=UTC"),
     Case("call desk/clock/nwo"),
+    Case("find current time"),
+    Case("find"),
+    Case("prompt"),
+    Case("resource"),
+    Case("completion"),
     Case("tokens"),
     Case("install cursor"),
     Case("install cursor --print"),
