@@ -112,6 +112,8 @@ CASES: Final = (
     Case("down"),
     Case("key list"),
     Case("audit"),
+    Case("approve"),
+    Case("policy test local desk/clock/now"),
     Case("secret list"),
     Case("auth"),
     Case("login clock"),
