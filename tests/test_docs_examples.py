@@ -191,6 +191,8 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     "mcp-workbench remove": is_a_command_line,
     "mcp-workbench secret": runs_with_a_keychain,
     "mcp-workbench auth --encrypt": runs_with_a_keychain,
+    # There is no lock yet; tests/cli/test_lock.py has its own servers.
+    "mcp-workbench lock": is_a_command_line,
     # There is no audit yet; tests/cli/test_audit.py makes one.
     "mcp-workbench audit": is_a_command_line,
     "mcp-workbench": runs,

@@ -69,7 +69,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     ),
     "steps": ({"jsonrpc"}, "values in and out: policy, audit and metrics will import it, and it none of them"),
     "guard": (
-        {"errors", "nearest", "printable", "config", "signin", "steps"},
+        {"errors", "nearest", "printable", "config", "signin", "jsonrpc", "protocol", "catalog", "steps"},
         "who is calling and what they may do; does not know transports: of `signin` the requests to an authorization "
         "server as values; a step applies rules",
     ),
@@ -81,6 +81,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
         {"errors", "config", "transport", "guard"},
         "the authenticator of an endpoint: the one place where `guard` and the transport meet",
     ),
+    "oversight": ({"errors", "config", "observe", "catalog", "signin", "steps", "guard"}, "audit and lock, applied"),
     "access": (
         {
             "config",
@@ -144,7 +145,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
             "config",
             "jsonrpc",
             "transport",
-            "observe",
+            "oversight",
             "catalog",
             "downstream",
             "face",

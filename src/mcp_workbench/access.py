@@ -165,7 +165,9 @@ class Access:
         for row in status["servers"]:
             entry = shown.get(row["toolbox"], {}).get(row["server"])
             if entry is not None:
-                servers.append({**row, "tools": None if entry.offer is None else len(entry.tools)})
+                tools = None if entry.offer is None else len(entry.tools)
+                withheld = {kind: sorted(names) for kind, names in entry.withheld.items() if names}
+                servers.append({**row, "tools": tools, "withheld": withheld})
         return encode({**status, "config": None, "parkedCalls": None, "tasks": None, "servers": servers})
 
     # ── what is kept of calls ──

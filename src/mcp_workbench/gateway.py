@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mcp_workbench.downstream.connection import Connection
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.guard.identity import Identities, Identity
-    from mcp_workbench.observe.audit_step import Audit
+    from mcp_workbench.oversight import Oversight
     from mcp_workbench.signin.sign_in_target import SignInTarget
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
     from mcp_workbench.steps import EventKind, Step
@@ -123,19 +123,24 @@ class Gateway:
         self.token_file: str | None = None
         self._is_prepared = False
         self._is_open = False
-        self._audit: Audit | None = None
         # There only where the configuration or a key keeps somebody from something.
         self.access: Access | None = None
+        # There only where something is written down, or compared with a lock file.
+        self._oversight: Oversight | None = None
+        if config.lock is not None or (config.audit is not None and options.is_audited):
+            from mcp_workbench.oversight import Oversight
+
+            self._oversight = Oversight(config, self.catalog, runtime.redactor)
 
     def steps(self) -> tuple[Step, ...]:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
-        audit = () if self._audit is None else (self._audit,)
-        return audit if self.access is None else (*audit, *self.access.judging(), *self.access.holding())
+        judging, holding = ((), ()) if self.access is None else (self.access.judging(), self.access.holding())
+        return (*judging, *holding) if self._oversight is None else self._oversight.steps(judging, holding)
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
         """An event that is no request, for the audit (`steps.EventRecorder`). Nothing happens where there is none."""
-        if self._audit is not None:
-            self._audit.record(kind, **fields)
+        if self._oversight is not None:
+            self._oversight.record(kind, **fields)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -149,12 +154,8 @@ class Gateway:
 
     def open(self) -> None:
         """Begin to serve. The runtime runs already."""
-        if self.config.audit is not None and self._options.is_audited:
-            from mcp_workbench.observe.audit_step import open_audit
-
-            self._audit = open_audit(
-                self.config.audit, self.runtime.redactor, self.config.path, stdout_is_free=self._options.stdout_is_free
-            )
+        if self._oversight is not None and self._options.is_audited:
+            self._oversight.open_audit(stdout_is_free=self._options.stdout_is_free)
         self._is_open = True
         start_task = self.runtime.start_task
         self.lists = Lists(
@@ -216,9 +217,8 @@ class Gateway:
         if self._summary_timer is not None:
             self._summary_timer.cancel()
         self.parking.close()
-        if self._audit is not None:
-            self._audit.close()
-            self._audit = None
+        if self._oversight is not None:
+            self._oversight.close()
 
     @property
     def pool(self) -> Pool:
@@ -253,6 +253,8 @@ class Gateway:
                 plan = self.catalog.plan(config)
                 manifests = await aside(partial(read_manifests, plan.beginning))
             # From here on nothing waits: every request sees either the one or the other.
+            if self._oversight is not None:
+                self._oversight.judge(plan.beginning)
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)
             self.runtime.redactor.replace(self, config.secrets)
@@ -264,6 +266,8 @@ class Gateway:
             if has_rules:
                 self._restrict()
                 self._sessions.tell_differences(before)
+            if self._oversight is not None:
+                self._oversight.reload(plan.config)
             self.runtime.forget(entry for entry in plan.ending if entry.ended is not None)
             self._start_summary_timer()
             self.reloads += 1
@@ -309,18 +313,9 @@ class Gateway:
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
         await self.resolve(entry)
         begun = await self.sign_ins().begin(self.sign_in_target(entry, principal))
-        if self._audit is not None:
-            _ = self.start_task(self._record_sign_in(begun, entry, principal))
+        if self._oversight is not None:
+            _ = self.start_task(self._oversight.record_sign_in(begun, entry, principal))
         return begun
-
-    async def _record_sign_in(self, begun: BrowserSignIn, entry: ServerEntry, principal: str) -> None:
-        decision, reason = "signed in", ""
-        try:
-            await begun.wait()
-        except DownstreamError as error:
-            decision, reason = "failed", error.message
-        who = {"principal": principal or "local", "toolbox": entry.toolbox, "server": entry.name}
-        self.record("sign_in", **who, decision=decision, reason=reason)
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
         """What the user of such a client has been shown already."""
@@ -388,6 +383,7 @@ class Gateway:
             "serving": self.serving,
             "uptimeSeconds": round(now - self.runtime.started_at, 3),
             "configuration": {"reloads": self.reloads, "rejected": self.rejected},
+            "lock": None if self._oversight is None else self._oversight.problem,
             "parkedCalls": len(self.parking),
             "tasks": len(asyncio.all_tasks()),
             "servers": status_of(self.catalog.entries(), connections, now),
@@ -484,6 +480,7 @@ FIXED: Final = {
     "splits_use_tool": "useTool",
     # What was begun is ended in order: a line says when.
     "audit": "audit",
+    "lock": "lock",
     "auth": "auth",
     "trusted_proxy": "trustedProxy",
 }

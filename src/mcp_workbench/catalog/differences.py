@@ -11,12 +11,14 @@ from typing import Any, Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
-from mcp_workbench.catalog.offer import Definitions
+from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
 
 # Definitions that are written differently are looked into up to this size together, which takes some 50 ms; more count
 # as changed, so that no server can hold everybody up.
 MOST_COMPARED_BYTES: Final = 512 * 1024
 
+# A line of the audit has room for so many.
+_MOST_NAMED: Final = 20
 # What a schema says for people only.
 _REMARKS: Final = frozenset({"title", "description", "default", "examples", "$comment", "deprecated"})
 # Members whose own members are names, not keywords.
@@ -69,3 +71,20 @@ def _meaning(schema: Any) -> Any:
 
 def _written(value: object) -> bytes:
     return encode(value, order="deterministic")
+
+
+def list_changes(before: Offer | None, after: Offer) -> dict[str, str]:
+    """What a server lists otherwise than before, by kind: `1 added (x), 2 changed (y, z)`. Where nothing was known
+    before, there is nothing to tell."""
+    found: dict[str, str] = {}
+    for kind in KINDS if before is not None else ():
+        old, new = before.lists.get(kind, {}) if before is not None else {}, after.lists.get(kind, {})
+        names = {
+            "added": [name for name in new if name not in old],
+            "removed": [name for name in old if name not in new],
+            "changed": [name for name in new if name in old and bytes(new[name]) != bytes(old[name])],
+        }
+        said = [f"{len(each)} {how} ({', '.join(each[:_MOST_NAMED])})" for how, each in names.items() if each]
+        if said:
+            found[kind] = ", ".join(said)
+    return found

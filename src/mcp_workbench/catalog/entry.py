@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Raw, Struct
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 NOTHING: Final[Definitions] = {}
 OWN_CONTEXT: Final = ServerContext()
+# By kind and name: why it is not shown.
+Withheld = Mapping[str, Mapping[str, str]]
+NOTHING_WITHHELD: Final[Withheld] = {}
+NO_REASONS: Final[Mapping[str, str]] = {}
+
+
+Judge = Callable[["ServerEntry", Offer], Withheld]
 
 
 class Manifest(Struct, frozen=True):
@@ -59,6 +67,7 @@ class ServerEntry:
         "failure",
         "hidden",
         "is_live",
+        "judge",
         "last_error",
         "offer",
         "per_client",
@@ -67,6 +76,7 @@ class ServerEntry:
         "toolbox",
         "tools",
         "tools_differ",
+        "withheld",
     )
 
     def __init__(
@@ -89,6 +99,10 @@ class ServerEntry:
         # What filters leave of the tools, and the names they take away.
         self.tools: Definitions = NOTHING
         self.hidden: frozenset[str] = frozenset()
+        # Says what of an offer must not be shown, by kind and name, and why; None where everything may be.
+        self.judge: Judge | None = None
+        # What it said.
+        self.withheld: Withheld = NOTHING_WITHHELD
         # Whether the last change of the tools matters to whoever calls them.
         self.tools_differ = False
         # Why the server failed for good, or never can be started; None while it can be used or started.
@@ -134,7 +148,9 @@ class ServerEntry:
         """One of the four lists, as it is shown."""
         if kind == "tools":
             return self.tools
-        return NOTHING if self.offer is None else self.offer.lists.get(kind, NOTHING)
+        every = NOTHING if self.offer is None else self.offer.lists.get(kind, NOTHING)
+        withheld = self.withheld.get(kind)
+        return {name: each for name, each in every.items() if name not in withheld} if withheld else every
 
     # What is hidden from nobody; `RestrictedEntry` says otherwise.
 
@@ -150,6 +166,15 @@ class ServerEntry:
 
     def shows_resource(self, uri: str) -> bool:
         return True
+
+    def why_withheld(self, tool: str) -> str | None:
+        """Why one of `hidden` must not be used; None of one that filters leave out."""
+        return self.withheld.get("tools", NO_REASONS).get(tool)
+
+    def judge_again(self) -> None:
+        """What may be shown is decided by other rules from now on."""
+        if self.offer is not None:
+            self._show(self.offer)
 
     @property
     def capabilities(self) -> dict[str, Raw]:
@@ -246,6 +271,10 @@ class ServerEntry:
         self.offer = offer
         shown = {name: tool for name, tool in offer.tools.items() if is_shown(name, filters)} if filters else None
         self.tools = offer.tools if filters is None else shown or {}
+        if self.judge is not None:
+            self.withheld = self.judge(self, offer)
+            withheld = self.withheld.get("tools", NO_REASONS)
+            self.tools = {name: tool for name, tool in self.tools.items() if name not in withheld}
         self.hidden = frozenset(offer.tools.keys() - self.tools.keys())
 
 

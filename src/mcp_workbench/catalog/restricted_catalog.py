@@ -51,6 +51,12 @@ class RestrictedEntry(ServerEntry):
             return self._visible("tools", self.real.tools)
         if name == "offer":
             return self._visible_offer()
+        if name == "withheld":
+            return self._visible_withheld()
+        if name == "hidden":
+            return self.real.hidden - (
+                self.real.withheld.get("tools", {}).keys() - self.withheld.get("tools", {}).keys()
+            )
         return getattr(self.real, name)
 
     # Equal to the real one: what is remembered by server is found, whoever looks for it.
@@ -77,6 +83,18 @@ class RestrictedEntry(ServerEntry):
         if self._offer is None or self._offer[0] is not offer:
             self._offer = (offer, self._without_hidden(offer))
         return self._offer[1]
+
+    def _visible_withheld(self) -> dict[str, dict[str, str]]:
+        """Nobody is told that something is withheld which is hidden from them anyway."""
+        offer, shows = self.real.offer, self._visibility.shows
+        return {
+            kind: {
+                item: why
+                for item, why in reasons.items()
+                if offer is not None and shows(self.real, kind, item, offer.lists.get(kind, {}).get(item))
+            }
+            for kind, reasons in self.real.withheld.items()
+        }
 
     def _without_hidden(self, offer: Offer) -> Offer:
         shows, real = self._visibility.shows, self.real

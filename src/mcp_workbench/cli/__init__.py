@@ -2,7 +2,7 @@
 
 - `main` finds the command; `serve` is the lean one that clients start. `commands` runs the others, each the module of
   its name: `add`, `approve`, `audit`, `auth`, `call`, `check`, `completion`, `demo`, `doctor`, `down`, `find`,
-  `init`, `install`, `key`, `list`, `login`, `logout`, `logs`, `open`, `policy`, `prompt`, `reload`, `remove`,
+  `init`, `install`, `key`, `list`, `lock`, `login`, `logout`, `logs`, `open`, `policy`, `prompt`, `reload`, `remove`,
   `resource`, `restart`, `schema`, `secret`, `status`, `tokens`, `top`, `trust`, `undo`, `uninstall`, `up`.
 - `client_files` finds and changes the files of MCP clients, `client_commands` runs their own commands.
 - `own_configuration` edits our own file for `add` and `remove`, `secret_store` keeps the secrets that stood in entries,

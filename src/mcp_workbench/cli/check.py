@@ -43,6 +43,7 @@ REFRESH_PER_SECOND: Final = 8
 _BY_URGENCY: Final = ("failed", SIGN_IN_NEEDED, "starting", "waiting", "ready")
 _STYLES: Final[dict[str, Style]] = {"ready": "good", "failed": "bad", SIGN_IN_NEEDED: "warn"}
 
+MOST_WITHHELD_NAMED: Final = 20
 _HIDDEN_FOUND: Final = ("one definition contains hidden characters", "some definitions contain hidden characters")
 
 CONNECT = Flag("connect", None, "start every server and list what it offers")
@@ -254,6 +255,12 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
         finding.remarks += (f"{nameless} tools are left out: they have no name, or the name of another tool",)
     finding.remarks += tuple(about_oversized(kind, sizes) for kind, sizes in offer.oversized.items())
     finding.hidden = _hidden(entry)
+    for kind, names in entry.withheld.items():
+        if names:
+            named = ", ".join(quote(name) for name in sorted(names)[:MOST_WITHHELD_NAMED])
+            finding.remarks += (
+                f"withheld {kind}, which differ from the lock file: {named}; see mcp-workbench lock diff",
+            )
     for pattern in entry.config.tool_filters or ():
         if not any(is_shown(name, (pattern.removeprefix("!"),)) for name in offer.tools):
             finding.remarks += (f"`{pattern}` in `toolFilters` matches none of its tools",)

@@ -38,6 +38,7 @@ SUMMARIES = {
     "logs": "show the shared workbench's log",
     "status": "show the running workbenches and the state of their servers",
     "top": "watch servers and calls live, stop and restart servers",
+    "lock": "write down what servers offer, and show what differs from it",
     "audit": "show who called what, and verify that the record is whole",
     "reload": "make running workbenches read their configuration again now",
     "login": "sign in to a remote server, in the browser",

@@ -7,7 +7,7 @@ fill; `call` speaks MCP to a session as any client does, so that a shell gets wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Raw, Struct, UnsetType
@@ -220,6 +220,9 @@ class Engine:
         if name in entry.tools:
             return entry.tools[name]
         where = f" on server `{server}` of toolbox `{toolbox}`"
+        if (reason := entry.why_withheld(name)) is not None:
+            hint = f"mcp-workbench lock diff shows it, mcp-workbench lock accept {toolbox}/{server}/{name} accepts it"
+            raise UsageError(f"tool `{name}`{where} is withheld: {reason}", hint=hint)
         if name in entry.hidden:
             raise UsageError(
                 f"tool `{name}`{where} is excluded by `toolFilters` in the configuration",
@@ -283,9 +286,11 @@ class Engine:
         return client
 
 
-def connect(engine: Engine) -> dict[str, WorkbenchError]:
-    """Have every server that nobody knows yet say what it offers; what failed, by `toolbox/server`."""
-    unknown = [entry for entry in engine.face.catalog.entries() if entry.load_manifest() is None]
+def connect(engine: Engine, only: Sequence[ServerEntry] | None = None) -> dict[str, WorkbenchError]:
+    """Have every server that nobody knows yet, or of `only` some, say what it offers; what failed, by
+    `toolbox/server`."""
+    entries = engine.face.catalog.entries() if only is None else only
+    unknown = [entry for entry in entries if entry.load_manifest() is None]
     places = StartingPlaces()
     failures: dict[str, WorkbenchError] = {}
 

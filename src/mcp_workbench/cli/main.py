@@ -40,6 +40,7 @@ COMMANDS = (
     "status",
     "top",
     "audit",
+    "lock",
     "reload",
     "login",
     "logout",

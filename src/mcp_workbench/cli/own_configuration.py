@@ -84,7 +84,7 @@ class OwnConfiguration(Struct):
             create_file(self.path, content)
             return
         was_trusted = trust.verdict(self.path, self.before) is trust.Verdict.TRUSTED
-        replace_file(self.path, self.before, content, _lock_folder())
+        replace_file(self.path, self.before, content, lock_folder())
         if was_trusted:
             # After the file: whoever is killed in between leaves one that asks again, not one that is trusted unseen.
             trust.trust(self.path, content)
@@ -142,7 +142,7 @@ def _servers_in(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: box[keys.MCP_SERVERS] for name, box in document[root].items()}
 
 
-def _lock_folder() -> str:
+def lock_folder() -> str:
     from platformdirs import user_state_dir
 
     folder = user_state_dir("mcp-workbench", appauthor=False)

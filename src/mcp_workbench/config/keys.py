@@ -241,6 +241,13 @@ TRUSTED_PROXY: Key[ProxyConfig] = Key(
     "Trusted proxy",
     "Over HTTP: a proxy that authenticates users.",
 )
+LOCK = Key(
+    "lock",
+    Choice({word: word for word in ("warn", "enforce")}),
+    "Lock",
+    "What happens to tools, prompts and resources that differ from `workbench.lock` beside this file: it is said "
+    "(`warn`), or they are neither listed nor callable until `mcp-workbench lock accept` (`enforce`).",
+)
 TOOLBOX_SHARE = Key("share", SHARE.kind, "Sharing", _SHARED + "For the servers of this toolbox.")
 SERVER_SHARE = Key(
     "share",
@@ -476,7 +483,7 @@ UNSUPPORTED_KEYS = {
 FILE_KEYS = _table(
     *(SCHEMA, FACE, SEPARATOR, MAX_MESSAGE_BYTES, MAX_DEFINITION_BYTES, MAX_PENDING_BODY_BYTES, BUDGET),
     *(CHECK_ARGUMENTS, PIN, USE_TOOL, CLIENTS, INHERIT_ENV, SHARE, KEYCHAIN, REGISTRY, SHARED, SHARED_IDLE_EXIT),
-    *(AUDIT, AUTH, TRUSTED_PROXY, POLICY, LIMITS),
+    *(AUDIT, LOCK, AUTH, TRUSTED_PROXY, POLICY, LIMITS),
 )
 TOOLBOX_KEYS = _table(DESCRIPTION, TOOLBOX_BUDGET, TOOLBOX_INHERIT_ENV, TOOLBOX_SHARE)
 SERVER_KEYS = _table(

@@ -24,6 +24,7 @@ FaceName = str
 Share = Literal["project", "user", "session", "everyone"]
 # What a rule of the policy decides, from the loosest to the strictest.
 Then = Literal["allow", "ask", "deny", "hide"]
+Lock = Literal["warn", "enforce"]
 # "auto" probes, "legacy" shakes hands, "modern" is stateless; a revision date pins that very revision.
 ProtocolChoice = str
 
@@ -132,6 +133,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     folder: str | None = None
     # The file.
     path: str = ""
+    # Whether what is offered is compared with the lock file beside it: those of two such files are never shared.
+    is_locked: bool = False
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
     # Whether sign-ins have to be encrypted; None: as they are.
@@ -248,6 +251,17 @@ class LimitRule(Struct, frozen=True, kw_only=True):
     call_seconds: float | None = None
 
 
+class LockTarget(Struct, frozen=True):
+    """What a lock file is about."""
+
+    # Where it lies.
+    path: str
+    # The name of the configuration.
+    config: str
+    # Toolbox and name of every server.
+    places: tuple[tuple[str, str], ...]
+
+
 class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     """The whole file. `plain` marks a bare `mcpServers` file, whose servers form one toolbox named `default`."""
 
@@ -282,6 +296,8 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     registry: str = DEFAULT_REGISTRY
     # None: nothing is written down.
     audit: AuditConfig | None = None
+    # Whether definitions that differ from the lock file are only told of, or hidden; None: there is no lock.
+    lock: Lock | None = None
     # Who may call over HTTP, beside those who have a token or a key.
     auth: AuthConfig | None = None
     trusted_proxy: ProxyConfig | None = None
@@ -301,6 +317,16 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
         """What the environment lacks for single servers, in the order of the file."""
         servers = (server for toolbox in self.toolboxes.values() for server in toolbox.servers.values())
         return [problem for server in servers for problem in server.unresolved]
+
+    @property
+    def lock_path(self) -> str:
+        """Where the lock file lies: beside this one."""
+        return os.path.join(os.path.dirname(self.path), "workbench.lock")
+
+    @property
+    def lock_target(self) -> LockTarget:
+        places = tuple((box.name, name) for box in self.toolboxes.values() for name in box.servers)
+        return LockTarget(self.lock_path, os.path.basename(self.path), places)
 
     @property
     def face_in_force(self) -> FaceName:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from mcp_workbench.config import keys
 from mcp_workbench.config.keys import Key
@@ -20,6 +20,7 @@ from mcp_workbench.config.model import (
     DEFAULT_REGISTRY,
     DEFAULT_SEPARATOR,
     DEFAULT_SHARED_IDLE_EXIT,
+    Lock,
     ServerConfig,
     Share,
     ToolboxConfig,
@@ -164,6 +165,7 @@ class _File:
         shared = self._read(keys.SHARED, document)
         idle_exit = self._read(keys.SHARED_IDLE_EXIT, document)
         audit = self._read(keys.AUDIT, document)
+        lock = self._read(keys.LOCK, document)
         auth = self._read(keys.AUTH, document)
         proxy = self._read(keys.TRUSTED_PROXY, document)
         if not plain:
@@ -191,6 +193,7 @@ class _File:
             shared=shared is True,
             shared_idle_exit=DEFAULT_SHARED_IDLE_EXIT if idle_exit is None else idle_exit or None,
             audit=audit,
+            lock=cast("Lock | None", lock),
             auth=auth,
             trusted_proxy=proxy,
             secrets=frozenset((*self.reader.secrets, *self.reader.secrets_around())),

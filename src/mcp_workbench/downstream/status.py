@@ -39,6 +39,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "state": state_of(connection),
         "protocol": None if profile is None else profile.version,
         "tools": _tools(connection.entry),
+        "withheld": _withheld(connection.entry),
         "uptimeSeconds": round(now - connection.started_at, 3) if is_up else None,
         "starts": connection.starts,
         "failures": connection.policy.total,
@@ -68,6 +69,7 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
         "state": _unused_state(entry).value,
         "protocol": None,
         "tools": _tools(entry),
+        "withheld": _withheld(entry),
         "uptimeSeconds": None,
         "starts": 0,
         "failures": 0,
@@ -97,6 +99,11 @@ def _sign_in(entry: ServerEntry) -> dict[str, object]:
         "signInEndsAt": None if term is None else term.ends_at,
         "signInNote": None if term is None else term.note() or None,
     }
+
+
+def _withheld(entry: ServerEntry) -> dict[str, list[str]]:
+    """What it offers and nobody is shown, by kind: it differs from the lock file."""
+    return {kind: sorted(names) for kind, names in entry.withheld.items() if names}
 
 
 def _tools(entry: ServerEntry) -> int | None:

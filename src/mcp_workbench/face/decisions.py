@@ -10,10 +10,20 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.face.open_request import OpenRequest
 
 
+class WithheldItem(Struct, frozen=True):
+    """Why a request is kept from a server, for those who write it down."""
+
+    entry: ServerEntry
+    item: str
+    rule: str
+
+
 class Answer(Struct, frozen=True):
     """Answer with this result, written as JSON."""
 
     result: bytes
+    # Where a server has it, and the client may not.
+    refusal: WithheldItem | None = None
 
 
 class Work(Struct, frozen=True):
@@ -28,6 +38,7 @@ class Reject(Struct, frozen=True):
     code: int
     message: str
     data: object = None
+    refusal: WithheldItem | None = None
 
 
 class Forward(Struct, frozen=True, gc=False):
@@ -71,6 +82,11 @@ class Load(Struct, frozen=True):
 
     entries: tuple[ServerEntry, ...]
     decide: Callable[[], Decision]
+
+
+def withheld(entry: ServerEntry, tool: str) -> WithheldItem:
+    """The refusal of a tool that differs from the lock file."""
+    return WithheldItem(entry, tool, "lock")
 
 
 Decision = Answer | Work | Reject | Forward | Open | Learn | Load

@@ -16,13 +16,13 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import NameTable, Target, describe_collision
 from mcp_workbench.catalog.offer import KINDS
 from mcp_workbench.face.base import Face, FaceSettings, Params, available
-from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Open, Reject, withheld
 from mcp_workbench.face.open_request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.opening import Failures, left_out, unavailable
 from mcp_workbench.face.proxy import CALL, call_body, toolbox_lines
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.view import View
-from mcp_workbench.face.wording import error_result, no_such
+from mcp_workbench.face.wording import REVIEW, error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, decode_string, encode
 
 if TYPE_CHECKING:
@@ -111,6 +111,12 @@ class DynamicFace(Face):
         asked = [] if fresh else self._may_have(view, name)
         if asked:
             return Learn(asked[0], tuple(asked[1:]), name)
+        for toolbox in view.opened:
+            for entry in self.catalog.toolboxes[toolbox].values():
+                tool = name.removeprefix(self.exposed(entry, ""))
+                if tool != name and tool in entry.withheld.get("tools", ()):
+                    text = f"tool `{name[:200]}` is withheld: {entry.why_withheld(tool)}; {REVIEW}"
+                    return Reject(INVALID_PARAMS, text, refusal=withheld(entry, tool))
         for toolbox in self.catalog.toolboxes:
             if toolbox not in view.opened and name.startswith(f"{toolbox}__"):
                 return Reject(INVALID_PARAMS, f"tool `{name}` is not registered; open toolbox `{toolbox}` first")

@@ -22,14 +22,14 @@ from mcp_workbench.catalog.names import (
     is_accepted_by_clients,
 )
 from mcp_workbench.face.base import Face, FaceSettings, Params, available
-from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject
+from mcp_workbench.face.decisions import Decision, Forward, Learn, Reject, withheld
 from mcp_workbench.face.flat_instructions import Introduced, flat_instructions
 from mcp_workbench.face.open_request import OpenRequest
 from mcp_workbench.face.opening import Failures
 from mcp_workbench.face.proxy import CALL, call_body
 from mcp_workbench.face.renamed import renamed
 from mcp_workbench.face.view import View
-from mcp_workbench.face.wording import no_such
+from mcp_workbench.face.wording import REVIEW, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, decode_string
 
 MOST_EXAMPLES: Final = 3
@@ -186,9 +186,20 @@ class FlatFace(Face):
         asked = [] if fresh else self._may_have(name)
         if asked:
             return Learn(asked[0], tuple(asked[1:]), name)
+        if (refused := self._withheld(name)) is not None:
+            return refused
         if self._prefix and self._is_malformed(name):
             return Reject(INVALID_REQUEST, f"tool name `{name[:200]}` is malformed; expected `{self._form}`")
         return Reject(METHOD_NOT_FOUND, no_such("tool", name, table.targets))
+
+    def _withheld(self, name: str) -> Reject | None:
+        """What is said of a tool that is there and must not be used."""
+        for entry in self.catalog.entries():
+            tool = name.removeprefix(self._prefix_of(entry))
+            if tool in entry.withheld.get("tools", ()) and (tool != name or not self._prefix):
+                text = f"tool `{name[:200]}` is withheld: {entry.why_withheld(tool)}; {REVIEW}"
+                return Reject(METHOD_NOT_FOUND, text, refusal=withheld(entry, tool))
+        return None
 
     def _may_have(self, name: str) -> list[ServerEntry]:
         """Servers whose tools would begin like this, the longest beginning first: what is known of them may be out of

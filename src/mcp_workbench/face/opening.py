@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Failures = dict[tuple[str, str], WorkbenchError]
 # What one server may say of itself in the answer for a whole toolbox.
 LONGEST_INSTRUCTIONS: Final = 600
+REVIEW_THEM: Final = "the user can review them with `mcp-workbench lock diff` and accept them"
+MOST_WITHHELD_NAMED: Final = 20
 NO_RETRY_ADVICE: Final = "call open_toolbox again to try once more"
 # The parts of a budget that may go to what is said beside the tools.
 _SHARE_OF_FAILURES: Final = 4
@@ -203,8 +205,13 @@ def _server_instructions(entries: Iterable[ServerEntry]) -> dict[str, str]:
 
 
 def left_out(entries: Iterable[ServerEntry]) -> Failures:
-    """Of these servers, those that have tools which are too large to be shown, and which."""
-    return {
+    """Of these servers, those that have tools which are too large to be shown, or are withheld, and which."""
+    withheld: Failures = {
+        (entry.toolbox, entry.name): DownstreamError(_about_withheld(entry.withheld["tools"]), hint=REVIEW_THEM)
+        for entry in entries
+        if entry.withheld.get("tools")
+    }
+    return withheld | {
         (entry.toolbox, entry.name): DownstreamError(
             about_oversized("tools", entry.offer.oversized["tools"]),
             hint="raise `maxDefinitionBytes` in the configuration, or have the server describe them shorter",
@@ -212,6 +219,12 @@ def left_out(entries: Iterable[ServerEntry]) -> Failures:
         for entry in entries
         if entry.offer is not None and entry.offer.oversized.get("tools")
     }
+
+
+def _about_withheld(tools: Mapping[str, str]) -> str:
+    named = ", ".join(f"`{name}`" for name in sorted(tools)[:MOST_WITHHELD_NAMED])
+    more = f" and {len(tools) - MOST_WITHHELD_NAMED} more" if len(tools) > MOST_WITHHELD_NAMED else ""
+    return f"withheld, because the user has not accepted what they are now: {named}{more}"
 
 
 def unavailable(failures: Failures, budget: int | None = None) -> list[dict[str, str]]:

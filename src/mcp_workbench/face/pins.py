@@ -15,6 +15,7 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.names import LONGEST_NAME, Target, accepted
 from mcp_workbench.face.paths import Ambiguous, ResolvedPath, find, related
 from mcp_workbench.face.renamed import renamed
+from mcp_workbench.face.wording import REVIEW
 from mcp_workbench.jsonrpc.messages import decode_object, encode
 
 # Claude Code puts tools behind a search of its own unless they carry this.
@@ -79,6 +80,10 @@ class Pins:
             listed = ", ".join(f"`{each}`" for each in meant.paths[:5])
             self._report(f"pinned tool `{path}` can be any of {listed}; write its full path in `pin`")
         elif all(entry.is_live for entry in related(self._catalog, path)):
+            reason = meant.entry.why_withheld(meant.tool) if isinstance(meant, ResolvedPath) else None
+            if reason is not None:
+                self._report(f"pinned tool `{path}` is withheld: {reason}; {REVIEW}")
+                return
             hidden = isinstance(meant, ResolvedPath) and meant.tool in meant.entry.hidden
             why = "is excluded by `toolFilters`" if hidden else "does not exist"
             self._report(f"pinned tool `{path}` {why}; correct `pin` in the configuration")

@@ -16,14 +16,14 @@ from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import HOW, Box, instructions, names
 from mcp_workbench.face.base import Face, FaceSettings, Params, available, not_found
-from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject
+from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, withheld
 from mcp_workbench.face.identifier import NO_ARGUMENTS, RESULTS, BadIdentifier, ToolIdentifier, read_use_tool
 from mcp_workbench.face.open_request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
 from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, concerned, find, related
 from mcp_workbench.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.face.view import View
-from mcp_workbench.face.wording import error_result, no_such
+from mcp_workbench.face.wording import REVIEW, error_result, no_such
 from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, LargeObject, decode_string, encode
 from mcp_workbench.protocol.revisions import Revision
 
@@ -377,6 +377,8 @@ def _unknown_tool(entry: ServerEntry, tool: str, fresh: bool) -> Decision:
     if not fresh and not (entry.is_live and tool in entry.hidden):
         return Learn(entry, item=tool)
     where = f" on server `{entry.name}` of toolbox `{entry.toolbox}`"
+    if (reason := entry.why_withheld(tool)) is not None:
+        return Answer(error_result(f"tool `{tool}`{where} is withheld: {reason}; {REVIEW}"), withheld(entry, tool))
     if tool in entry.hidden:
         return Answer(error_result(f"tool `{tool}`{where} is excluded by `toolFilters` in the configuration"))
     size = None if entry.offer is None else entry.offer.oversized.get("tools", {}).get(tool)

@@ -24,7 +24,7 @@ from mcp_workbench.face.opening import (
     unavailable,
 )
 from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, find
-from mcp_workbench.face.wording import error_result, no_such
+from mcp_workbench.face.wording import REVIEW, error_result, no_such
 from mcp_workbench.jsonrpc.messages import encode
 
 # The part of a budget that may go to what is said of tools that do not exist, and of how many of them.
@@ -216,6 +216,8 @@ def _why_not(
     match meant:
         case ResolvedPath(entry, tool) if (entry.toolbox, entry.name) in failures:
             return f"tool `{path[:100]}` cannot be shown: its server is not available"
+        case ResolvedPath(entry, tool) if (reason := entry.why_withheld(tool)) is not None:
+            return f"tool `{path[:100]}` is withheld: {reason}; {REVIEW}"
         case ResolvedPath(entry, tool) if tool in entry.hidden:
             return f"tool `{path[:100]}` is excluded by `toolFilters` in the configuration"
     return missing(catalog, path, meant)

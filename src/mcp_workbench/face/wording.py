@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ERROR_META: Final = "mcp-workbench/error"
 # Where toolboxes that have changed are named in a result.
 CHANGED_META: Final = "mcp-workbench/changed"
+# What to do about a tool that is withheld.
+REVIEW: Final = "the user can review it with `mcp-workbench lock diff` and accept it"
 # How many right names an error lists when none is near.
 MOST_NAMES: Final = 20
 

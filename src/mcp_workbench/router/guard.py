@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from msgspec import Raw
@@ -15,6 +16,7 @@ from msgspec import Raw
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.sharing import SHARED
 from mcp_workbench.errors import WorkbenchError
+from mcp_workbench.face.decisions import Forward, WithheldItem
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.router.call import Notifier, Requester, RoutedCall, StartFor
@@ -35,10 +37,14 @@ class Guard:
         start_for: StartFor,
         in_background: Callable[[Awaitable[None]], None],
         stop: Callable[[RoutedCall, Denial], None],
+        act: Callable[[RoutedCall, Forward], None],
     ) -> None:
+        self._act = act
         # Those that only look on come first in the list, and last when it ends.
         self._listeners = tuple(step for step in steps if getattr(step, "is_listener", False))
         self._steps = tuple(step for step in steps if step not in self._listeners)
+        # Those that write down what happens, whether they are asked or not.
+        self._observers = tuple(step for step in steps if hasattr(step, "is_listener"))
         self._start_for = start_for
         self._in_background = in_background
         self._stop = stop
@@ -58,6 +64,12 @@ class Guard:
         """Call `send` once every step has let it pass; otherwise answer it as a step says."""
         if self.passes(call, method, entry, item, body, send):
             send()
+
+    def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
+        """Whether every step lets it pass at once. If they do so later, the decision is acted upon then."""
+        call.route.entry, call.route.decision = decision.entry, decision
+        later = partial(self._act, call, decision)
+        return self.passes(call, call.method, decision.entry, decision.item, decision.body, later)
 
     def passes(
         self,
@@ -93,6 +105,12 @@ class Guard:
         limit = passage.limit
         if limit is not None and limit.within is not None and limit.late is not None:
             passage.timer = asyncio.get_running_loop().call_later(limit.within, self._stop, call, limit.late)
+
+    def note_refusal(self, call: RoutedCall, refusal: WithheldItem) -> None:
+        """A face keeps it from the server: those who look on learn of it, and of its end."""
+        request = _describe(call, call.introduction, call.method, refusal.entry, refusal.item, b"{", call.meta)
+        passage = call.route.passage = Passage((), request, self._observers)
+        passage.decision, passage.rules = "denied", (refusal.rule,)
 
     # ── one of several parts of a request ──
 

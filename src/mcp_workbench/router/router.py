@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
@@ -163,11 +163,8 @@ class Router:
         match decision:
             case Forward():
                 # One that the steps have let pass comes back here with its passage.
-                if self._guard is not None and call.route.passage is None:
-                    call.route.entry, call.route.decision = decision.entry, decision
-                    later = partial(self._act, call, decision)
-                    if not self._guard.passes(call, call.method, decision.entry, decision.item, decision.body, later):
-                        return
+                if self._guard is not None and call.route.passage is None and not self._guard.lets_pass(call, decision):
+                    return
                 # Over stdio nothing says which call a question belongs to: a client without a session goes where no
                 # other client's call is under way.
                 if decision.entry.asks and not call.caller.client:
@@ -177,6 +174,9 @@ class Router:
                     self._send(call, decision, connection)
                 else:
                     self._forward_later(call, decision, connection)
+            case Answer(refusal=why) | Reject(refusal=why) if why and self._guard and not call.route.passage:
+                self._guard.note_refusal(call, why)
+                self._act(call, decision)
             case Answer():
                 call.finish_result(decision.result)
             case Work():
@@ -493,7 +493,7 @@ class Router:
 def _make_guard(steps: tuple[Step, ...], router: Router) -> Guard:
     from mcp_workbench.router.guard import Guard
 
-    return Guard(steps, router.start_for, router.in_background, router.stop)
+    return Guard(steps, router.start_for, router.in_background, router.stop, router._act)
 
 
 def _release(clients: ConnectionClients) -> None:

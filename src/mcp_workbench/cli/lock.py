@@ -1,0 +1,272 @@
+"""`mcp-workbench lock`: what servers offer, written down to be compared with; what differs; and accepting it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.catalog.offer import KINDS
+from mcp_workbench.cli.engine import Engine, connect
+from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.own_configuration import lock_folder
+from mcp_workbench.cli.screen import Screen, stdout
+from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, configuration, log_for
+from mcp_workbench.config.model import WorkbenchConfig
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.file_replacement import read_file, replace_file
+from mcp_workbench.guard.definition_store import DefinitionStore, default_folder
+from mcp_workbench.guard.lock_difference import DefinitionChange, about_server, described_changes
+from mcp_workbench.guard.lock_file import LockedServer, LockFile, locked_server, merged, read_lock, written
+from mcp_workbench.nearest import nearest
+
+ABOUT = """
+Starts every server and writes workbench.lock beside the configuration: for each server its package and version as far
+as they are known, and a hash for each tool, prompt and resource. Commit it. With "lock" in the configuration,
+definitions that differ from it are reported ("warn"), or neither listed nor callable ("enforce").
+
+lock diff shows what differs, and points out hidden characters, sentences that address the model, tools with the name
+of another server's, and annotations that promise less. lock accept takes over what differs: of all servers, of SERVER,
+or of SERVER/TOOL (a prompt or resource too). Running workbenches notice within a second.
+
+Exit code: 0; 1 if lock diff finds something, or a server cannot be started; 2 if the command line or the configuration
+is wrong.
+"""
+ACTIONS = ("diff", "accept")
+NEW_FILE_MODE = 0o644
+
+
+def run(parsed: Parsed) -> int:
+    """Lock, compare or accept."""
+    action, named = parsed.positional(0), parsed.positional(1)
+    if action not in (None, *ACTIONS):
+        near = nearest(action or "", ACTIONS, 1)
+        hint = f"did you mean `{near[0]}`?" if near else "mcp-workbench lock, lock diff, or lock accept [SERVER[/TOOL]]"
+        raise UsageError(f"unknown action `{action}`", hint=hint)
+    if named is not None and action != "accept":
+        raise UsageError(f"unexpected argument `{named}`")
+    config = configuration(parsed)
+    locking = _Locking(parsed, config)
+    if action is None:
+        return locking.write()
+    return locking.show() if action == "diff" else locking.accept(named)
+
+
+COMMAND = Command("lock [OPTIONS] [diff|accept [SERVER[/TOOL]]]", ABOUT, (CONFIG, JSON, DEBUG), run, takes=2)
+
+
+class _Locking:
+    """One run of the command: the file, the servers as they are now, and what was locked on this machine."""
+
+    def __init__(self, parsed: Parsed, config: WorkbenchConfig) -> None:
+        self._parsed = parsed
+        self._config = config
+        self._path = config.lock_path
+        self._store = DefinitionStore(default_folder())
+        self._screen = stdout()
+        self._seen = read_file(self._path)
+        # Asked anew: what was remembered of them is what may have changed.
+        self._engine = Engine(config, use_cache=False, redactor=log_for(parsed, config))
+        self._failures: dict[str, str] = {}
+
+    # ── the three actions ──
+
+    def write(self) -> int:
+        before = self._lock_before()
+        entries = self._listed()
+        now = {(entry.toolbox, entry.name): _locked(entry) for entry in entries}
+        changes = self._changes(before, entries) if before is not None else []
+        self._save(merged(before, self._config.lock_target, now), entries)
+        if self._parsed.has("json"):
+            self._screen.json({"lock": self._path, "servers": len(now), "failed": self._failures})
+        else:
+            counted = ", ".join(
+                f"{count} {kind if kind != 'resourceTemplates' else 'resource templates'}"
+                for kind in KINDS
+                if (count := sum(len(each.hashes(kind)) for each in now.values()))
+            )
+            print(f"locked {len(now)} server{'s' * (len(now) != 1)}{': ' * bool(counted)}{counted}, in {self._path}")
+            if changes:
+                remark("note", f"{len(changes)} of them were different before; your version control shows which")
+            if self._config.lock is None:
+                remark("hint", 'nothing compares with it yet: set `"lock": "warn"` or `"enforce"` in the configuration')
+        return self._say_failures()
+
+    def show(self) -> int:
+        lock = self._lock()
+        entries = self._listed()
+        changes = self._changes(lock, entries)
+        about = {
+            entry.label: text
+            for entry in entries
+            if (text := about_server(lock.server(entry.toolbox, entry.name), _locked(entry)))
+        }
+        if self._parsed.has("json"):
+            self._screen.json(
+                {"lock": self._path, "changes": _as_json(changes), "servers": about, "failed": self._failures}
+            )
+        else:
+            _show(self._screen, changes)
+            for label, text in about.items():
+                remark("note", f"{label}: {text}")
+            if not changes and not self._failures:
+                remark("note", "everything is as it was locked")
+        failed = self._say_failures()
+        return FAILED if changes else failed
+
+    def accept(self, named: str | None) -> int:
+        lock = self._lock()
+        chosen, item = (None, None) if named is None else self._meant(named)
+        entries = self._listed(chosen)
+        changes = [each for each in self._changes(lock, entries) if item is None or each.name == item]
+        if item is not None and not changes and not self._failures:
+            raise UsageError(
+                f"`{named}` is as it was locked, or does not exist", hint="mcp-workbench lock diff shows what is not"
+            )
+        now = {
+            (entry.toolbox, entry.name): _accepted(lock.server(entry.toolbox, entry.name), _locked(entry), item)
+            for entry in entries
+        }
+        # What is accepted is shown: it may have changed once more since somebody looked.
+        if self._parsed.has("json"):
+            self._screen.json({"lock": self._path, "accepted": _as_json(changes), "failed": self._failures})
+        else:
+            _show(self._screen, changes)
+        self._save(merged(lock, self._config.lock_target, now), entries)
+        self._record(changes)
+        if not self._parsed.has("json"):
+            print(f"accepted {len(changes)} definition{'s' * (len(changes) != 1)}, in {self._path}")
+        return self._say_failures()
+
+    # ── the parts ──
+
+    def _lock(self) -> LockFile:
+        lock = read_lock(self._config.lock_target)
+        if lock is None:
+            raise ConfigError(
+                f"there is no `{self._path}`", hint="`mcp-workbench lock` writes it; look at it, and commit it"
+            )
+        return lock
+
+    def _lock_before(self) -> LockFile | None:
+        """What is there already, where it can be used; `lock` writes it anew."""
+        try:
+            return read_lock(self._config.lock_target)
+        except ConfigError as error:
+            remark("warning", error.message)
+            return None
+
+    def _listed(self, only: ServerEntry | None = None) -> list[ServerEntry]:
+        """All servers that say what they offer, or only one."""
+        catalog = self._engine.face.catalog
+        failures = connect(self._engine, only=None if only is None else [only])
+        self._failures = {place: error.message.partition("\n")[0] for place, error in failures.items()}
+        return [entry for entry in catalog.entries() if entry.offer is not None and (only is None or entry is only)]
+
+    def _changes(self, lock: LockFile, entries: Sequence[ServerEntry]) -> list[DefinitionChange]:
+        tools = {entry.label: frozenset(entry.offer.tools) for entry in entries if entry.offer is not None}
+        for box, servers in lock.toolboxes.items():
+            for name, server in servers.items():
+                tools.setdefault(f"{box}/{name}", frozenset(server.tools))
+        found: list[DefinitionChange] = []
+        for entry in entries:
+            assert entry.offer is not None
+            others = {label: names for label, names in tools.items() if label != entry.label}
+            place = (entry.toolbox, entry.name)
+            found += described_changes(place, lock, entry.offer, others, self._store.known)
+        return found
+
+    def _meant(self, named: str) -> tuple[ServerEntry, str | None]:
+        """The server, and the item of it. Names may hold slashes themselves."""
+        entries = list(self._engine.face.catalog.entries())
+        for entry in entries:
+            if named in (entry.label, entry.name):
+                return self._engine.find_server(named), None
+        for entry in entries:
+            for start in (f"{entry.label}/", f"{entry.name}/"):
+                if named.startswith(start):
+                    return self._engine.find_server(start[:-1]), named.removeprefix(start)
+        return self._engine.find_server(named), None
+
+    def _save(self, lock: LockFile, entries: Sequence[ServerEntry]) -> None:
+        content = written(lock)
+        if content != self._seen:
+            replace_file(self._path, self._seen, content, lock_folder())
+            if self._seen is None:
+                # It is no secret: others who check the configuration out are to read it too.
+                os.chmod(self._path, NEW_FILE_MODE)
+        for entry in entries:
+            assert entry.offer is not None
+            self._store.keep(each for kind in KINDS for each in entry.offer.lists.get(kind, {}).values())
+
+    def _record(self, changes: Sequence[DefinitionChange]) -> None:
+        """In the audit, where there is one."""
+        if self._config.audit is None or self._config.audit.stdout or not changes:
+            return
+        from mcp_workbench.config.redact import Redactor
+        from mcp_workbench.observe.audit_step import open_audit
+
+        redactor = Redactor(self._config.secrets)
+        audit = open_audit(self._config.audit, redactor, self._config.path, stdout_is_free=False)
+        for each in changes:
+            where = {"toolbox": each.toolbox, "server": each.server, "item": each.name}
+            audit.record("definition", **where, decision="accepted", rule="lock", reason=f"{each.kind}: {each.how}")
+        audit.close()
+
+    def _say_failures(self) -> int:
+        for place, message in self._failures.items():
+            remark("warning", f"{place}: {message}")
+        if not self._failures:
+            return 0
+        return complain(
+            "a server cannot be started: what was locked of it stays as it was"
+            if len(self._failures) == 1
+            else f"{len(self._failures)} servers cannot be started: what was locked of them stays as it was",
+            status=FAILED,
+        )
+
+
+def _locked(entry: ServerEntry) -> LockedServer:
+    assert entry.offer is not None
+    return locked_server(entry.config, entry.offer)
+
+
+def _accepted(before: LockedServer | None, now: LockedServer, item: str | None) -> LockedServer:
+    """As it is now; with an item, only that, and the rest as it was locked."""
+    if item is None:
+        return now
+    kept = LockedServer(package=now.package, server=now.server) if before is None else before
+    for kind in KINDS:
+        hashes = kept.hashes(kind)
+        if item in now.hashes(kind):
+            hashes[item] = now.hashes(kind)[item]
+        else:
+            hashes.pop(item, None)
+    return kept
+
+
+def _show(screen: Screen, changes: Sequence[DefinitionChange]) -> None:
+    for each in changes:
+        screen.line((each.where, "name"), f"  {each.what}  ", (each.how, "warn"))
+        for line in each.lines:
+            screen.line((line, "good" if line.startswith("+") else "bad" if line.startswith("-") else "dim"), indent=2)
+        for warning in each.warnings:
+            screen.line(("! ", "bad"), (warning, "strong"), indent=2)
+    screen.flush()
+
+
+def _as_json(changes: Sequence[DefinitionChange]) -> list[dict[str, Any]]:
+    return [
+        {
+            "toolbox": each.toolbox,
+            "server": each.server,
+            "kind": each.kind,
+            "name": each.name,
+            "how": each.how,
+            "difference": list(each.lines),
+            "warnings": list(each.warnings),
+        }
+        for each in changes
+    ]

@@ -1,0 +1,169 @@
+"""The lock while a workbench runs: what differs from `workbench.lock` is said, and under `enforce` withheld.
+
+Sits where definitions become visible (`ServerEntry.judge`), so that no list, search or call sees what is withheld, in
+any face; and as a step around requests, for what can be reached without having been listed. What cannot be judged,
+because the file is missing, damaged, in conflict or of another configuration, is withheld: closed, not open.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Raw
+
+from mcp_workbench.catalog.offer import SINGULAR
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.guard.lock_difference import How, changes_of
+from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash, read_lock
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS
+from mcp_workbench.steps import Denial
+
+if TYPE_CHECKING:
+    from mcp_workbench.catalog.catalog import Catalog
+    from mcp_workbench.catalog.entry import ServerEntry
+    from mcp_workbench.catalog.offer import Offer
+    from mcp_workbench.config.model import LockTarget
+    from mcp_workbench.steps import EventRecorder, GuardedRequest, Outcome, Verdict
+
+log = logging.getLogger(__name__)
+
+HINT: Final = "`mcp-workbench lock diff` shows the difference, `mcp-workbench lock accept` accepts it"
+# How many of them a line of the log names, and how many events the audit gets for one list.
+MOST_NAMED: Final = 5
+MOST_EVENTS: Final = 50
+# Hashes that are remembered, so that a list that comes again is compared quickly.
+MOST_HASHES: Final = 100_000
+
+_TEXTS: Final[dict[How, str]] = {
+    "new": "it is not in the lock file",
+    "changed": "it has changed since it was locked",
+    "removed": "it is gone",
+}
+# Which lists the item of a request may be in.
+_KINDS: Final = {
+    "tools/call": ("tools",),
+    "prompts/get": ("prompts",),
+    "resources/read": ("resources",),
+    "resources/subscribe": ("resources",),
+    "resources/unsubscribe": (),
+    "completion/complete": ("prompts", "resources", "resourceTemplates"),
+}
+Withheld = dict[str, dict[str, str]]
+
+
+class Lock:
+    """The lock file of one configuration, in force."""
+
+    def __init__(self, target: LockTarget, record: EventRecorder, *, is_enforced: bool) -> None:
+        self._record = record
+        self.is_enforced = is_enforced
+        self._file: LockFile | None = None
+        # Why there is nothing to compare with; None while there is.
+        self.problem: ConfigError | None = None
+        # What was computed, by place: the definition, and its hash.
+        self._hashes: dict[tuple[str, str], tuple[Raw, str]] = {}
+        # What was said last of each server.
+        self._said: dict[str, frozenset[tuple[str, str, How]]] = {}
+        self._read(target)
+
+    def _read(self, target: LockTarget) -> None:
+        try:
+            self._file, self.problem = read_lock(target), None
+        except ConfigError as error:
+            self._file, self.problem = None, error
+        if self._file is None and self.problem is None:
+            self.problem = ConfigError(
+                f"there is no `{target.path}`", hint="`mcp-workbench lock` writes it; look at it, and commit it"
+            )
+        if self.problem is not None:
+            what = "nothing is shown until that is solved" if self.is_enforced else "nothing can be compared"
+            log.error("%s; %s. hint: %s", self.problem.message, what, self.problem.hint or HINT)
+
+    def reload(self, target: LockTarget, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
+        """The file may be another one now. The servers of which something else is shown from now on."""
+        self._read(target)
+        changed = []
+        for entry in entries:
+            before = entry.withheld
+            entry.judge_again()
+            if entry.withheld != before:
+                changed.append(entry)
+        return changed
+
+    def judge(self, entry: ServerEntry, offer: Offer) -> Withheld:
+        """What of this offer must not be shown, with the reason."""
+        if self.problem is not None:
+            reason = f"{self.problem.message} ({self.problem.hint or HINT})"
+            return self._all(offer, reason) if self.is_enforced else {}
+        assert self._file is not None
+        locked = self._file.server(entry.toolbox, entry.name)
+        found = frozenset(
+            changes_of(locked, offer, lambda kind, name, raw: self._hash(f"{entry.label} {kind}", name, raw))
+        )
+        self._say(entry, found, locked)
+        if not self.is_enforced:
+            return {}
+        withheld: Withheld = {}
+        for kind, name, how in found:
+            if how != "removed":
+                withheld.setdefault(kind, {})[name] = _TEXTS[how]
+        return withheld
+
+    def _all(self, offer: Offer, reason: str) -> Withheld:
+        return {kind: dict.fromkeys(definitions, reason) for kind, definitions in offer.lists.items() if definitions}
+
+    def _hash(self, place: str, name: str, definition: Raw) -> str:
+        known = self._hashes.get((place, name))
+        if known is not None and known[0] == definition:
+            return known[1]
+        found = definition_hash(definition)
+        if len(self._hashes) >= MOST_HASHES:
+            # Some servers list a resource for each file, and others the next day.
+            self._hashes.clear()
+        self._hashes[place, name] = definition, found
+        return found
+
+    def _say(self, entry: ServerEntry, found: frozenset[tuple[str, str, How]], locked: LockedServer | None) -> None:
+        before = self._said.get(entry.label, frozenset())
+        self._said[entry.label] = found
+        news = sorted(found - before)
+        if not news:
+            return
+        named = ", ".join(f"{SINGULAR[kind]} `{name[:100]}` ({how})" for kind, name, how in news[:MOST_NAMED])
+        more = f" and {len(news) - MOST_NAMED} more" if len(news) > MOST_NAMED else ""
+        what = "is not in the lock file" if locked is None else "differs from the lock file"
+        consequence = "; withheld until accepted" if self.is_enforced else ""
+        log.warning("[%s] %s: %s%s%s. hint: %s", entry.label, what, named, more, consequence, HINT)
+        for kind, name, how in news[:MOST_EVENTS]:
+            self._record(
+                "definition",
+                toolbox=entry.toolbox,
+                server=entry.name,
+                item=name,
+                decision="withheld" if self.is_enforced and how != "removed" else "warned",
+                rule="lock",
+                reason=f"{SINGULAR[kind]}: {how}",
+            )
+
+
+class LockStep:
+    """Keeps requests for what is withheld from servers, however the client came to know of it."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def check(self, request: GuardedRequest) -> Verdict:
+        entry = self._catalog.toolboxes.get(request.toolbox, {}).get(request.server)
+        if entry is None or not entry.withheld:
+            return None
+        for kind in _KINDS.get(request.method, ()):
+            reason = entry.withheld.get(kind, {}).get(request.item)
+            if reason is not None:
+                what = f"{SINGULAR[kind]} `{request.item[:200]}`"
+                return Denial(INVALID_PARAMS, f"{what} is withheld: {reason}; for the user: {HINT}", rule="lock")
+        return None
+
+    def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
+        """Nothing is kept."""

@@ -1,0 +1,145 @@
+"""`workbench.lock`: what each server offered when somebody looked at it and agreed, as one hash for each definition.
+
+Made to be committed: names in a stable order, one definition a line, no address, no time, no secret. Owns the format
+and what is said of a file that cannot be used. Refuses to know what follows from a difference (`lock`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from mcp_workbench.catalog.offer import KINDS, Offer
+from mcp_workbench.config.model import LockTarget, ServerConfig
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.guard.packages import package_of
+from mcp_workbench.protocol.handshake import who
+
+VERSION: Final = 1
+# A hundred thousand definitions; beyond, it is some other file.
+LARGEST_LOCK: Final = 16 * 1024 * 1024
+_MARKS: Final = (b"<<<<<<< ", b"=======", b">>>>>>> ")
+
+
+class LockedServer(Struct, omit_defaults=True):
+    """What a server offered."""
+
+    # What was started, as far as that has a name and a version: `npm:@scope/name@1.2.3`.
+    package: str = ""
+    # What it calls itself: name and version.
+    server: str = ""
+    tools: dict[str, str] = field(default_factory=dict)
+    prompts: dict[str, str] = field(default_factory=dict)
+    resources: dict[str, str] = field(default_factory=dict)
+    resourceTemplates: dict[str, str] = field(default_factory=dict)
+
+    def hashes(self, kind: str) -> dict[str, str]:
+        found: dict[str, str] = getattr(self, kind)
+        return found
+
+
+class LockFile(Struct):
+    version: int
+    # The name of the configuration that it lies beside.
+    config: str
+    toolboxes: dict[str, dict[str, LockedServer]] = field(default_factory=dict)
+
+    def server(self, toolbox: str, name: str) -> LockedServer | None:
+        return self.toolboxes.get(toolbox, {}).get(name)
+
+
+class _Versioned(Struct):
+    version: int
+
+
+def parse_lock(content: bytes, target: LockTarget) -> LockFile:
+    """Raises `ConfigError` for a file that was damaged, is in conflict, of a newer version, or of another
+    configuration."""
+    path = target.path
+    lines = content.split(b"\n")
+    marked = next((number for number, line in enumerate(lines, 1) if line.startswith(_MARKS)), None)
+    if marked is not None:
+        raise ConfigError(
+            f"`{path}` has conflict marks in line {marked}",
+            hint="resolve the merge, then look at `mcp-workbench lock diff`",
+        )
+    try:
+        version = msgspec.json.decode(content, type=_Versioned).version
+        if version > VERSION:
+            raise ConfigError(
+                f"`{path}` was written by a newer version of the workbench (format {version})",
+                hint="update the workbench",
+            )
+        lock = msgspec.json.decode(content, type=LockFile)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ConfigError(f"`{path}` is damaged: {error}", hint=_ANEW) from None
+    theirs = {(box, name) for box, servers in lock.toolboxes.items() for name in servers}
+    if lock.config != target.config or (theirs and theirs.isdisjoint(target.places)):
+        raise ConfigError(
+            f"`{path}` belongs to another configuration, `{lock.config}`: it has none of these servers, or lies beside "
+            "another file",
+            hint=_ANEW,
+        )
+    return lock
+
+
+_ANEW: Final = "`mcp-workbench lock` writes it anew; look at what it locks before you commit it"
+
+
+def read_lock(target: LockTarget) -> LockFile | None:
+    """What is in the file; None where there is none. Raises `ConfigError`."""
+    path = target.path
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            content = file.read(LARGEST_LOCK + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"`{path}` cannot be read: {error.strerror}") from None
+    if len(content) > LARGEST_LOCK:
+        raise ConfigError(f"`{path}` is larger than {LARGEST_LOCK // 1024**2} MiB, too large for a lock file")
+    return parse_lock(content, target)
+
+
+def written(lock: LockFile) -> bytes:
+    """The file: every definition on a line of its own, in one order."""
+    return json.dumps(msgspec.to_builtins(lock), indent=2, ensure_ascii=False, sort_keys=True).encode() + b"\n"
+
+
+def locked_server(config: ServerConfig, offer: Offer) -> LockedServer:
+    """A server as it is now."""
+    hashes: dict[str, dict[str, str]] = {
+        kind: {name: definition_hash(definition) for name, definition in offer.lists.get(kind, {}).items()}
+        for kind in KINDS
+    }
+    name, version = who(offer.profile.server_info)
+    return LockedServer(package=package_of(config), server=f"{name} {version}".strip(), **hashes)
+
+
+def definition_hash(definition: Raw) -> str:
+    """Equal for definitions that say the same, whatever the order of their members and the space between them."""
+    return f"sha256:{hashlib.sha256(canonical_definition(definition)).hexdigest()}"
+
+
+def canonical_definition(definition: Raw) -> bytes:
+    try:
+        return msgspec.json.encode(msgspec.json.decode(definition), order="sorted")
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        # What cannot be read by everybody is compared as it was written.
+        return bytes(definition)
+
+
+def merged(lock: LockFile | None, target: LockTarget, servers: Mapping[tuple[str, str], LockedServer]) -> LockFile:
+    """The lock with these servers as they are now; those that the configuration has no more are left out."""
+    toolboxes: dict[str, dict[str, LockedServer]] = {}
+    for place in target.places:
+        found = servers.get(place, None if lock is None else lock.server(*place))
+        if found is not None:
+            toolboxes.setdefault(place[0], {})[place[1]] = found
+    return LockFile(VERSION, target.config, toolboxes)
