@@ -268,7 +268,9 @@ def test_the_guide_for_contributors_names_every_package() -> None:
 def test_make_help_names_every_target() -> None:
     targets = re.findall(r"^\.PHONY: (.*)$", text("Makefile"), re.MULTILINE)[0].split()
     shown = "\n".join(re.findall(r"^\t@echo '(.*)'$", text("Makefile"), re.MULTILINE))
-    assert [target for target in targets if target != "help" and not re.search(rf"\b{target}\b", shown)] == []
+    # What is only a part of `make check` is named there.
+    named = {*re.findall(r"^make ([a-z-]+)", shown, re.MULTILINE), "help", "format-check"}
+    assert [target for target in targets if target not in named] == []
 
 
 def test_the_guide_for_contributors_names_every_target_of_make() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.context.__main__ import BEGIN, END, Row, main, with_section
-from bench.context.data import Listed, Need, catalogue, counter, needs
+from bench.context.data import Listed, Need, catalogue, counter, halves, needs
 from bench.context.finding import reach, share
 from bench.context.opening import open_each
 from mcp_workbench.economy.index import Index
@@ -47,6 +47,15 @@ def read(folder: Path) -> tuple[list[Listed], Index, list[Need]]:
 
 def test_needs_are_read_by_set(folder: Path) -> None:
     assert [len(needs(folder, name)) for name in ("step", "agent", "task")] == [2, 1, 0]
+
+
+def test_the_halves_of_the_needs_are_about_as_large_and_have_none_in_common() -> None:
+    asked = [Need(text=f"need {number}", gold=[[]], set="step") for number in range(200)]
+    looked_at, kept = halves(asked)
+    assert sorted(need.text for need in (*looked_at, *kept)) == sorted(need.text for need in asked)
+    assert 70 < len(kept) < 130
+    # What was kept once is kept for good, whatever else is asked.
+    assert halves(asked[50:])[1] == [need for need in kept if need in asked[50:]]
 
 
 def test_the_share_of_needs_that_find_their_tool(folder: Path) -> None:

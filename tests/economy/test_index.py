@@ -67,6 +67,19 @@ def test_a_name_that_the_query_spells_out_wins_over_a_text_that_repeats_a_word(i
     assert best(index, "read file")[0] == "fs/read_file"
 
 
+def test_a_name_that_is_all_said_wins_over_one_that_says_more() -> None:
+    """However often the other one speaks of it."""
+    more = "Closes an issue, or a list of issues; an issue that is closed."
+    index = Index.build(
+        [
+            SearchDocument(key="more", name="close_issue_with_label_and_comment", description=more),
+            SearchDocument(key="all", name="close_issue", description="Done."),
+        ]
+    )
+    found = {hit.key: hit.score for hit in index.search("close issue").hits}
+    assert found["all"] > 1.3 * found["more"]
+
+
 def test_synonyms_find_what_the_words_do_not(index: Index) -> None:
     assert best(index, "repo")[0] == "gh/list_repos"
 

@@ -343,6 +343,8 @@ MAY_TELL_THE_TIME = {
     "guard/introspection.py": "the same",
     "guard/jwt_tokens.py": "the same",
     "guard/named_keys.py": "when a key was made and ends, which outlives this process",
+    "guard/token_exchange.py": "when a token ends, by its issuer's clock",
+    "user_headers.py": "the same",
     "observe/audit_step.py": "when something happened, for people",
     "signin/sign_ins.py": "when somebody signed in, which outlives this process",
     "signin/signed_in_headers.py": "when a token ends, by its issuer's clock; one that is refused is refreshed whatever it says",
