@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec import Raw
 
 from mcp_workbench.downstream.fair_requests import LEAST_UNDER_WAY, MOST_UNDER_WAY
+from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.pending import PendingRequests
 from mcp_workbench.transport import backlog
 from tests.bridge.played_server import PlayedServer
@@ -190,3 +193,21 @@ async def test_time_in_which_we_were_stopped_does_not_count_for_what_waits() -> 
         server.traffic.pending.postpone(30)
         server.advance(61)
         assert all(request.answer is None for request in requests)
+
+
+async def test_requests_that_fail_as_they_are_sent_all_end() -> None:
+    """Each makes room for the next one, which fails in turn."""
+    async with shared_stage() as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        requests = flood(client, "one", 5000)
+        error = DownstreamError("it went away")
+
+        def send(*parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+            id = json.loads(b"".join(map(bytes, parts)))["id"]
+            server.traffic.on_request_failed(b"%d" % id, error)
+
+        server.send = send  # type: ignore[method-assign]
+        InOrder(server).answer(1)
+        assert sum("isError" in message["result"] for message in client.received) == len(requests) - MOST_UNDER_WAY
+        assert stage.gateway.played == [server]

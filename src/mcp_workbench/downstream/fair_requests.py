@@ -41,7 +41,7 @@ class WaitingRequest(Struct, eq=False):
 class FairRequests(PendingRequests):
     """The table of requests under way, and those that wait for their turn."""
 
-    __slots__ = ("_client_of", "_send", "_under_way", "_waiting", "_waiting_bytes")
+    __slots__ = ("_client_of", "_due", "_is_sending", "_send", "_under_way", "_waiting", "_waiting_bytes")
 
     def __init__(self, send: Callable[[WaitingRequest], None]) -> None:
         super().__init__()
@@ -53,6 +53,10 @@ class FairRequests(PendingRequests):
         # By client, then by id; both in the order of arrival.
         self._waiting: dict[int, dict[int, WaitingRequest]] = {}
         self._waiting_bytes = 0
+        # Clients whose turn may have come. What is sent may fail at once and make room for the next, so they are served
+        # in a loop and not by recursion.
+        self._due: dict[int, None] = {}
+        self._is_sending = False
 
     # ── what goes out ──
 
@@ -98,8 +102,19 @@ class FairRequests(PendingRequests):
             del self._under_way[client]
         if self._waiting:
             # With one client fewer, the share of all others has grown.
-            for each in [client] if left else list(self._waiting):
-                self._send_waiting_of(each)
+            self._due.update(dict.fromkeys([client] if left else self._waiting))
+            if not self._is_sending:
+                self._send_due()
+
+    def _send_due(self) -> None:
+        self._is_sending = True
+        try:
+            while self._due:
+                client = next(iter(self._due))
+                del self._due[client]
+                self._send_waiting_of(client)
+        finally:
+            self._is_sending = False
 
     def _send_waiting_of(self, client: int) -> None:
         waiting = self._waiting.get(client)
@@ -107,7 +122,7 @@ class FairRequests(PendingRequests):
             request = waiting.pop(next(iter(waiting)))
             self._waiting_bytes -= len(request.message)
             if not waiting:
-                del self._waiting[client]
+                self._waiting.pop(client, None)
             self._count(client, request.exchange)
             self._send(request)
 
@@ -127,6 +142,9 @@ class FairRequests(PendingRequests):
     def take_waiting(self) -> list[ForwardedExchange]:
         """Take out everything that has not been sent."""
         found = [each.exchange for waiting in self._waiting.values() for each in waiting.values()]
+        # Each of them, too: one may just be sent from.
+        for waiting in self._waiting.values():
+            waiting.clear()
         self._waiting.clear()
         self._waiting_bytes = 0
         return found
