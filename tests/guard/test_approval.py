@@ -29,7 +29,7 @@ class Rig:
     def _record(self, kind: EventKind, /, **fields: Any) -> None:
         self.recorded.append((kind, fields))
 
-    def check(self, about: GuardedRequest) -> Pass | Ask | None:
+    def check(self, about: GuardedRequest) -> Pass | Ask | Denial | None:
         return self.step.check(about)
 
     def asked(self, about: GuardedRequest) -> Ask:

@@ -18,7 +18,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode, encode
 
 from mcp_workbench.guard.approval_question import Duration, chosen, question, shown
-from mcp_workbench.guard.rules_in_force import FORBIDDEN, TASKS, Policy
+from mcp_workbench.guard.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy
 from mcp_workbench.steps import Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass
 
 # For how long "for a time" is. Long enough for a piece of work, short enough to be remembered.
@@ -176,13 +176,17 @@ class ApprovalStep:
         # Requests under way that were approved.
         self._passed: dict[int, str] = {}
 
-    def check(self, request: GuardedRequest) -> Pass | Ask | None:
+    def check(self, request: GuardedRequest) -> Pass | Ask | Denial | None:
         if request.method.startswith(TASKS) or not request.toolbox:
             # A task was approved as the call that it came from.
             return None
         decision = self._policy.decide(request)
         if decision.then != "ask":
             return None
+        if request.method == COMPLETION:
+            # Clients complete with every key that is typed: nobody wants to be asked then.
+            text = f"`{_place(request)}` needs the user's approval, so nothing is completed for it"
+            return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
         members = _members(request)
         digest = digest_of(request, members)
         if self._approvals.take(

@@ -138,8 +138,8 @@ class Router:
 
     def ask_about_task(self, call: RoutedCall, params: Params) -> None:
         """One of the methods of tasks; without the extension, those of a sole server pass as they are, unless users
-        share it."""
-        client, sole = call.revision, call.view.face.sole_entry()
+        share it, or a policy has to know which tool a task is of."""
+        client, sole = call.revision, None if self.tasks.judge is not None else call.view.face.sole_entry()
         passes = not client.has_task_extension and sole is not None and sole.config.share != "everyone"
         if call.method not in client.task_methods or passes:
             self.relay(call, params)
