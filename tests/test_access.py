@@ -87,6 +87,7 @@ def _without_ids(answer: Json) -> Json:
     return {key: value for key, value in answer.items() if key != "id"}
 
 
+@pytest.mark.requirement("team.hidden")
 @pytest.mark.parametrize("face", ["proxy", "flat", "dynamic"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_what_is_hidden_leaves_no_trace(tmp_path: Path, face: str, era: str) -> None:

@@ -340,12 +340,7 @@ REQUESTS: dict[str, Callable[[str], tuple[str, Json]]] = {
         {"ref": {"type": "ref/prompt", "name": f"box/server/{name}"}, "argument": {"name": "a", "value": "b"}},
     ),
 }
-REACHED = {
-    "call": "tools/call",
-    "prompt": "prompts/get",
-    "resource": "resources/read",
-    "completion": "completion/complete",
-}
+REACHED = {kind: request("")[0] for kind, request in REQUESTS.items()}
 
 
 def is_refused(answer: Json) -> bool:
@@ -356,6 +351,7 @@ def said(answer: Json) -> str:
     return json.dumps({key: value for key, value in answer.items() if key != "id"})
 
 
+@pytest.mark.requirement("team.policy")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("then", DECISIONS)

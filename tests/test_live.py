@@ -247,3 +247,18 @@ async def test_a_disk_that_hangs_after_a_reload_is_not_waited_for(
         assert list(editing.gateway.catalog.toolboxes) == ["ops"], "it is in force all the same"
         assert "may go unnoticed" in caplog.text
         answers.set()
+
+
+@pytest.mark.requirement("team.policy")
+async def test_a_policy_with_a_mistake_leaves_the_one_that_was_in_force(tmp_path: Path) -> None:
+    one = saying("one")
+    denying = [{"tools": ["dev/one/get"], "then": "deny"}, {"then": "allow"}]
+    async with edited(tmp_path, {"dev": {"one": one}}) as editing:
+        await editing.save({"dev": {"one": one}}, policy=denying)
+        assert "policy[0]" in text_of(await editing.seen.use("dev/one/get"))
+        await editing.save({"dev": {"one": one}}, policy=[{"tools": ["dev/one/get"], "then": "alow"}])
+        assert "$.policy[0].then" in (editing.gateway.rejected or "")
+        assert "policy[0]" in text_of(await editing.seen.use("dev/one/get")), "the old one stays"
+        await editing.save({"dev": {"one": one}}, policy=[{"then": "allow"}])
+        assert text_of(await editing.seen.use("dev/one/get")).startswith("one")
+        assert len(one.calls) == 1

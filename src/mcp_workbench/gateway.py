@@ -168,11 +168,11 @@ class Gateway:
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self._status_for
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self)
-        if self.config.policy or self.config.limits:
+        if self.config.policy or self.config.limits or (self._identities is not None and self._identities.has_limits):
             self._restrict()
 
     def _on_identity(self, identity: Identity) -> None:
-        if self.access is None and identity.toolboxes is not None:
+        if self.access is None and identity.toolboxes is not None and self._is_open:
             self._restrict()
         elif self.access is not None:
             self.access.reassign(identity.principal)

@@ -79,6 +79,7 @@ def test_a_yes_for_a_time_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     rig.asked(request())
 
 
+@pytest.mark.requirement("team.approval")
 @pytest.mark.parametrize(
     "answer",
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mcp_workbench.config.model import LimitRule
 from mcp_workbench.guard.identity import Identities
 from mcp_workbench.guard.limit_step import LIMIT_REACHED, LastMinute, LimitStep
@@ -42,6 +44,7 @@ def passes(limits: LimitStep, about: GuardedRequest) -> bool:
     return not isinstance(limits.check(about), Denial)
 
 
+@pytest.mark.requirement("team.limits")
 def test_calls_in_flight_of_each_principal() -> None:
     limits = step(who=("*",), calls_in_flight=2)
     first = request()

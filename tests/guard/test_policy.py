@@ -35,6 +35,7 @@ def then(rules: list[PolicyRule], about: Subject | None = None, who: Identity = 
     return decision.then, decision.rule
 
 
+@pytest.mark.requirement("team.policy")
 def test_the_first_rule_that_matches_decides() -> None:
     rules = [PolicyRule(tools=("other/*",), then="hide"), PolicyRule(tools=("box/server/t*",), then="ask"), DENY]
 

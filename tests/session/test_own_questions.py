@@ -59,6 +59,7 @@ async def finished(stage: Stage, request: Request) -> Json:
     return request.result
 
 
+@pytest.mark.requirement("team.approval")
 @pytest.mark.parametrize(("client_era", "server_era"), PAIRS)
 @pytest.mark.parametrize("route", ["tool", "prompt", "resource"])
 async def test_a_call_is_held_until_its_user_agrees(client_era: str, server_era: str, route: str) -> None:
