@@ -18,6 +18,7 @@ from mcp_workbench.config.auth_model import (
     AuthConfig,
     ForwardedIdentityConfig,
     IssuerConfig,
+    ProxyConfig,
     TokenExchangeConfig,
 )
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
@@ -240,3 +241,24 @@ def test_what_a_source_of_fixed_headers_gives_stays_the_same() -> None:
     inner = FixedHeaders({"A": "1"})
     source = AssertedIdentity(inner, "x-identity", lambda now: "signed", lambda: 0.0)
     assert source.headers() == {"a": "1", "x-identity": "signed"} and source.headers() is source.headers()
+
+
+@pytest.mark.requirement("team.principals")
+@pytest.mark.parametrize(
+    ("serving", "file"),
+    [
+        ("https://10.0.0.1:8443/mcp", {}),
+        ("http://127.0.0.1:8420/mcp", {"auth": AUTH}),
+        ("http://127.0.0.1:8420/mcp", {"trusted_proxy": ProxyConfig(peers=("127.0.0.1",), secret="s")}),
+    ],
+)
+async def test_users_elsewhere_are_shown_no_page_that_another_could_follow(serving: str, file: dict[str, Any]) -> None:
+    config = ServerConfig(name="server", url="https://server.example.com/mcp", transport="http")
+    box = ToolboxConfig(name="box", description="A box.", servers={"server": config})
+    gateway = Gateway(WorkbenchConfig(path="c.json", toolboxes={"box": box}, **file), Options(use_cache=False))
+    gateway.serving = serving
+    entry = gateway.catalog.toolboxes["box"]["server"]
+    with pytest.raises(DownstreamError, match="served over the network"):
+        await gateway.begin_sign_in(entry, ALICE)
+    assert gateway.sign_in_target(entry, "alice").command.endswith("--as alice")
+    assert "--as" not in gateway.sign_in_target(entry, "default").command

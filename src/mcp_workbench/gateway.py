@@ -307,9 +307,10 @@ class Gateway:
 
     async def begin_sign_in(self, entry: ServerEntry, principal: str) -> BrowserSignIn:
         """For a client whose user can be shown a page (`SignInService`). The page leads back to this machine."""
-        from mcp_workbench.signin.flow_io import SignInFailed, is_loopback
+        from mcp_workbench.server_links import are_users_here
+        from mcp_workbench.signin.flow_io import SignInFailed
 
-        if self.serving not in (None, "stdio") and not is_loopback(self.serving):
+        if not are_users_here(self.config, self.serving):
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
         await self.resolve(entry)
         begun = await self.sign_ins().begin(self.sign_in_target(entry, principal))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.config.environment import advice, server_environment
-from mcp_workbench.config.model import ServerConfig
+from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.transport.child import spawn
@@ -191,4 +191,16 @@ def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> 
     command = f"mcp-workbench login {quote(name)} --config {quote(entry.context.path)}"
     # Whoever is served without a principal of their own is our own user, who signs in at the command line.
     own = principal in ("", LOCAL, DEFAULT_PRINCIPAL, ANONYMOUS)
+    if not own:
+        command += f" --as {quote(principal)}"
     return SignInTarget("" if own else principal, config.url, config.oauth, command, entry.context.environ)
+
+
+def are_users_here(config: WorkbenchConfig, serving: str | None) -> bool:
+    """Whether whoever follows a page that leads back to this machine can only be the one who was shown it. Another's
+    browser would bring us another's sign-in, and at a public address nobody can tell whose it is."""
+    from mcp_workbench.signin.flow_io import is_loopback
+
+    if config.trusted_proxy is not None or (config.auth is not None and not is_loopback(config.auth.public_url)):
+        return False
+    return serving in (None, "stdio") or serving.startswith("unix:") or is_loopback(serving)

@@ -87,6 +87,22 @@ async def test_a_browser_that_does_not_open_leaves_the_address_to_open_by_hand(t
         assert b"signed in to files" in out
 
 
+@pytest.mark.requirement("team.principals")
+async def test_a_sign_in_for_another_user_is_theirs_alone(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        user = CommandLine(tmp_path, at.authority)
+        status, out, said = await user.run("login", "files", "--as", "alice")
+        assert status == 0 and "signed in to files" in out, said
+        _, _, again = await user.run("login", "files", "--as", "alice")
+        assert "alice is signed in to files; --again signs in once more" in again
+        _, listed, _ = await user.run("auth", "--json")
+        assert [each["principal"] for each in json.loads(listed)] == ["alice"]
+        status, out, said = await user.run("logout", "files")
+        assert "you were not signed in" in said, "what is hers is not ours"
+        status, out, said = await user.run("logout", "files", "--as", "alice")
+        assert status == 0 and "signed out of files" in out
+
+
 async def test_a_device_code_is_shown_and_waited_for(tmp_path: Path) -> None:
     pending = b'{"error":"authorization_pending"}'
     async with scene(tmp_path, token_faults=[(400, pending), (400, pending)]) as at:

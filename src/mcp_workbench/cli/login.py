@@ -36,6 +36,7 @@ NO_BROWSER = Flag("no-browser", None, "print the address instead of opening it, 
 DEVICE = Flag("device", None, "sign in with a code on another device, if the server supports it")
 AGAIN = Flag("again", None, "sign in even if you are signed in already: as someone else, or with more scopes")
 NEW_CLIENT = Flag("new-client", None, "register again, if the server has lost the earlier registration")
+AS = Flag("as", "PRINCIPAL", "sign in for another user of serve --http: the name of a key, or issuer#subject")
 # A browser that is a program of the terminal may take as long as the user; it does not keep us from listening.
 _READ_BYTES: Final = 64 * 1024
 
@@ -67,17 +68,24 @@ def server_at_url(parsed: Parsed, *, hint: str) -> tuple[Engine, ServerEntry]:
     return engine, entry
 
 
-COMMAND = Command("login [OPTIONS] SERVER", ABOUT, (CONFIG, NO_BROWSER, DEVICE, AGAIN, NEW_CLIENT, DEBUG), run, takes=1)
+COMMAND = Command(
+    "login [OPTIONS] SERVER", ABOUT, (CONFIG, NO_BROWSER, DEVICE, AGAIN, NEW_CLIENT, AS, DEBUG), run, takes=1
+)
 
 
 async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     gateway = engine.gateway
     await gateway.resolve(entry)
-    target = gateway.sign_in_target(entry, LOCAL_PRINCIPAL)
+    target = gateway.sign_in_target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
     sign_ins = gateway.sign_ins()
     signed_in = target.find(sign_ins.store.read())
     wanted = sign_ins.store.read().wanted_at(target.principal, target.server)
-    if wanted is None and not parsed.has("again") and not parsed.has("new-client"):
+    if target.principal:
+        # What the server says to another user is not ours to find out.
+        if signed_in is not None and wanted is None and not parsed.has("again"):
+            remark("note", f"{target.principal} is signed in to {entry.name}; --again signs in once more")
+            return
+    elif wanted is None and not parsed.has("again") and not parsed.has("new-client"):
         # What the server says when it refuses us is where a sign-in starts.
         with contextlib.suppress(SignInNeeded):
             await engine.listed(entry)
@@ -91,6 +99,8 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
         record = await _visit(sign_in, parsed.has("no-browser"))
     gateway.record("sign_in", toolbox=entry.toolbox, server=entry.name, decision="signed in", peer="command line")
     _say_signed_in(entry, record)
+    if target.principal:
+        return
     try:
         await engine.listed(entry)
     except SignInNeeded as error:

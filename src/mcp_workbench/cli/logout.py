@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Parsed
-from mcp_workbench.cli.login import server_at_url
+from mcp_workbench.cli.login import AS, server_at_url
 from mcp_workbench.cli.settings import CONFIG, DEBUG
 from mcp_workbench.serving import LOCAL_PRINCIPAL
 
@@ -23,7 +23,8 @@ def run(parsed: Parsed) -> int:
     async def sign_out() -> None:
         gateway = engine.gateway
         await gateway.resolve(entry)
-        record, is_revoked = await gateway.sign_ins().sign_out(gateway.sign_in_target(entry, LOCAL_PRINCIPAL))
+        target = gateway.sign_in_target(entry, parsed.value("as") or LOCAL_PRINCIPAL)
+        record, is_revoked = await gateway.sign_ins().sign_out(target)
         if record is not None:
             gateway.record(
                 "sign_in", toolbox=entry.toolbox, server=entry.name, decision="signed out", peer="command line"
@@ -43,4 +44,4 @@ def run(parsed: Parsed) -> int:
     return 0
 
 
-COMMAND = Command("logout [OPTIONS] SERVER", ABOUT, (CONFIG, DEBUG), run, takes=1)
+COMMAND = Command("logout [OPTIONS] SERVER", ABOUT, (CONFIG, AS, DEBUG), run, takes=1)
