@@ -65,6 +65,7 @@ WITHOUT_MODULE = {
     "test_naming.py": "all names",
     "test_project.py": "the project's files",
     "test_reliability_docs.py": "docs/reliability.md",
+    "test_security_docs.py": "SECURITY.md",
     "test_requirements.py": "tests/requirements.toml",
     "cli/test_error_reference.py": "docs/errors.md",
     "cli/test_pictures.py": "the pictures of the documents",

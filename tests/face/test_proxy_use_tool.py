@@ -322,3 +322,16 @@ async def test_a_path_that_leads_nowhere_is_looked_for_by_its_words(tmp_path: Pa
             assert "logs" not in text and "/a`" not in text
         text = text_of(await seen.use("zzzz/qqqqqqqqqqqqqqqqqqqqqqqqqq"))
         assert text.endswith('does not exist; find one with open_toolbox {"query": "…"}')
+
+
+async def test_members_in_another_case_are_not_the_ones_that_count(tmp_path: Path) -> None:
+    served = boxes()
+    async with workbench_with(tmp_path, served) as client:
+        await client.open(toolbox_name="dev")
+        params = {
+            "name": "use_tool",
+            "Name": "open_toolbox",
+            "arguments": {"tool": "dev/git/stat", "Tool": "dev/git/log", "arguments": {}, "Arguments": {"branch": "x"}},
+        }
+        await client.client.request("tools/call", params)
+    assert [name for name, _ in served["dev"]["git"].calls] == ["stat"]

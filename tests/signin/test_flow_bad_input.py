@@ -47,6 +47,9 @@ async def refused(at: Scene) -> str:
         ({"authorization_endpoint": "http://evil.example.com/authorize"}, "which is not encrypted"),
         ({"registration_endpoint": "http://evil.example.com/register"}, "which is not encrypted"),
         ({"token_endpoint": "javascript:alert(1)"}, "is not an address"),
+        # What a program that hands addresses to a shell would run.
+        ({"authorization_endpoint": "a:$(calc.exe)?response_type=code"}, "is not an address"),
+        ({"authorization_endpoint": "file:///usr/bin/id"}, "is not an address"),
         ({"token_endpoint": "https://"}, "is not an address"),
         ({"token_endpoint": ["https://a"]}, "is not an address"),
         ({"code_challenge_methods_supported": None}, "does not support PKCE with S256"),
