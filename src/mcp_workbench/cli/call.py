@@ -52,8 +52,8 @@ by its command after --; the last word that is no key=value is the tool:
     mcp-workbench call https://mcp.example.com/mcp search query=bees
     mcp-workbench call -- npx -y @modelcontextprotocol/server-everything echo message=hello
 
-What the tool asks (elicitation) is asked at the terminal, and declined where there is none. Ctrl-C cancels the call.
-Tools cannot use the client's model (sampling) here.
+What the tool asks (elicitation) is asked at the terminal, and declined where there is none; with a shared workbench
+only with --private. Ctrl-C cancels the call. Tools cannot use the client's model (sampling) here.
 
 Exit code: 0, 1 if the tool or its server failed, 2 if there is no such tool or the arguments are invalid.
 """
@@ -63,6 +63,10 @@ _CLIENTS_ONLY: Final = (
     "answer; use it from an MCP client that can"
 )
 _UNLISTED_HINT: Final = "the last word that is no key=value is the tool"
+_ASKED_IN_PRIVATE: Final = (
+    "the tool asks something while it runs, which a server of the shared workbench cannot; with --private it is asked "
+    "here"
+)
 # How `use_tool` begins what it says of arguments that it did not pass on.
 _NOT_CALLED: Final = "the arguments are invalid, so it was not called"
 
@@ -78,6 +82,7 @@ def run(parsed: Parsed) -> int:
     engine.server(toolbox, server)
     where = f"{toolbox}/{server}/{tool}"
     usage: list[str] = []
+    unanswered = _ASKED_IN_PRIVATE if engine.is_shared else _CLIENTS_ONLY
 
     async def work() -> Raw:
         async with conversing(engine, where) as client:
@@ -96,13 +101,13 @@ def run(parsed: Parsed) -> int:
     try:
         reading = ResultContent(engine.run(work))
     except RemoteError as error:
-        return _say_error(where, error.error, redactor)
+        return _say_error(where, error.error, redactor, unanswered)
     except WorkbenchError as error:
         message = redactor.text(f"[{toolbox}/{server}] {error.message}")
         return complain(message, error.hint and redactor.text(error.hint), status=FAILED)
     if reading.is_error and not parsed.has("raw") and (problems := _not_called(reading, where)):
         return complain(redactor.text(problems), *usage)
-    return _show(parsed, reading, where, redactor)
+    return _show(parsed, reading, where, redactor, unanswered)
 
 
 COMMAND = Command(
@@ -167,16 +172,16 @@ def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:
     return read_json(text)
 
 
-def _show(parsed: Parsed, reading: ResultContent, where: str, redactor: Redactor) -> int:
+def _show(parsed: Parsed, reading: ResultContent, where: str, redactor: Redactor, unanswered: str) -> int:
     if parsed.has("raw"):
         print_raw(reading.raw)
         return FAILED if reading.is_error or reading.questions else 0
     if reading.questions:
-        return complain(f"[{where}] asks: {'; '.join(reading.questions)}", _CLIENTS_ONLY, status=FAILED)
+        return complain(f"[{where}] asks: {'; '.join(reading.questions)}", unanswered, status=FAILED)
     if reading.is_error:
         # It may quote the server's stderr; data on stdout is never touched.
         said = redactor.text(reading.as_text())
-        return _say_failed(where, said or "the tool failed without giving a reason")
+        return _say_failed(where, said or "the tool failed without giving a reason", unanswered)
     target = parsed.value("output")
     show(reading, None if target is None else Path(target))
     if not (reading.as_text() or reading.binaries or reading.remarks):
@@ -194,16 +199,16 @@ def print_raw(raw: bytes) -> None:
     stdout().text(raw.decode(errors="backslashreplace"))
 
 
-def _say_failed(where: str, text: str) -> int:
+def _say_failed(where: str, text: str, unanswered: str) -> int:
     # What the workbench itself says carries the name already, and its own hint.
     message, _, hint = text.partition("\nhint: ") if text.startswith(f"[{where}]") else (f"[{where}] {text}", "", "")
-    return complain(message, hint or (_CLIENTS_ONLY if asks_the_user(text) else None), status=FAILED)
+    return complain(message, hint or (unanswered if asks_the_user(text) else None), status=FAILED)
 
 
-def _say_error(where: str, error: ErrorObject, redactor: Redactor) -> int:
+def _say_error(where: str, error: ErrorObject, redactor: Redactor, unanswered: str) -> int:
     text = f"[{where}] {error.message} (code {error.code})"
     if isinstance(error.data, Raw):
         text += f"\ndata: {bytes(error.data).decode(errors='replace')}"
-    hint = _CLIENTS_ONLY if error.code in (URL_ELICITATION_REQUIRED, MISSING_CLIENT_CAPABILITY) else None
+    hint = unanswered if error.code in (URL_ELICITATION_REQUIRED, MISSING_CLIENT_CAPABILITY) else None
     text = redactor.text(text)
     return complain(text, hint, status=FAILED)

@@ -38,7 +38,9 @@ def engine_of(parsed: Parsed, *, takes_pairs: bool = True) -> tuple[Engine, Reda
         redactor = log_for(parsed, named.config)
         # Nobody asks for it again under this key: nothing is remembered of it.
         engine = Engine(named.config, use_cache=False, redactor=redactor)
-    engine.capabilities = CAPABILITIES
+    if not engine.is_shared:
+        # There, a server that may ask somebody is started for that client alone: it would not be the one that runs.
+        engine.capabilities = CAPABILITIES
     return engine, redactor, named
 
 

@@ -90,6 +90,9 @@ class Listed(Protocol):
 class Engine:
     """A workbench that runs for the time of one command."""
 
+    # Whether its servers are those of the shared workbench.
+    is_shared = False
+
     def __init__(
         self, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor | None = None, is_audited: bool = False
     ) -> None:

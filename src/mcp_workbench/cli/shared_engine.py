@@ -78,6 +78,8 @@ class _OfferError(Struct):
 class SharedEngine(Engine):
     """A client of the shared workbench, for the time of one command."""
 
+    is_shared = True
+
     def __init__(self, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor, descriptor: int) -> None:
         super().__init__(config, use_cache=use_cache, redactor=redactor)
         self._socket = socket.socket(fileno=descriptor)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # The `clientInfo` of a client that has none.
 NOBODY: Final = b"{}"
+# It is kept for as long as its client is there. Those of real clients are some hundred bytes.
+LONGEST_INFO: Final = 16 * 1024
 # What has happened to a toolbox: other tools in it, or another configuration with or without it.
 Change = Literal["changed", "new", "removed"]
 
@@ -100,7 +102,8 @@ class Views:
 
     def introduce(self, view: View, client_info: bytes) -> None:
         """Its client has said who it is."""
-        view.client_info, view.client = client_info, None
+        view.client_info = client_info if len(client_info) <= LONGEST_INFO else NOBODY
+        view.client = None
         self.settle(view)
 
     def begin_session(self, principal: str) -> View:
