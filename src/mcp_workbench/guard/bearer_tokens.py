@@ -18,7 +18,7 @@ from mcp_workbench.guard.credentials import UNREACHABLE, Pending, TokenRejection
 from mcp_workbench.guard.identity import Identity
 from mcp_workbench.guard.introspection import UNKNOWN, Introspection
 from mcp_workbench.guard.jwt_tokens import JwtIssuer, peek
-from mcp_workbench.guard.named_keys import KeysInForce
+from mcp_workbench.guard.named_keys import TOKEN_PREFIX, KeysInForce
 from mcp_workbench.guard.token_exchange import SubjectToken, SubjectTokens
 
 T = TypeVar("T")
@@ -98,7 +98,9 @@ class BearerTokens:
     def _own(self, token: str) -> Identity | None:
         if self._default is not None and hmac.compare_digest(token.encode(), self._default[0]):
             return self._default[1]
-        record = None if self._keys is None else self._keys.find(token)
+        # Told by its beginning: a token of an identity provider is not hashed for it.
+        is_key = self._keys is not None and token.startswith(TOKEN_PREFIX)
+        record = self._keys.find(token) if is_key and self._keys is not None else None
         if record is None:
             return None
         identity = Identity(principal=record.name, toolboxes=record.toolboxes)
