@@ -207,3 +207,16 @@ async def test_a_kept_result_of_what_is_denied_since_is_not_there(tmp_path: Path
         assert text_of(gone) == f"`{uri}` is no longer kept; make the call again", "as of one that never was"
         missing = await (await bench.client.start("resources/read", {"uri": uri})).response()
         assert missing["error"]["code"] == -32002
+
+
+async def test_the_headers_of_a_hidden_tool_are_those_of_one_that_does_not_exist(tmp_path: Path) -> None:
+    region = {"type": "string", "x-mcp-header": "Region"}
+    served = {"dev": {"git": Server(tool(f"{SECRET}_push", "Push.", region_=region), tool("status"))}}
+    options = {"face": "flat", "use_cache": False}
+    async with workbench_with(tmp_path, served, options=options, policy=HIDING) as bench:
+        await bench.client.request("tools/list")
+        mirrored = bench.gateway.mirrored_parameters()
+        assert mirrored(f"dev:git:{SECRET}_push", "alice") == {("region",): "Region"}
+        assert mirrored(f"dev:git:{SECRET}_push", "bob") is None
+        await bench.gateway.apply_boxes(tmp_path, served)
+        assert mirrored(f"dev:git:{SECRET}_push", "bob") == {("region",): "Region"}

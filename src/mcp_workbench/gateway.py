@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
     from mcp_workbench.steps import EventKind, Step
     from mcp_workbench.transport.http.header_parameters import HeaderParameters
+    from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +124,7 @@ class Gateway:
         self.token_file: str | None = None
         self._is_prepared = False
         self._is_open = False
+        self._parameters: HeaderParameterCache | None = None
         # There only where the configuration or a key keeps somebody from something.
         self.access: Access | None = None
         # There only where something is written down, or compared with a lock file.
@@ -188,7 +190,7 @@ class Gateway:
             from mcp_workbench.guard.approval import Approvals
 
             approvals = Approvals() if former is None else former.approvals
-            approvals.on_waiting = self._on_approval_wanted
+            approvals.on_waiting = lambda: self.runtime.take_approvals(self.approve)
             self.access = Access(
                 config.policy,
                 config.limits,
@@ -203,6 +205,8 @@ class Gateway:
             )
             self.access.attach()
         self.router.use_steps(self.steps())
+        if self._parameters is not None:
+            self._parameters.hides = self._hides if self.access is not None else None
 
     def close(self) -> None:
         """Nobody is served here any more: servers that no other catalogue shows end, those of others go on."""
@@ -357,9 +361,6 @@ class Gateway:
         """Calls that wait for their user's approval. Told to our own user alone."""
         return [] if self.access is None else self.access.approvals.waiting()
 
-    def _on_approval_wanted(self) -> None:
-        self.runtime.take_approvals(self.approve)
-
     def approve(self, id: str, seconds: float | None = None) -> str | None:
         """Our own user allows a call that waits. Returns what it is; None where none waits under this id."""
         waiting = None if self.access is None else self.access.approvals.approve(id, seconds)
@@ -428,13 +429,12 @@ class Gateway:
         from mcp_workbench.transport.http.parameter_cache import HeaderParameterCache
 
         parameters = HeaderParameterCache(self.face.definition_of, lambda: self.catalog.revision)
+        self._parameters = parameters
+        parameters.hides = self._hides if self.access is not None else None
+        return parameters
 
-        def shown(tool: str, principal: str) -> HeaderParameters | None:
-            # What headers a tool wants would tell that it exists.
-            is_hidden = self.access is not None and self.access.face_of(principal).definition_of(tool) is None
-            return None if is_hidden else parameters(tool)
-
-        return shown
+    def _hides(self, tool: str, principal: str) -> bool:
+        return self.access is not None and self.access.face_of(principal).definition_of(tool) is None
 
     def _prepare(self) -> None:
         """Read what the first client is told at once. Before anybody is served, so nobody waits beside it."""

@@ -59,6 +59,26 @@ def test_every_server_has_a_line_and_its_last_error_says_when() -> None:
     assert error == "  box/good: the server exited with status 3 (1 h 1 min ago)"
 
 
+@pytest.mark.requirement("team.approval")
+def test_calls_that_wait_for_an_approval_are_shown_with_how_to_allow_them() -> None:
+    stream = io.StringIO()
+    waiting = {"id": "3f9c", "principal": "alice", "call": "box/good/drop", "arguments": '{"a":1}', "secondsLeft": 61}
+    found = {
+        "pid": 7,
+        "face": "proxy",
+        "uptimeSeconds": 1.0,
+        "config": "/c.json",
+        "servers": [],
+        "approvals": [waiting],
+    }
+    status._show(Screen(stream), found)
+    assert [line.strip() for line in stream.getvalue().splitlines()[1:4]] == [
+        "waiting for approval, 1 min 1 s left: box/good/drop for alice",
+        'it will be sent as {"a":1}',
+        "mcp-workbench approve 3f9c",
+    ]
+
+
 def test_a_workbench_of_another_version_is_shown_as_far_as_it_says_things() -> None:
     assert status._read(b"not json") is None
     assert status._read(b'{"pid": 1}') is None

@@ -24,16 +24,20 @@ _WORD = f'"{ANNOTATION}"'.encode()
 class HeaderParameterCache:
     """Remembered for as long as `state` stays the same."""
 
-    __slots__ = ("_definition_of", "_known", "_known_for", "_state")
+    __slots__ = ("_definition_of", "_known", "_known_for", "_state", "hides")
 
     def __init__(self, definition_of: Callable[[str], Raw | None], state: Callable[[], object]) -> None:
         self._definition_of = definition_of
         self._state = state
+        # Whether a tool is hidden from a principal: what headers it wants would tell that it exists.
+        self.hides: Callable[[str, str], bool] | None = None
         self._known: dict[str, HeaderParameters | None] = {}
         self._known_for: object = None
 
-    def __call__(self, tool: str) -> HeaderParameters | None:
+    def __call__(self, tool: str, principal: str = "") -> HeaderParameters | None:
         """None for a tool that has none, that is not known, or whose definition cannot be used over HTTP."""
+        if self.hides is not None and self.hides(tool, principal):
+            return None
         state = self._state()
         if state is not self._known_for and state != self._known_for:
             self._known.clear()
