@@ -12,11 +12,14 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.catalog.entry import ServerEntry
+from mcp_workbench.cli import status
+from mcp_workbench.cli.screen import Screen
 from mcp_workbench.config.choose import ConfigSource
 from mcp_workbench.file_watch import FileWatch
 from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash, locked_server, merged, written
 from mcp_workbench.live import LiveConfig
 from mcp_workbench.steps import Denial
+from tests.cli.in_process import Stream
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 from tests.support.processes import eventually
 
@@ -72,8 +75,8 @@ async def test_a_changed_tool_is_neither_shown_nor_found_nor_callable(
         assert "write" not in text_of(await client.open(query="write a file")).replace("withheld", "").split("Not")[0]
         assert "is withheld" in text_of(await client.open(tools=["box/files/write"]))
         assert "isError" not in await client.use("box/files/read", {"path": "x"})
-        status = json.loads(client.gateway.status())
-        assert status["servers"][0]["withheld"] == {"tools": ["extra", "write"]}
+        told = json.loads(client.gateway.status())
+        assert told["servers"][0]["withheld"] == {"tools": ["extra", "write"]}
     assert [name for name, _ in server.calls] == ["read"]
     assert (
         "differs from the lock file: tool `extra` (new), tool `write` (changed); withheld until accepted" in caplog.text
@@ -278,3 +281,13 @@ async def test_nobody_is_told_of_something_withheld_that_is_hidden_from_them(
             )
         )
         assert "isError" not in await client.use("box/files/read", {"path": "x"})
+
+
+async def test_status_names_what_is_withheld(tmp_path: Path, server: Server, locked: Path) -> None:
+    server.tools = [READ, CHANGED]
+    async with workbench_with(tmp_path, {"box": {"files": server}}, lock="enforce") as client:
+        await client.open(toolbox_name="box")
+        described = json.loads(client.gateway.status())
+    stream = Stream()
+    status._show(Screen(stream), described)
+    assert "box/files: withheld tools: write (mcp-workbench lock diff)" in stream.text()

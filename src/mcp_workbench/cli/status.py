@@ -14,6 +14,8 @@ from mcp_workbench.cli.settings import JSON
 from mcp_workbench.observe.status_socket import query_all
 from mcp_workbench.run import run as run_loop
 
+MOST_WITHHELD_NAMED = 20
+
 ABOUT = """
 Shows each of your running workbenches: its process, where it serves, its face and configuration, and for each server
 its state, uptime, starts and failures, calls in flight, bytes sent and received, and last error. A narrow terminal
@@ -80,8 +82,11 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
         _show_table(screen, [_row(server) for server in servers])
     _show_sharing(screen, [server for server in servers if server.get("users")])
     for server in servers:
+        name = f"{server['toolbox']}/{server['server']}"
+        for kind, withheld in (server.get("withheld") or {}).items():
+            named = ", ".join(withheld[:MOST_WITHHELD_NAMED])
+            screen.line(f"{name}: withheld {kind}: {named} (mcp-workbench lock diff)", indent=2)
         if server["lastError"]:
-            name = f"{server['toolbox']}/{server['server']}"
             ago = server.get("lastErrorSecondsAgo")
             when = "" if ago is None else f" ({_duration(ago)} ago)"
             screen.line(f"{name}: {server['lastError'].splitlines()[0]}{when}", indent=2)

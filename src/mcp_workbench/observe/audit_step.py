@@ -90,7 +90,7 @@ class Audit:
     def summarised(self, ended: EndedRequest) -> CallEntry:
         """What of it is written. From any thread."""
         request, outcome = ended
-        body = request.body
+        body, size = request.body, outcome.size
         return CallEntry(
             (
                 request.principal,
@@ -107,10 +107,10 @@ class Audit:
             time.time() - (time.monotonic() - outcome.arrived),
             outcome.ended - outcome.arrived,
             outcome.sent - outcome.arrived if outcome.sent is not None else 0.0,
-            _end_of(outcome),
+            _end_of(outcome, size),
             outcome.code if outcome.kind == "error" else None,
             len(body) + 1,
-            outcome.size,
+            size,
             _trace_of(request.meta) if request.meta is not None else "",
             body if self._keeps_arguments and len(body) <= LARGEST_ARGUMENTS else b"",
         )
@@ -125,13 +125,13 @@ class Audit:
         self._writer.close()
 
 
-def _end_of(outcome: Outcome) -> str:
+def _end_of(outcome: Outcome, size: int) -> str:
     """`result`, or `tool_error` where the tool itself says that it failed; `refused` where it was never asked."""
     if outcome.decision == "denied":
         return "refused"
     if outcome.kind != "result":
         return outcome.kind
-    payload = b"".join(outcome.payload) if outcome.size <= MOST_SEARCHED else b""
+    payload = b"".join(outcome.payload) if size <= MOST_SEARCHED else b""
     if b'"isError"' not in payload:
         return "result"
     try:
