@@ -32,6 +32,8 @@ async def by_command(faults: Faults) -> Json:
     (found,) = json.loads(shown)
     # Where the token lies is told to the user alone, not to whoever may ask for the status over HTTP.
     found.pop("tokenFile")
+    # What waits for somebody to decide is for the user, and for no client.
+    assert found.pop("approvals") == []
     return dict(found)
 
 
