@@ -13,6 +13,7 @@ from mcp_workbench.config.model import AuditConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.observe.audit_step import open_audit
 from tests.cli.in_process import command
+from tests.cli.shell import run
 from tests.observe.test_audit_step import ENDED, REQUEST
 from tests.support.in_process_workbench import Server, write
 
@@ -110,3 +111,18 @@ def test_an_empty_file_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "empty").touch()
     done = command(monkeypatch, "audit", "verify", tmp_path / "empty")
     assert done.status == 0 and "no lines" in done.stdout
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("audit", "text"),
+    [
+        ({"stdout": True}, "the audit cannot be written to stdout: over stdio"),
+        ({"file": "/nonexistent/audit"}, "the audit cannot be written to `/nonexistent/audit`: No such file"),
+    ],
+)
+def test_serve_does_not_begin_without_the_audit_that_is_wanted(
+    tmp_path: Path, audit: dict[str, object], text: str
+) -> None:
+    done = run("serve", "--config", write(tmp_path, {"box": {"a": Server()}}, audit=audit))
+    assert done.status == 2 and text in done.stderr and "hint:" in done.stderr

@@ -204,15 +204,18 @@ def _serve(parsed: Parsed, choice: ChosenConfig, options: Options, handover: Han
 
     if sys.stdin is not None and sys.stdin.isatty():
         remark("note", "waiting for an MCP client on stdin; Ctrl-C stops. `mcp-workbench demo` shows how it works.")
-    if handover is None or not handover.is_begun:
-        run_loop(serve_stdio(gateway, config=_source(parsed)))
-    else:
+    client = None
+    if handover is not None and handover.is_begun:
         from mcp_workbench.serving import ResumedClient
         from mcp_workbench.session.questions import number_questions_elsewhere
 
         number_questions_elsewhere()
         client = ResumedClient(handover.resume, handover.unread, handover.unsent)
+    try:
         run_loop(serve_stdio(gateway, client, _source(parsed)))
+    except ConfigError as error:
+        # What is opened with the first client, such as the audit, may be impossible.
+        return complain(error.message, error.hint)
     return 0
 
 
