@@ -16,7 +16,7 @@ from mcp_workbench.guard.identity_assertions import ASSERTION_SECONDS
 from mcp_workbench.guard.token_exchange import TokenExchanges
 from mcp_workbench.transport.http.client.headers import CredentialRefusal, HeaderSource
 
-# An assertion is made anew while the one before is still good: clocks differ, and a request takes a while.
+# A new assertion is made while the previous one is still valid: clocks differ, and a request takes a while.
 RENEW_SECONDS: Final = 60.0
 # A token whose end nobody has told is exchanged again after this long.
 UNKNOWN_LIFE: Final = 300.0

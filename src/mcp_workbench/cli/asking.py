@@ -23,7 +23,7 @@ from mcp_workbench.cli.screen import stderr
 CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}}}'
 DECLINED: Final = {"action": "decline"}
 CANCELLED: Final = {"action": "cancel"}
-# Wrong answers to one question before it is given up.
+# Wrong answers to one question before the command is aborted.
 MOST_TRIES: Final = 5
 _TRUE: Final = ("y", "yes", "true")
 _FALSE: Final = ("n", "no", "false")

@@ -26,7 +26,7 @@ from mcp_workbench.nearest import nearest
 
 SERVERS: Final = ("notes", "clock", "calculator", "files")
 TIMED_CALLS: Final = 200
-# Alternating, so that a moment in which the machine is busy with something else hits both sides.
+# Alternating, so that a moment in which the machine is busy with something else affects both measurements.
 ROUNDS: Final = 5
 
 ABOUT = """

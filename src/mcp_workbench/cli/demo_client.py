@@ -21,7 +21,7 @@ from mcp_workbench.protocol.revisions import newest
 
 # Nothing in the demo takes more than a second; a machine that needs this long is not going to make it.
 PATIENCE: Final = 30.0
-GOODBYE: Final = 10.0
+EXIT_TIMEOUT: Final = 10.0
 
 
 class DemoFailed(WorkbenchError):
@@ -97,7 +97,7 @@ class DemoClient:
         except BrokenPipeError:
             pass
         try:
-            return self._process.wait(GOODBYE)
+            return self._process.wait(EXIT_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
@@ -128,7 +128,7 @@ def demo_servers_below(pid: int) -> list[int] | None:
             with open(f"/proc/{pid}/task/{pid}/children") as file:
                 return [int(child) for child in file.read().split() if "mcp_workbench.demo" in _command_line(child)]
         listed = subprocess.run(
-            ["ps", "-A", "-o", "pid=,ppid=,command="], capture_output=True, text=True, timeout=GOODBYE
+            ["ps", "-A", "-o", "pid=,ppid=,command="], capture_output=True, text=True, timeout=EXIT_TIMEOUT
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

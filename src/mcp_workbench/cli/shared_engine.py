@@ -41,7 +41,7 @@ def engine_for(
 ) -> Engine:
     """On the shared workbench where there is one; else, or with `--private`, in this process.
 
-    Without a cache, servers are to be asked anew, which those of other clients are not.
+    Without a cache, servers have to be listed again, and those of other clients are not.
     """
     if not parsed.has("private") and not parsed.has("no-cache"):
         with contextlib.suppress(NotRunning, CannotJoin):

@@ -123,7 +123,7 @@ async def _one_picture() -> list[str]:
 
 
 class _Live:
-    """The view while it is shown: which row is chosen, whose log is open, what was last heard."""
+    """The view while it is shown: which row is chosen, whose log is open, the last status."""
 
     def __init__(self) -> None:
         self._workbenches = Workbenches()

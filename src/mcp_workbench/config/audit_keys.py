@@ -41,7 +41,7 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
 
 
 def read(value: object, path: Path, reader: Reader) -> AuditConfig | None:
-    """The settings, or None after telling the reader what is wrong with them."""
+    """The settings, or None after reporting the problems with them to the reader."""
     if not isinstance(value, dict):
         reader.wrong(value, path, 'an object such as `{"file": "audit.jsonl"}`')
         return None

@@ -55,7 +55,7 @@ MEMBERS: Final[tuple[tuple[str, Kind[Any], str], ...]] = (
 
 
 def read(value: object, path: Path, reader: Reader) -> dict[str, dict[str, object]] | None:
-    """By client, its settings; None after telling the reader what is wrong with them."""
+    """By client, its settings; None after reporting the problems with them to the reader."""
     if not isinstance(value, dict):
         reader.wrong(value, path, 'an object such as `{"codex": {"face": "proxy"}}`')
         return None

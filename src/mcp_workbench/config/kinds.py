@@ -1,6 +1,7 @@
 """The kinds of value that a key can have: how each is read, and how it is described to an editor.
 
-Owns both sides of every kind in one place, so that what is accepted and what the JSON Schema says cannot drift apart.
+Owns validation and JSON Schema of every kind in one place, so that what is accepted and what editors say cannot drift
+apart.
 Refuses to know which key has which kind (`keys`).
 """
 
@@ -24,7 +25,7 @@ _VARIABLE_PATTERN = r"\$\{.+\}"
 
 
 class Kind(Generic[T_co]):
-    """`read` returns the value, or None after telling the reader what is wrong with it."""
+    """`read` returns the value, or None after reporting to the reader what is wrong with it."""
 
     __slots__ = ()
 

@@ -86,7 +86,7 @@ FOREIGN: Final = frozenset(
 
 
 def read(value: object, path: Path, reader: Reader) -> OAuthConfig | None:
-    """The settings, or None after telling the reader what is wrong with them."""
+    """The settings, or None after reporting the problems with them to the reader."""
     if not isinstance(value, dict):
         reader.wrong(value, path, "an object with settings such as `clientId`")
         return None

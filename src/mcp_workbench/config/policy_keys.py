@@ -89,7 +89,7 @@ _LIMIT: Final[dict[str, tuple[str, Kind[Any]]]] = {
 
 
 def read_policy(value: object, path: Path, reader: Reader) -> tuple[PolicyRule, ...] | None:
-    """The rules, or None after telling the reader everything that is wrong with them."""
+    """The rules, or None after reporting every problem with them to the reader."""
     written = _entries(value, path, reader, "rules")
     if written is None:
         return None
@@ -162,7 +162,7 @@ def _check_conditions(rule: PolicyRule, path: Path, reader: Reader) -> None:
 
 
 def read_limits(value: object, path: Path, reader: Reader) -> tuple[LimitRule, ...] | None:
-    """The limits, or None after telling the reader everything that is wrong with them."""
+    """The limits, or None after reporting every problem with them to the reader."""
     written = _entries(value, path, reader, "limits")
     if written is None:
         return None

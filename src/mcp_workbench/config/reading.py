@@ -37,7 +37,7 @@ class _Spent:
 
 
 class Reader:
-    """Reads strings out of a decoded configuration; remembers every problem and every secret that it meets."""
+    """Reads strings out of a decoded configuration; remembers every problem and every secret that it finds."""
 
     def __init__(self, environ: Mapping[str, str], folder: str = "", spent: _Spent | None = None) -> None:
         self.problems: list[Problem] = []

@@ -1,4 +1,4 @@
-"""Who wants to hear when resources change, in both eras.
+"""Who is notified when resources change, in both eras.
 
 Owns the subscriptions: legacy `resources/subscribe`, modern `subscriptions/listen`. Refuses to know what changes and
 how a notification is written.
@@ -19,7 +19,7 @@ SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 class Subscribers:
     def __init__(self, notify: Callable[[str, Json], None]) -> None:
         self._notify = notify
-        # Set by `initialize`: legacy clients hear of changed lists without having asked.
+        # Set by `initialize`: legacy clients are notified of changed lists without having asked.
         self.legacy_session = False
         self.legacy_uris: set[str] = set()
         self._listening: dict[str | int, Json] = {}

@@ -67,7 +67,7 @@ class ForwardedCall(ClientPeer, Protocol):
         """The server reported progress on it."""
 
     def keep_waiting(self) -> None:
-        """Nothing was heard of it for a while."""
+        """The server has sent nothing about it for a while."""
 
 
 class ForwardedExchange(Exchange):
@@ -99,7 +99,7 @@ class ForwardedExchange(Exchange):
 
 
 class ConnectionClients:
-    """The clients of one connection. Those without a session appear with each request, and never say goodbye."""
+    """The clients of one connection. Those without a session appear with each request, and never disconnect."""
 
     __slots__ = ("_passing", "_passing_are_many", "_sessions", "last", "reserved_for")
 

@@ -175,7 +175,7 @@ class ServerSubscriptions:
             self._relist()
 
     def announces(self, kind: str) -> bool:
-        """Whether we hear of it when the server's tools, prompts or resources change."""
+        """Whether the server notifies us when its tools, prompts or resources change."""
         traffic = self._traffic
         if traffic is None or traffic.profile is None or self._is_refused:
             return False

@@ -157,11 +157,11 @@ def read(data: bytes) -> Postings | None:
 
 def _is_sound(postings: Postings) -> bool:
     """Whether the runs fit together and point at tools that exist: a damaged file must not crash a search."""
-    sides = (
+    parts = (
         (postings.starts, postings.tools, postings.frequencies),
         (postings.name_starts, postings.name_tools, postings.name_shares),
     )
-    for starts_bytes, tools_bytes, values in sides:
+    for starts_bytes, tools_bytes, values in parts:
         starts, tools = array("I", starts_bytes), array("I", tools_bytes)
         if len(starts) != len(postings.terms) + 1 or starts[0] != 0 or not starts[-1] == len(tools) == len(values):
             return False

@@ -101,7 +101,7 @@ class Splitter(dict[str, tuple[str, ...]]):
         elif run.islower() and run.isalpha() and len(run) <= _LONGEST_WORD:
             made = () if run in STOP_WORDS else (stem(run),)
         elif run.isalpha() and (run.isupper() or run.istitle()):
-            made = self[run.lower()]  # One word all the same, and most have been met as such.
+            made = self[run.lower()]  # One word all the same, and most are cached as such.
         else:
             made = tuple(_ascii(run))
         self[run] = made

@@ -83,7 +83,7 @@ class Face:
     tool_index: ToolIndex | None = None
     # Whether the list of tools is made of what servers offer. Otherwise it changes with the configuration alone.
     tools_follow_servers = True
-    # Whether clients hear of every `list_changed` of a server, also where the list is equal again.
+    # Whether clients are notified of every `list_changed` of a server, even if the list is the same as before.
     relays_announcements = True
     # Whether `opened` may be called in a thread: it changes nothing but its view.
     opens_in_thread = False

@@ -82,7 +82,7 @@ class _Given(Struct, frozen=True):
 class Tasks:
     """Who gave out which handle."""
 
-    # What a policy says of a task, by principal, server and what that calls it: of one that is hidden nobody hears.
+    # What the policy says about a task, by principal, server and the server's id for it: a hidden one is never shown.
     judge: Callable[[str, ServerEntry, str], str] | None = None
 
     def __init__(self) -> None:

@@ -122,7 +122,7 @@ class Copying:
                 if not self._skips_line:
                     return data
         except OSError:
-            # Whoever serves it next meets the same, and says so.
+            # Whoever serves it next fails in the same way, and reports it.
             pass
         finally:
             self._poll.unregister(self._down.source)

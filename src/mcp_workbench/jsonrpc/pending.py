@@ -20,7 +20,7 @@ from mcp_workbench.jsonrpc.messages import ErrorObject, read_error
 # would cost more than the rest of a call. A timeout is late by at most twice this much: what a look finds late is
 # judged by the next one, after everything that has arrived meanwhile was read.
 DEADLINE_CHECK_INTERVAL: Final = 0.25
-# How often whoever waits for an answer hears that it is still on its way. Clients give up after a minute at the
+# How often whoever waits for an answer is notified that it is still on its way. Clients time out after a minute at the
 # earliest, so the second of these is in time even where the first is lost.
 REMIND_INTERVAL: Final = 15.0
 # A look that comes later than this was not made late by work: we were stopped (a debugger, a snapshot, no memory left),

@@ -1,4 +1,4 @@
-"""The audit's other ways out: stdout, and the system's log. The chain begins anew with each process."""
+"""The audit's other ways out: stdout, and the system's log. Each process begins a new chain."""
 
 from __future__ import annotations
 

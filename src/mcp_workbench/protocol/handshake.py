@@ -129,7 +129,7 @@ async def perform_handshake(asker: Asker, choice: str, spoken: SpokenEras, ident
 def second_try(tried: Era, failure: DownstreamError) -> Era | None:
     """In which era a server is worth another start after a handshake that failed, if in any.
 
-    Some legacy servers die of the probe, and some modern ones hear nothing else after a handshake that they refused.
+    Some legacy servers die of the probe, and some modern ones answer nothing more after a handshake that they refused.
     """
     if isinstance(failure, OtherEra):
         return "modern" if tried == "legacy" else None

@@ -107,7 +107,7 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
         """Whom a step may ask about it."""
 
     def keep_waiting(self) -> None:
-        """It is still under way, and nothing was heard of it for a while."""
+        """It is still in flight, and the server has sent nothing about it for a while."""
 
 
 def remind(task: asyncio.Task[None], call: RoutedCall) -> None:

@@ -155,7 +155,7 @@ def _written(tasks: list[bytes], following: list[_Position], unavailable: dict[s
 
 
 def _fail(call: RoutedCall, entries: list[ServerEntry], failures: list[WorkbenchError]) -> None:
-    """No server could be heard: what the only one said, or what happened to each."""
+    """No server answered: the error of the only one, or the error of each."""
     (first, *others) = failures
     if isinstance(first, RemoteError) and not others:
         call.on_error(Raw(encode(first.error)))

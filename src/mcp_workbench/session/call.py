@@ -243,7 +243,7 @@ class ClientCall(Struct, eq=False):
             self.session.notify("notifications/progress", messages.encode(fields), self.id)
 
     def keep_waiting(self) -> None:
-        """Nothing was heard of it for a while."""
+        """The server has sent nothing about it for a while."""
         if not self._is_away:
             # Loaded with the first call that takes long.
             from mcp_workbench.session.keeping_waiting import keep_waiting
@@ -290,7 +290,7 @@ class ClientCall(Struct, eq=False):
             try:
                 params = Raw(bytes(self.session.attribution(self.route.entry.label).input_required(params)))
             except BadQuestion:
-                # What it asks cannot be asked; the client hears of the task when it asks for it.
+                # Its question cannot be passed on; the client learns about the task when it asks for it.
                 return
         self.session.notify(method, params, self.id)
 

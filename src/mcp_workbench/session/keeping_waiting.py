@@ -1,4 +1,4 @@
-"""Progress of our own making, for clients whose patience progress renews, while nothing is heard of a call.
+"""Progress of our own, for clients whose timeout progress extends, while a server sends nothing about a call.
 
 Loaded with the first call that takes long. Refuses to know how long that is: whoever watches calls says when.
 """

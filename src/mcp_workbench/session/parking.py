@@ -222,7 +222,7 @@ class Parking:
             raise BadState(USED_ALREADY)
         denial = None if self.refuses is None else self.refuses(parked.call)
         if denial is not None:
-            # What was allowed when it was sent is not any more; its client hears of nothing that has come of it.
+            # It was allowed when it was sent and is not any more: its client learns nothing about the outcome.
             self._expire(parked)
             call.refuse(denial)
             return

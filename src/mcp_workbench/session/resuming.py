@@ -2,7 +2,7 @@
 
 What lasts is the handshake, the log level, subscriptions, streams of `subscriptions/listen`, opened toolboxes and lists
 that the client has seen. The requests that made it are repeated to the session of the new workbench, under ids of our
-own; the client hears of none of it. Calls are never repeated.
+own; the client notices none of it. Calls are never repeated.
 """
 
 from __future__ import annotations

@@ -491,7 +491,7 @@ class Session:
         self.questions.cancelled_by_server(traffic, id, params, None)
 
     def relay_notification(self, traffic: Traffic, method: str, params: Raw | None) -> None:
-        """A server tells something that belongs to no call. Modern clients hear only what they asked for."""
+        """A server tells something that belongs to no call. Modern clients get only what they asked for."""
         is_log = method == "notifications/message"
         if self.revision is None or (is_log and self.log_level is not None and not is_severe(params, self.log_level)):
             return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# For a front end to hear that we end and to stop sending, which takes milliseconds.
+# For a front end to learn that we are stopping and to stop sending, which takes milliseconds.
 LAST_REQUESTS_SECONDS: Final = 1.0
 _NOTHING: Final[list[bytes]] = []
 # What a front end is told to do when we are gone.
@@ -101,7 +101,7 @@ class SharedClient:
             await self._ended.wait()
             if self.goodbye:
                 link.say(self.goodbye)
-                # What it sent before it heard of that is served.
+                # What it sent before that reached it is still served.
                 await wait_until(lambda: self._is_silent or is_urgent.is_set(), LAST_REQUESTS_SECONDS)
             log.info("client of process %d leaves: %s", self.hello.pid, self._reason)
             session.is_draining = True
@@ -127,7 +127,7 @@ class SharedClient:
             log.warning("client of process %d: %s", self.hello.pid, error)
 
     def _unannounced(self) -> list[bytes]:
-        """What the front end must know before the client hears the next message."""
+        """What the front end must know before the client gets the next message."""
         assert self.session is not None
         mark = mark_of(self.session)
         if mark == self._mark:

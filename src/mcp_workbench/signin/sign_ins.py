@@ -87,7 +87,7 @@ class SignIns:
         source = self._sources.get(key)
         if source is None:
             source = self._sources[key] = SignedInHeaders(target, base, self.store, self._client, self._redactor)
-        # The secret of a client may have been fetched anew.
+        # The client's secret may have been fetched again.
         source.target = target
         return source
 

@@ -45,7 +45,7 @@ _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class _Awaited:
-    """Turns what a listener is told into a future."""
+    """A listener that puts the outcome into a future."""
 
     __slots__ = ("future",)
 

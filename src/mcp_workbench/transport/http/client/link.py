@@ -398,11 +398,11 @@ class HttpLink:
             self._posts.pop(id)
             post.sent()
         elif post is not None and post.is_modern:
-            # Closing the connection is how a modern server hears of it.
+            # Closing the connection is how a modern server learns of it.
             post.cancel()
         elif post is not None:
             # Nobody waits for the answer any more, and a server that obeys sends none. A disconnect means nothing in
-            # this era, so it is told; and its place is free at once, whether it hears or not.
+            # this era, so it is told; and its place is free at once, whether it reads that or not.
             self._posts.pop(post.id, None)
             if not post.cancel():
                 self._one_way.put(summary, body)

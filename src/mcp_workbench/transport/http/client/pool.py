@@ -25,7 +25,7 @@ from mcp_workbench.transport.write_batch import WriteBatch
 # Servers close idle connections after 5 seconds and more. We notice when they do; keeping ours longer than this would
 # only make it likelier to send a request into a connection that is being closed.
 KEEP_ALIVE_SECONDS: Final = 15.0
-# A connection that has rested for this long is looked at before it is used again. A busy event loop hears late of what
+# A connection idle for this long is checked before it is used again. A busy event loop learns late of what
 # happened to it; one that was used a moment ago hardly ever was closed since.
 LOOK_AFTER: Final = 0.05
 MOST_REDIRECTS: Final = 5
@@ -161,7 +161,7 @@ class HttpClient:
             if not connection.is_open or connection.transport.is_closing():
                 continue
             if self._loop.time() - connection.idle_since > LOOK_AFTER and connection.is_readable():
-                # The server closed it, and we have not come to hear of it: a request would be lost in it.
+                # The server closed it, and the event loop has not got to it yet: a request would be lost in it.
                 connection.close()
                 continue
             return connection

@@ -126,7 +126,7 @@ class Admission:
         return None
 
     def cors_headers(self, head: RequestHead) -> Headers:
-        """What a browser needs to hear before a page of an allowed origin may read our answers."""
+        """The CORS headers that a browser needs before a page of an allowed origin may read our answers."""
         origin = head.get("origin")
         if origin is None:
             return NO_HEADERS

@@ -114,7 +114,7 @@ class HttpServer:
                 yield request.session
 
     def leave(self) -> None:
-        """Say at /readyz that we are not ready any more. All else goes on, so that a balancer hears it before anybody
+        """Report at /readyz that we are not ready any more. All else goes on, so that a balancer sees it before anybody
         is refused."""
         self._endpoint.readiness.leave()
 
