@@ -36,8 +36,6 @@ LARGEST_REMEMBERED: Final = 16 * 1024
 # What a client adds when it comes back to a modern server: the same call all the same.
 _RETRY_MEMBERS: Final = ("requestState", "inputResponses")
 
-NOT_WAITING: Final = "no call waits for this approval: it was approved already, has expired, or never was"
-
 
 class GrantedApproval(Struct):
     """One approval."""

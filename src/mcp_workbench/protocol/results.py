@@ -32,10 +32,6 @@ _find: Final = {
 }
 _find_result_type: Final = _find["resultType"]
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
-# A search holds the interpreter: of this much, for a millisecond.
-SEARCHED_AT_ONCE: Final = 1 << 20
-LONGEST_WORD: Final = 32
-
 
 Part = bytes | Raw | memoryview
 
