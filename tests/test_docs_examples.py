@@ -58,11 +58,14 @@ def blocks(document: Path) -> Iterator[Example]:
 
 
 def commands() -> list[tuple[Example, str]]:
-    """Each command of each shell example, without its comment."""
-    lines = [
-        (example, line.partition(" #")[0].strip()) for example in examples("sh") for line in example.text.splitlines()
-    ]
-    return [(example, line) for example, line in lines if line and not line.startswith("#")]
+    """Each command of the shell examples, without its comment, with the first example that has it."""
+    found: dict[str, Example] = {}
+    for example in examples("sh"):
+        for written in example.text.splitlines():
+            line = written.partition(" #")[0].strip()
+            if line and not line.startswith("#"):
+                found.setdefault(line, example)
+    return [(example, line) for line, example in found.items()]
 
 
 @pytest.fixture

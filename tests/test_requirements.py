@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
@@ -30,6 +31,7 @@ def marks(path: Path) -> Iterator[tuple[str, str]]:
                         yield f"{path.name}::{node.name}", argument.value
 
 
+@cache
 def named() -> dict[str, list[str]]:
     """Tests by the behaviour that they show."""
     found: dict[str, list[str]] = {}

@@ -34,12 +34,17 @@ def command(
     patch: pytest.MonkeyPatch,
     *arguments: object,
     typed: str | None = None,
+    width: int | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Done:
-    """Run it. `typed` are lines that somebody types at a terminal; without, stdin is an empty pipe."""
-    stdin, stdout, stderr = Stream(typed or "", is_terminal=typed is not None), Stream(), Stream()
+    """Run it. `typed` are lines that somebody types at a terminal; without, stdin is an empty pipe. With a `width`,
+    stdout and stderr are a terminal that is so many columns wide."""
+    stdin = Stream(typed or "", is_terminal=typed is not None)
+    stdout, stderr = Stream(is_terminal=width is not None), Stream(is_terminal=width is not None)
     with patch.context() as patched:
+        if width is not None:
+            patched.setenv("COLUMNS", str(width))
         for name, value in (env or {}).items():
             patched.setenv(name, value)
         if cwd is not None:

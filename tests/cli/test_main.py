@@ -15,6 +15,7 @@ import pytest
 import mcp_workbench
 from mcp_workbench.cli.commands import SUMMARIES, groups
 from mcp_workbench.cli.main import COMMANDS
+from tests.cli.in_process import command
 from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal, run
 from tests.support.processes import available
 from tests.support.workbench import scripted_entry, write_config
@@ -60,12 +61,12 @@ def test_the_overview_loads_less_than_importing_asyncio_does() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "serve"])
-def test_every_command_explains_itself(name: str) -> None:
-    status, shown, complaints = run(name, "--help")
+def test_every_command_explains_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, shown, complaints = command(monkeypatch, name, "--help")
     assert (status, complaints) == (0, "")
     assert shown.startswith(f"Usage: mcp-workbench {name}")
     assert "\nOptions:\n" in shown
-    assert run("help", name) == Done(0, shown, "")
+    assert command(monkeypatch, "help", name) == Done(0, shown, "")
 
 
 @pytest.mark.requirement("cli.serve")

@@ -36,6 +36,15 @@ def alive(pid: int) -> bool:
     return found is not None and found[0] not in "ZX"
 
 
+def has_children() -> bool:
+    """Whether this process has any, zombies included. One that adopts orphans and has none has no descendants."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
 def descendants(pid: int) -> set[int]:
     """Everything below `pid` that lives, at any depth."""
     children: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""The nets under every test, tried with tests that fall."""
+"""The checks around every test, tried with tests that fail them."""
 
 from __future__ import annotations
 
@@ -18,42 +18,59 @@ from tests.conftest import _no_process_left_behind, _orphans_come_to_us
 conftest.GOODBYE_TIMEOUT = 0.2
 """
 
+MARKED = """
+import asyncio, subprocess
+import pytest
 
-MARKED = "import pytest\npytestmark = pytest.mark.processes\n"
+pytestmark = pytest.mark.processes
+
+def test_process(): subprocess.Popen(['sleep', '60'])
+
+def test_daemon(): subprocess.run(['sh', '-c', 'setsid sleep 61 >/dev/null 2>&1 &'])
+
+async def test_task():
+    global task
+    task = asyncio.create_task(asyncio.sleep(60))
+
+async def test_good(tmp_path): pass
+
+async def test_bad(): assert False
+"""
+
+UNMARKED = """
+import subprocess
+
+def test_unmarked(): subprocess.run(['true'])
+"""
 
 
-def _outcome(pytester: pytest.Pytester, body: str, marked: str = MARKED) -> pytest.RunResult:
+def test_what_a_test_leaves_behind_fails_it_and_without_the_mark_it_can_start_nothing(
+    pytester: pytest.Pytester,
+) -> None:
+    # All in one run: most of what it takes is the start of pytest.
     pytester.makeconftest(CONFTEST)
-    pytester.makepyfile(marked + body)
+    pytester.makepyfile(test_marked=MARKED, test_unmarked=UNMARKED)
     pytester._monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider")
-
-
-def test_a_test_that_leaves_a_process_behind_fails(pytester: pytest.Pytester) -> None:
-    result = _outcome(pytester, "import subprocess\ndef test_it(): subprocess.Popen(['sleep', '60'])\n")
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*processes left behind*", "*sleep 60*"])
-
-
-def test_a_test_without_the_mark_cannot_start_a_process(pytester: pytest.Pytester) -> None:
-    result = _outcome(pytester, "import subprocess\ndef test_it(): subprocess.run(['true'])\n", marked="")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*`subprocess.Popen` in a test without `pytest.mark.processes`*"])
-
-
-def test_a_test_that_leaves_a_daemon_behind_fails(pytester: pytest.Pytester) -> None:
-    body = "import subprocess\ndef test_it(): subprocess.run(['sh', '-c', 'setsid sleep 60 >/dev/null 2>&1 &'])\n"
-    result = _outcome(pytester, body)
-    result.assert_outcomes(passed=1, errors=1)
-
-
-def test_a_test_that_leaves_a_task_behind_fails(pytester: pytest.Pytester) -> None:
-    body = "import asyncio\nasync def test_it():\n    global task\n    task = asyncio.create_task(asyncio.sleep(60))\n"
-    result = _outcome(pytester, body)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*tasks left behind*"])
-
-
-def test_an_async_test_can_fail_and_pass(pytester: pytest.Pytester) -> None:
-    result = _outcome(pytester, "async def test_good(tmp_path): pass\nasync def test_bad(): assert False\n")
-    result.assert_outcomes(passed=1, failed=1)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-v")
+    result.assert_outcomes(passed=3, failed=3, errors=2)
+    assert {
+        tuple(line.split("::")[1].split()[:2]) for line in result.outlines if ".py::test_" in line and "%]" in line
+    } == {
+        ("test_process", "PASSED"),
+        ("test_process", "ERROR"),
+        ("test_daemon", "PASSED"),
+        ("test_daemon", "ERROR"),
+        ("test_task", "FAILED"),
+        ("test_good", "PASSED"),
+        ("test_bad", "FAILED"),
+        ("test_unmarked", "FAILED"),
+    }
+    result.stdout.fnmatch_lines_random(
+        [
+            "*processes left behind*",
+            "*sleep 60*",
+            "*sleep 61*",
+            "*tasks left behind*",
+            "*`subprocess.Popen` in a test without `pytest.mark.processes`*",
+        ]
+    )
