@@ -128,21 +128,21 @@ class Gateway:
         # There only where the configuration or a key keeps somebody from something.
         self.access: Access | None = None
         # There only where something is written down, or compared with a lock file.
-        self._oversight: Oversight | None = None
+        self.oversight: Oversight | None = None
         if config.lock is not None or (config.audit is not None and options.is_audited):
             from mcp_workbench.oversight import Oversight
 
-            self._oversight = Oversight(config, self.catalog, runtime.redactor)
+            self.oversight = Oversight(config, self.catalog, runtime.redactor)
 
     def steps(self) -> tuple[Step, ...]:
         """What every request to a server passes, in this order; each learns how it ended (`steps.py`)."""
         judging, holding = ((), ()) if self.access is None else (self.access.judging(), self.access.holding())
-        return (*judging, *holding) if self._oversight is None else self._oversight.steps(judging, holding)
+        return (*judging, *holding) if self.oversight is None else self.oversight.steps(judging, holding)
 
     def record(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None:
         """An event that is no request, for the audit (`steps.EventRecorder`). Nothing happens where there is none."""
-        if self._oversight is not None:
-            self._oversight.record(kind, **fields)
+        if self.oversight is not None:
+            self.oversight.record(kind, **fields)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -156,8 +156,8 @@ class Gateway:
 
     def open(self) -> None:
         """Begin to serve. The runtime runs already."""
-        if self._oversight is not None and self._options.is_audited:
-            self._oversight.open_audit(stdout_is_free=self._options.stdout_is_free)
+        if self.oversight is not None and self._options.is_audited:
+            self.oversight.open_audit(stdout_is_free=self._options.stdout_is_free)
         self._is_open = True
         start_task = self.runtime.start_task
         self.lists = Lists(
@@ -221,8 +221,8 @@ class Gateway:
         if self._summary_timer is not None:
             self._summary_timer.cancel()
         self.parking.close()
-        if self._oversight is not None:
-            self._oversight.close()
+        if self.oversight is not None:
+            self.oversight.close()
 
     @property
     def pool(self) -> Pool:
@@ -257,8 +257,8 @@ class Gateway:
                 plan = self.catalog.plan(config)
                 manifests = await aside(partial(read_manifests, plan.beginning))
             # From here on nothing waits: every request sees either the one or the other.
-            if self._oversight is not None:
-                self._oversight.judge(plan.beginning)
+            if self.oversight is not None:
+                self.oversight.judge(plan.beginning)
             for entry, manifest in manifests.items():
                 entry.take_manifest(manifest)
             self.runtime.redactor.replace(self, config.secrets)
@@ -270,8 +270,8 @@ class Gateway:
             if has_rules:
                 self._restrict()
                 self._sessions.tell_differences(before)
-            if self._oversight is not None:
-                self._oversight.reload(plan.config)
+            if self.oversight is not None:
+                self.oversight.reload(plan.config)
             self.runtime.forget(entry for entry in plan.ending if entry.ended is not None)
             self._start_summary_timer()
             self.reloads += 1
@@ -318,8 +318,8 @@ class Gateway:
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
         await self.resolve(entry)
         begun = await self.sign_ins().begin(self.sign_in_target(entry, principal))
-        if self._oversight is not None:
-            _ = self.start_task(self._oversight.record_sign_in(begun, entry, principal))
+        if self.oversight is not None:
+            _ = self.start_task(self.oversight.record_sign_in(begun, entry, principal))
         return begun
 
     def sign_in_under_way(self, entry: ServerEntry, principal: str) -> BrowserSignIn | None:
@@ -385,7 +385,7 @@ class Gateway:
             "serving": self.serving,
             "uptimeSeconds": round(now - self.runtime.started_at, 3),
             "configuration": {"reloads": self.reloads, "rejected": self.rejected},
-            "lock": None if self._oversight is None else self._oversight.problem,
+            "lock": None if self.oversight is None else self.oversight.problem,
             "parkedCalls": len(self.parking),
             "tasks": len(asyncio.all_tasks()),
             "servers": status_of(self.catalog.entries(), connections, now),

@@ -84,6 +84,12 @@ class Catalogs:
             if served.timer is not None:
                 served.timer.cancel()
 
+    def stop_recording(self) -> None:
+        """The last lines of audits, when every call has ended."""
+        for served in self._served.values():
+            if served.gateway.oversight is not None:
+                served.gateway.oversight.close()
+
     def _open(self, context: ClientContext) -> ServedCatalog:
         where = ServerContext(environ=context.environ, folder=context.folder)
         gateway = Gateway(context.config, context.options, runtime=self.runtime, context=where)

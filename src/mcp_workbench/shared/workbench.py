@@ -124,6 +124,7 @@ class SharedWorkbench:
             self._budgets.close()
             for client in list(self.clients):
                 client.end(self._reason, self._goodbye)
+        self.catalogs.stop_recording()
         log.info("bye")
 
     @property
