@@ -16,7 +16,7 @@ from msgspec import DecodeError, Raw, ValidationError
 
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, decode_object, decode_string
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, decode_object, decode_string
 from mcp_workbench.jsonrpc.pending import Exchange, PendingRequests
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 
@@ -91,6 +91,24 @@ class Questions:
     def __len__(self) -> int:
         return len(self._pending)
 
+    def relay(
+        self,
+        traffic: Traffic,
+        id: bytes,
+        method: str,
+        params: Raw | None,
+        about: bytes | None,
+        attribute: Callable[[str, Raw | None], Raw | None],
+    ) -> None:
+        """Ask what a server asks. `attribute` adds who asks; what cannot be judged is refused at the server."""
+        try:
+            params = attribute(method, params)
+        except BadQuestion as error:
+            refusal = {"code": INVALID_PARAMS, "message": str(error)}
+            traffic.answer(id, b'"error":' + messages.encode(refusal))
+            return
+        self.ask(Question(traffic, id), method, params, about)
+
     def ask(self, question: Exchange, method: str, params: Raw | None, about: bytes | None) -> None:
         """Send a question. `about` is the client's call that it belongs to."""
         id = self._pending.add(question, 0.0, 0.0, 0.0)
@@ -107,7 +125,7 @@ class Questions:
         return question
 
     def cancelled_by_server(self, traffic: Traffic, id: bytes, params: Raw, about: bytes | None) -> None:
-        """The server gave its question up: tell the client."""
+        """The server cancelled its question: tell the client."""
         for question in self._pending.values():
             if isinstance(question, Question) and question.traffic is traffic and question.id == id:
                 self._remove(question)

@@ -36,7 +36,7 @@ from mcp_workbench.session import methods
 from mcp_workbench.session.call import ClientCall, is_severe
 from mcp_workbench.session.notifications import ListChangeNotifier, ListenStream, without_subscription
 from mcp_workbench.session.parking import Parking
-from mcp_workbench.session.questions import BadQuestion, Question, Questions, may_be_asked
+from mcp_workbench.session.questions import Questions, may_be_asked
 from mcp_workbench.session.session_registry import SessionRegistry
 from mcp_workbench.session.welcome import BadInitialize, Welcome, read_initialize
 from mcp_workbench.transport.link import Link
@@ -132,7 +132,8 @@ class Session:
         self._questions: Questions | None = None
         self._list_changes: ListChangeNotifier | None = None
         self._registry = services.registry
-        self._is_told, self._link = False, link
+        self._is_told = False
+        self._link = link
         self._closed = closed
 
     @property
@@ -269,7 +270,8 @@ class Session:
             self._abort(id, INTERNAL_ERROR, "the workbench could not handle this request; its log says why")
 
     def _abort(self, id: bytes, code: int, message: str) -> None:
-        if (call := self.calls.pop(id, None)) is not None:
+        call = self.calls.pop(id, None)
+        if call is not None:
             call.cancel({"reason": Raw(b'"it could not be handled"')})
         self._refuse(id, code, message)
 
@@ -388,7 +390,8 @@ class Session:
         call = self.calls.pop(id, None)
         if call is not None:
             call.cancel(fields)
-        if (stream := self.streams.pop(id, None)) is not None:
+        stream = self.streams.pop(id, None)
+        if stream is not None:
             stream.end()
 
     def _on_answer(self, message: Envelope) -> None:
@@ -466,13 +469,7 @@ class Session:
         """Pass a server's request on, within the legacy era. False when this client cannot be asked."""
         if self.revision is None or not may_be_asked(decode_object(self.caller.capabilities), method, params):
             return False
-        try:
-            params = self.attribution(traffic.label).question(method, params)
-        except BadQuestion as error:
-            refusal = {"code": INVALID_PARAMS, "message": str(error)}
-            traffic.answer(id, b'"error":' + messages.encode(refusal))
-            return True
-        self.questions.ask(Question(traffic, id), method, params, about)
+        self.questions.relay(traffic, id, method, params, about, self.attribution(traffic.label).question)
         return True
 
     def attribution(self, label: str) -> Attribution:
