@@ -314,7 +314,7 @@ class Gateway:
         from mcp_workbench.server_links import are_users_here
         from mcp_workbench.signin.flow_io import SignInFailed
 
-        if not are_users_here(self.config, self.serving):
+        if not are_users_here(self.config.auth, self.config.trusted_proxy, self.serving):
             raise SignInFailed("you are served over the network, and the page leads back to the workbench's machine")
         await self.resolve(entry)
         begun = await self.sign_ins().begin(self.sign_in_target(entry, principal))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.config.environment import advice, server_environment
-from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
+from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.transport.child import spawn
@@ -23,6 +23,7 @@ from mcp_workbench.transport.processes import WITHIN, ProcessTable
 from mcp_workbench.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
+    from mcp_workbench.config.auth_model import AuthConfig, ProxyConfig
     from mcp_workbench.downstream.server_link import ServerLink
     from mcp_workbench.guard.identity import Identity
     from mcp_workbench.guard.identity_assertions import IdentityAssertions
@@ -196,11 +197,11 @@ def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> 
     return SignInTarget("" if own else principal, config.url, config.oauth, command, entry.context.environ)
 
 
-def are_users_here(config: WorkbenchConfig, serving: str | None) -> bool:
+def are_users_here(auth: AuthConfig | None, proxy: ProxyConfig | None, serving: str | None) -> bool:
     """Whether whoever follows a page that leads back to this machine can only be the one who was shown it. Another's
     browser would bring us another's sign-in, and at a public address nobody can tell whose it is."""
     from mcp_workbench.signin.flow_io import is_loopback
 
-    if config.trusted_proxy is not None or (config.auth is not None and not is_loopback(config.auth.public_url)):
+    if proxy is not None or (auth is not None and not is_loopback(auth.public_url)):
         return False
     return serving in (None, "stdio") or serving.startswith("unix:") or is_loopback(serving)

@@ -114,6 +114,7 @@ CASES: Final = (
     Case("audit"),
     Case("approve"),
     Case("policy test local desk/clock/now"),
+    Case("lock"),
     Case("secret list"),
     Case("auth"),
     Case("login clock"),

@@ -23,7 +23,7 @@ MOST_WORDS: Final = 2_000
 _LONGEST_DESCRIPTION: Final = 80
 # Options of commands with positionals that take a value; their modules would take half a second to load. `--json` is
 # one for `call` alone.
-_WITH_VALUE: Final = frozenset({"budget", "config", "header", "json", "limit", "name", "output", "toolbox"})
+_WITH_VALUE: Final = frozenset({"as", "budget", "config", "header", "json", "limit", "name", "output", "toolbox"})
 # What bash takes for the end of a word in the middle of one.
 _BREAKS: Final = "=:"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ ANSWER_SECONDS: Final = 15.0
 LARGEST_ANSWER: Final = 8 * 1024 * 1024
 _PIPE_WIDTH: Final = 100
 _KEYS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"k": "up", b"j": "down", b"\r": "l", b"\n": "l", b"\x1b": "q"}
+_A_KEY: Final = re.compile(rb"\x1b\[[A-Z]|.", re.DOTALL)
 
 ABOUT = """
 Shows what your running workbenches are doing, and again every second: toolboxes and servers with their state, memory,
@@ -152,8 +154,8 @@ class _Live:
 
     def _on_input(self) -> None:
         data = os.read(sys.stdin.fileno(), 64)
-        keys = [data] if data in _KEYS else [bytes([byte]) for byte in data]
-        for key in keys or [b"q"]:
+        # Whoever types fast, or is read late, is read several keys at once.
+        for key in _A_KEY.findall(data) or [b"q"]:
             with contextlib.suppress(asyncio.QueueFull):
                 self._keys.put_nowait(_KEYS.get(key) or key.decode(errors="replace"))
 
