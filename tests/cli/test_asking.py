@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import pty
+import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.cli.asking import CANCELLED, DECLINED, TerminalAsker, WrongAnswer, choices, expected, field_value
+from mcp_workbench.guard.approval_question import question
 from mcp_workbench.jsonrpc.messages import encode
 
 
@@ -27,6 +30,7 @@ from mcp_workbench.jsonrpc.messages import encode
         ("no", {"type": "boolean"}, False),
         ("red", {"type": "string", "enum": ["red", "green"]}, "red"),
         ("b", {"oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]}, "b"),
+        ("bee", {"enum": ["a", "b"], "enumNames": ["Ay", "Bee"]}, "b"),
         ("a, b", {"type": "array", "items": {"enum": ["a", "b", "c"]}}, ["a", "b"]),
         ("", {"type": "string", "default": "x"}, "x"),
         ("", {"type": "boolean", "default": False}, False),
@@ -65,6 +69,13 @@ def test_what_a_field_takes_is_said() -> None:
     assert expected({"type": "array", "items": {"enum": ["a"]}}) == " [several of a, with commas]"
     assert expected({"type": "array"}) == " [several, with commas]"
     assert expected({}) == ""
+    assert expected({"default": "x"}) == " [default x]"
+    guitar = {"type": "array", "items": {"enum": ["Guitar", "Drums"]}, "default": ["Guitar"]}
+    assert expected(guitar) == " [several of Guitar/Drums, with commas, default Guitar]"
+    assert expected({"type": "boolean", "default": True}) == " [y/n, default y]"
+    assert expected({"enum": ["a", "b"], "enumNames": ["Apple", "B"]}) == " [a (Apple)/b]"
+    assert expected({"oneOf": [{"const": "a", "title": "Apple"}, {"const": "b"}]}) == " [a (Apple)/b]"
+    assert expected({"enum": ["a", "b"], "enumNames": ["too few"]}) == " [a/b]"
     assert choices({"anyOf": [{"const": 1}]}) == ["1"]
 
 
@@ -127,7 +138,13 @@ async def typing(monkeypatch: pytest.MonkeyPatch, lines: list[bytes], params: di
             os.write(controller, line)
             await asyncio.sleep(0)
         async with asyncio.timeout(20):
-            return await answer, os.read(controller, 65_536).decode()
+            found = await answer
+        # The terminal hands on what is shown piece by piece.
+        print("<end>", end="", file=sys.stderr, flush=True)
+        shown = ""
+        while not shown.endswith("<end>"):
+            shown += os.read(controller, 65_536).decode()
+        return found, re.sub(r"\x1b\[[0-9;]*m", "", shown)
 
 
 async def test_a_form_is_answered_field_by_field(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +152,41 @@ async def test_a_form_is_answered_field_by_field(monkeypatch: pytest.MonkeyPatch
     assert answer == {"action": "accept", "content": {"name": "Ada", "age": 36}}
     assert "Who are you?" in shown and "As on the door" in shown and "Your age [integer]: " in shown
     assert "a whole number" in shown
+
+
+def approval() -> dict[str, Any]:
+    return question("box/server/tool", b'{"name":"tool"}', None, has_session=True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        (b"y\n", {"action": "accept", "content": {"allow": "once"}}),
+        (b"hour\n", {"action": "accept", "content": {"allow": "hour"}}),
+        (b"n\n", DECLINED),
+    ],
+)
+async def test_an_approval_is_answered_with_yes_or_no_too(
+    monkeypatch: pytest.MonkeyPatch, typed: bytes, answer: object
+) -> None:
+    found, shown = await typing(monkeypatch, [typed], approval())
+    assert found == answer
+    assert "y allows it once; n or Ctrl-D declines." in shown and "Enter" not in shown
+
+
+async def test_what_the_keys_do_is_said_as_it_is_in_this_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Enter leaves a field with ? out; Ctrl-D" in (await typing(monkeypatch, [b"\x04"], FORM))[1]
+    fields = {"a": {"type": "string"}, "b": {"type": "string", "default": "x"}}
+    form = {"message": "?", "requestedSchema": {"properties": fields, "required": ["a", "b"]}}
+    assert "Enter takes the default; Ctrl-D declines." in (await typing(monkeypatch, [b"\x04"], form))[1]
+
+
+async def test_the_place_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = {**FORM, "message": "[box/server] Who are you?"}
+    shown = (await typing(monkeypatch, [b"\x04"], form))[1]
+    assert "[box/server/tool] Who are you?" in shown
+    other = {**FORM, "message": "[box/other] Who are you?"}
+    assert "[box/server/tool] [box/other] Who" in (await typing(monkeypatch, [b"\x04"], other))[1]
 
 
 async def test_ctrl_d_declines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from mcp_workbench.cli.call import COMMAND
 from mcp_workbench.cli.conversing import LiveProgress
-from mcp_workbench.cli.engine import Progress
+from mcp_workbench.cli.engine import Engine, Progress
 from mcp_workbench.cli.flags import UsageError
+from tests.cli.in_process import command
 from tests.support.workbench import scripted_entry, write_config
 
 
@@ -83,3 +84,25 @@ def test_a_call_that_cannot_be_is_refused(config: Path) -> None:
     ):
         with pytest.raises(UsageError, match=complaint):
             call(config, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        (["lab/odd/nope"], "tool `nope` does not exist", "with --private the server is started for you"),
+        (["nope"], "no known tool is named `nope`", "with --private the server is started for you"),
+        (["lab/odd/echo"], "needs the user's approval", "with --private you are asked here"),
+    ],
+)
+def test_what_the_shared_workbench_cannot_ask_is_asked_with_private(
+    config: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str, hint: str
+) -> None:
+    written = json.loads(config.read_text())
+    policy = [{"tools": ["lab/odd/echo"], "then": "ask"}, {"then": "allow"}]
+    config.write_text(json.dumps({**written, "policy": policy}))
+    monkeypatch.setattr(Engine, "is_shared", True)
+    at_terminal = command(monkeypatch, "call", "--config", config, *words, typed="", width=200)
+    shown = " ".join(at_terminal.stderr.split())
+    assert said in shown and hint in shown
+    piped = command(monkeypatch, "call", "--config", config, *words)
+    assert said in piped.stderr and "--private" not in piped.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import COMMAND, environment, run
+from tests.cli.shell import COMMAND, environment, on_terminal, run
 from tests.shared.harness import Shared
 from tests.shared.test_sharing import crowded, process
 from tests.support.processes import wait_until
@@ -61,6 +61,13 @@ def test_all_other_commands_use_it_too(shared: Shared, tmp_path: Path) -> None:
     findings = {each["server"]: each for each in json.loads(done["check"].stdout)["servers"]}
     assert findings["server"]["state"] == "ready" and findings["broken"]["state"] == "failed"
     assert "install it, or give its full path" in findings["broken"]["hint"]
+
+
+def test_somebody_at_a_terminal_is_told_of_private(shared: Shared) -> None:
+    shared.up()
+    config = write_config(shared.folder, {"box": {"server": scripted_entry()}})
+    _, shown = on_terminal("call", "--config", config, "box/server/nope")
+    assert "with --private the server is started for you" in " ".join(shown.split())
 
 
 def test_a_workbench_that_dies_in_the_middle_of_a_call_is_said(shared: Shared, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from msgspec.json import decode
 
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.screen import stderr
+from mcp_workbench.guard.approval_question import DURATIONS, MEMBER
 
 # What is declared: in the spelling that connections are compared by.
 CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}}}'
@@ -52,7 +53,7 @@ class TerminalAsker:
             return None
         if not isinstance(asked, dict):
             return None
-        message = str(asked.get("message", ""))
+        message = _unplaced(str(asked.get("message", "")), self._where)
         if not (sys.stdin.isatty() and self._screen.is_terminal):
             remark("note", f"[{self._where}] asks: {message}; declined, as there is no terminal to answer at")
             return DECLINED
@@ -76,30 +77,31 @@ class TerminalAsker:
 
     async def _form(self, asked: dict[str, Any], message: str) -> object:
         self._screen.line((f"[{self._where}] ", "dim"), message)
-        self._screen.line(("Enter leaves a field out or takes its default; Ctrl-D declines.", "dim"))
         schema = asked.get("requestedSchema")
-        fields = schema.get("properties") if isinstance(schema, dict) else None
-        required = schema.get("required") if isinstance(schema, dict) else None
+        fields, required = _fields(schema if isinstance(schema, dict) else {})
+        is_approval = _is_approval(fields)
+        self._screen.line((_keys(fields, required, is_approval=is_approval), "dim"))
         content: dict[str, object] = {}
-        for name, field in (fields if isinstance(fields, dict) else {}).items():
-            about = field if isinstance(field, dict) else {}
-            value = await self._field(name, about, name in (required if isinstance(required, list) else []))
+        for name, about in fields.items():
+            value = await self._field(name, about, is_required=name in required, is_approval=is_approval)
             if value is DECLINED:
                 return DECLINED
             if value is not None:
                 content[name] = value
-        if not content and not fields:
+        if not fields:
             typed = await self._line("Agree? [y/N] ")
             return {"action": "accept", "content": {}} if (typed or "").strip().lower() in _TRUE else DECLINED
         return {"action": "accept", "content": content}
 
-    async def _field(self, name: str, about: dict[str, Any], is_required: bool) -> object:
+    async def _field(self, name: str, about: dict[str, Any], *, is_required: bool, is_approval: bool) -> object:
         if isinstance(about.get("description"), str):
             self._screen.line((about["description"], "dim"), indent=2)
         for _ in range(MOST_TRIES):
             typed = await self._line(f"  {about.get('title') or name}{expected(about)}{'' if is_required else '?'}: ")
-            if typed is None:
+            if typed is None or (is_approval and typed.strip().lower() in _FALSE):
                 return DECLINED
+            if is_approval and typed.strip().lower() in _TRUE:
+                return "once"
             try:
                 return field_value(typed.rstrip("\n"), about, is_required=is_required)
             except WrongAnswer as error:
@@ -126,23 +128,66 @@ class TerminalAsker:
         return typed.decode(errors="replace")
 
 
+def _unplaced(message: str, where: str) -> str:
+    """Without the `[toolbox/server]` that the workbench puts before a question, where more than that is said of it."""
+    place, bracket, rest = message.removeprefix("[").partition("] ")
+    return rest if bracket and message.startswith("[") and f"{where}/".startswith(f"{place}/") else message
+
+
+def _fields(schema: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[object]]:
+    """The fields of a form by name, and which of them are required; servers may write anything there."""
+    fields, required = schema.get("properties"), schema.get("required")
+    found = fields.items() if isinstance(fields, dict) else ()
+    return (
+        {name: about if isinstance(about, dict) else {} for name, about in found},
+        required if isinstance(required, list) else [],
+    )
+
+
+def _is_approval(fields: dict[str, dict[str, Any]]) -> bool:
+    """The question of a rule with `ask`, which people answer with yes or no."""
+    named = choices(fields[MEMBER]) if fields.keys() == {MEMBER} else []
+    return "once" in named and set(named) <= set(DURATIONS)
+
+
+def _keys(fields: dict[str, dict[str, Any]], required: list[object], *, is_approval: bool) -> str:
+    """What the keys do in this form."""
+    if is_approval:
+        return "y allows it once; n or Ctrl-D declines."
+    said = []
+    if any(name not in required and about.get("default") is None for name, about in fields.items()):
+        said.append("leaves a field with ? out")
+    if any(about.get("default") is not None for about in fields.values()):
+        said.append("takes the default")
+    return f"Enter {' or '.join(said)}; Ctrl-D declines." if said else "Ctrl-D declines."
+
+
 def expected(about: dict[str, Any]) -> str:
     """What a field takes, in brackets."""
-    named = choices(about)
+    named = _titled(about)
     if named:
         said = "/".join(named)
     elif about.get("type") == "boolean":
         said = "y/n"
     elif about.get("type") == "array":
         items = about.get("items")
-        of = choices(items) if isinstance(items, dict) else []
+        of = _titled(items) if isinstance(items, dict) else []
         said = "several of " + "/".join(of) + ", with commas" if of else "several, with commas"
     else:
         said = str(about.get("format") or about.get("type") or "")
     default = about.get("default")
     if default is not None:
-        said += f", default {default}"
+        said += f"{', ' * bool(said)}default {_typed(default)}"
     return f" [{said}]" if said else ""
+
+
+def _typed(value: object) -> str:
+    """A value as somebody would type it."""
+    if isinstance(value, bool):
+        return "y" if value else "n"
+    if isinstance(value, list):
+        return ", ".join(map(_typed, value))
+    return str(value)
 
 
 def choices(about: dict[str, Any]) -> list[str]:
@@ -152,6 +197,26 @@ def choices(about: dict[str, Any]) -> list[str]:
         if isinstance(found, list):
             return [str(each.get("const")) if isinstance(each, dict) else str(each) for each in found]
     return []
+
+
+def _titles(about: dict[str, Any]) -> list[str]:
+    """What people are to read for each of the choices: `enumNames` of older revisions, `title` of newer ones."""
+    named = choices(about)
+    found = about.get("enumNames")
+    if not isinstance(found, list):
+        listed = about.get("oneOf") or about.get("anyOf") or []
+        found = [each.get("title") if isinstance(each, dict) else None for each in listed]
+    if len(found) != len(named):
+        return named
+    return [title if isinstance(title, str) and title else value for title, value in zip(found, named, strict=True)]
+
+
+def _titled(about: dict[str, Any]) -> list[str]:
+    """The choices, with their titles where these say more."""
+    return [
+        value if title.lower() == value.lower() else f"{value} ({title})"
+        for value, title in zip(choices(about), _titles(about), strict=True)
+    ]
 
 
 def field_value(typed: str, about: dict[str, Any], *, is_required: bool) -> object:
@@ -175,7 +240,10 @@ def field_value(typed: str, about: dict[str, Any], *, is_required: bool) -> obje
 def _one(text: str, about: dict[str, Any]) -> object:
     named = choices(about)
     if named and text.strip() not in named:
-        raise WrongAnswer(f"one of {', '.join(named)}")
+        titles = [title.lower() for title in _titles(about)]
+        if titles.count(text.strip().lower()) != 1:
+            raise WrongAnswer(f"one of {', '.join(_titled(about))}")
+        text = named[titles.index(text.strip().lower())]
     kind = about.get("type")
     if kind == "boolean":
         if text.lower() in _TRUE + _FALSE:

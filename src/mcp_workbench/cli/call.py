@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -63,6 +64,8 @@ _CLIENTS_ONLY: Final = (
     "answer; use it from an MCP client that can"
 )
 _UNLISTED_HINT: Final = "the last word that is no key=value is the tool"
+_SHOWN_IN_PRIVATE: Final = "with --private the server is started for you, and shows tools that ask something, too"
+_APPROVED_IN_PRIVATE: Final = "with --private you are asked here"
 _ASKED_IN_PRIVATE: Final = (
     "the tool asks something while it runs, which a server of the shared workbench cannot; with --private it is asked "
     "here"
@@ -70,12 +73,16 @@ _ASKED_IN_PRIVATE: Final = (
 # How `use_tool` begins what it says of arguments that it did not pass on.
 _NOT_CALLED: Final = "the arguments are invalid, so it was not called"
 
+# How a rule with `ask` refers to the user where the client cannot put questions to them.
+_CANNOT_ASK: Final = "needs the user's approval, and this client cannot ask for it"
+
 
 def run(parsed: Parsed) -> int:
     """Call a tool; the exit status."""
     engine, redactor, unlisted = engine_of(parsed)
     if unlisted is None:
-        toolbox, server, tool, words = _named(parsed.positionals, engine)
+        with _pointing_at_private(engine):
+            toolbox, server, tool, words = _named(parsed.positionals, engine)
     else:
         toolbox, server, (tool, *words) = TOOLBOX, unlisted.server, unlisted.words
     given = _given_json(parsed, words)
@@ -86,7 +93,8 @@ def run(parsed: Parsed) -> int:
 
     async def work() -> Raw:
         async with conversing(engine, where) as client:
-            schema = arguments_schema(decode(await _definition(engine, toolbox, server, tool)))
+            with _pointing_at_private(engine):
+                schema = arguments_schema(decode(await _definition(engine, toolbox, server, tool)))
             usage.append(signature(tool, schema).text)
             arguments = given
             if arguments is None:
@@ -117,6 +125,21 @@ COMMAND = Command(
     run,
     names=["TOOLBOX/SERVER/TOOL"],
 )
+
+
+def _is_at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+@contextlib.contextmanager
+def _pointing_at_private(engine: Engine) -> Iterator[None]:
+    """A tool that does not exist may be one that its server shows only to clients that it can ask something."""
+    try:
+        yield
+    except UsageError as error:
+        if not (engine.is_shared and _is_at_terminal()):
+            raise
+        raise UsageError(str(error), hint="; ".join(filter(None, (error.hint, _SHOWN_IN_PRIVATE)))) from None
 
 
 async def _definition(engine: Engine, toolbox: str, server: str, tool: str) -> Raw:
@@ -202,7 +225,11 @@ def print_raw(raw: bytes) -> None:
 def _say_failed(where: str, text: str, unanswered: str) -> int:
     # What the workbench itself says carries the name already, and its own hint.
     message, _, hint = text.partition("\nhint: ") if text.startswith(f"[{where}]") else (f"[{where}] {text}", "", "")
-    return complain(message, hint or (unanswered if asks_the_user(text) else None), status=FAILED)
+    if not hint and asks_the_user(text):
+        hint = unanswered
+    elif not hint and _CANNOT_ASK in text and unanswered is _ASKED_IN_PRIVATE and _is_at_terminal():
+        hint = _APPROVED_IN_PRIVATE
+    return complain(message, hint, status=FAILED)
 
 
 def _say_error(where: str, error: ErrorObject, redactor: Redactor, unanswered: str) -> int:
