@@ -83,6 +83,22 @@ def test_a_file_that_install_made_is_gone_after_undo(home: Path) -> None:
     assert shell(home, "undo", "kiro").status == 0 and not path.exists()
 
 
+def test_secrets_among_arguments_are_not_shown(home: Path) -> None:
+    servers = {
+        "clock": SERVER,
+        "flag": {"command": "x", "args": ["--token", "ghp_hunter2hunter2hunter2"]},
+        "docker": {"command": "docker", "args": ["run", "-e", "API_TOKEN=hunter3hunter3", "image"]},
+        "remote": {
+            "command": "npx",
+            "args": ["mcp-remote", "https://x.example.com/?id=hunter5hunter5", "--header", "X-Api-Key: hunter4"],
+        },
+    }
+    # On one line, so that all of it is in the difference.
+    write(home, ".cursor/mcp.json", json.dumps({"mcpServers": servers}))
+    done = shell(home, "install", "cursor", "--replace", "--dry-run")
+    assert done.status == 0 and "API_TOKEN=***" in done.stdout and "hunter" not in done.stdout + done.stderr
+
+
 def test_replace_takes_out_what_the_workbench_serves(home: Path) -> None:
     servers = {"clock": SERVER, "other": {"command": "x", "env": {"API_TOKEN": "hunter2hunter2"}}}
     path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": servers}, indent=2))

@@ -32,6 +32,22 @@ TOOLBOXES = {
 }
 
 
+def test_secrets_among_arguments_are_hidden(tmp_path: Path) -> None:
+    args = [
+        "run",
+        "-e",
+        "API_TOKEN=hunter2hunter2",
+        "--api-key",
+        "hunter3hunter3",
+        "postgres://ada:hunter4@db/x",
+        "image",
+    ]
+    config = write_config(tmp_path, {"desk": {"description": "d", "mcpServers": {"x": {"command": "d", "args": args}}}})
+    for words in ([], ["--json"]):
+        done = run("list", config, *words)
+        assert done.status == 0 and "API_TOKEN=***" in done.stdout and "hunter" not in done.stdout, done
+
+
 def test_toolboxes_and_servers_are_shown_as_they_are_configured(tmp_path: Path) -> None:
     assert run("list", write_config(tmp_path, TOOLBOXES)) == Done(
         0,

@@ -39,6 +39,76 @@ def taken(entry: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
             {"MY_SERVER_ARGUMENT": "postgres://ada:pass@db/x"},
         ),
         (
+            {
+                "args": [
+                    "run",
+                    "-e",
+                    "GITHUB_TOKEN=ghp_abcdefghijklmnopqrst",
+                    "--env=API_KEY=hunter22",
+                    "-e",
+                    "LEVEL=debug",
+                ]
+            },
+            {
+                "args": [
+                    "run",
+                    "-e",
+                    "GITHUB_TOKEN=${MY_SERVER_GITHUB_TOKEN}",
+                    "--env=API_KEY=${MY_SERVER_API_KEY}",
+                    "-e",
+                    "LEVEL=debug",
+                ]
+            },
+            {"MY_SERVER_GITHUB_TOKEN": "ghp_abcdefghijklmnopqrst", "MY_SERVER_API_KEY": "hunter22"},
+        ),
+        (
+            {"command": "env", "args": ["API_TOKEN=hunter2 hunter2", "npx", "srv"]},
+            {"command": "env", "args": ["API_TOKEN=${MY_SERVER_API_TOKEN}", "npx", "srv"]},
+            {"MY_SERVER_API_TOKEN": "hunter2 hunter2"},
+        ),
+        (
+            {
+                "command": "sh",
+                "args": ["-c", "SLACK_TOKEN=xoxb-1234567890-abc npx srv --key 'hunter22 x'; KEY=$SECRET_KEY b"],
+            },
+            {
+                "command": "sh",
+                "args": [
+                    "-c",
+                    "SLACK_TOKEN=${MY_SERVER_SLACK_TOKEN} npx srv --key '${MY_SERVER_KEY}'; KEY=$SECRET_KEY b",
+                ],
+            },
+            {"MY_SERVER_SLACK_TOKEN": "xoxb-1234567890-abc", "MY_SERVER_KEY": "hunter22 x"},
+        ),
+        (
+            {
+                "args": [
+                    "--header",
+                    "X-Api-Key: hunter22",
+                    "-H",
+                    "Authorization:Bearer hunter33",
+                    "-H",
+                    "Accept: text/plain",
+                ]
+            },
+            {
+                "args": [
+                    "--header",
+                    "X-Api-Key: ${MY_SERVER_X_API_KEY}",
+                    "-H",
+                    "Authorization:Bearer ${MY_SERVER_AUTHORIZATION}",
+                    "-H",
+                    "Accept: text/plain",
+                ]
+            },
+            {"MY_SERVER_X_API_KEY": "hunter22", "MY_SERVER_AUTHORIZATION": "hunter33"},
+        ),
+        (
+            {"args": ["https://x.example.com/mcp?team=platform&api_key=hunter22#top"]},
+            {"args": ["https://x.example.com/mcp?team=platform&api_key=${MY_SERVER_API_KEY}#top"]},
+            {"MY_SERVER_API_KEY": "hunter22"},
+        ),
+        (
             {"headers": {"Authorization": "Bearer abcdef", "Accept": "text/plain"}},
             {"headers": {"Authorization": "Bearer ${MY_SERVER_AUTHORIZATION}", "Accept": "text/plain"}},
             {"MY_SERVER_AUTHORIZATION": "abcdef"},
@@ -54,6 +124,7 @@ def test_secrets_are_taken_out(entry: dict[str, Any], found: dict[str, Any], kep
     [
         {"env": {"API_KEY": "${API_KEY}", "KEY_FILE": "/home/ada/key.pem", "LEVEL": "debug", "TOKEN": ""}},
         {"args": ["-y", "@modelcontextprotocol/server-github", "--root", "/srv"]},
+        {"args": ["-e", "GITHUB_TOKEN", "-e", "API_KEY=${API_KEY}", "-c", 'X="a b" npx \'the "srv"\' it\'s']},
         {"url": "https://x.example.com/mcp"},
     ],
 )

@@ -27,12 +27,13 @@ from mcp_workbench.clients.client_paths import this_system
 from mcp_workbench.clients.dialects import is_own, own_entry, translated
 from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server, without_servers
 from mcp_workbench.clients.identity import is_served
+from mcp_workbench.clients.remote_wrappers import unwrapped
 from mcp_workbench.clients.table import Client, Scope, find
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, own_file
 from mcp_workbench.config.environment import server_environment
 from mcp_workbench.config.load import load, read
-from mcp_workbench.config.redact import Redactor, secrets_in
+from mcp_workbench.config.redact import Redactor, secrets_in, secrets_in_arguments, secrets_in_url
 from mcp_workbench.errors import ConfigError
 
 ALL = Flag("all", None, "all clients that are found on this machine")
@@ -329,6 +330,9 @@ def _secrets_near(plan: InstallPlan) -> list[str]:
         if name != plan.name:
             for pairs in (entry.get("env", {}), entry.get("headers", {})):
                 found += [secret for key, value in pairs.items() for secret in secrets_in(key, value)]
+            found += secrets_in_arguments(entry.get("args", ()))
+            # The address of a wrapper such as mcp-remote is among its arguments.
+            found += secrets_in_url(unwrapped(entry)[0].get("url", ""))
     return found
 
 

@@ -7,7 +7,8 @@ texts come from or go to.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,13 +26,26 @@ _PLAIN_WORDS = frozenset(
 )
 _PATH_STARTS = ("/", "~/", "./", "../", "\\", "~\\", ".\\", "..\\")
 _PATH_LETTERS = " ./\\:;~@_-"
-_SECRET_NAMES = ("key", "token", "secret", "passw", "pwd", "auth", "cred", "cookie", "session", "private")
+_SECRET_NAMES = ("key", "token", "secret", "passw", "pwd", "auth", "cred", "cookie", "session", "private", "dsn")
 # The bearer token that clients of `serve --http` must show.
 TOKEN_VARIABLE = "WORKBENCH_TOKEN"
 _PROXIES = tuple(
     spelling for name in ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy") for spelling in (name, name.upper())
 )
 _SCHEMES = frozenset({"bearer", "basic", "token", "digest", "apikey", "key"})
+# How keys begin that services give out.
+_KEY_STARTS = (
+    *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "github_pat_", "glpat-", "lin_api_"),
+    *("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "ntn_", "secret_", "AKIA", "AIza", "eyJ"),
+)
+_SHORTEST_KEY = 16
+_SHORTEST_LITERAL = 6
+# A shell's command line follows.
+_SCRIPT_OPTIONS = ("-c", "-lc", "-ic", "/c", "/C")
+_PIECE = r"""(?:[^\s;&|'"]|'[^']*'|"[^"]*")+"""
+
+# What the secret is called, and from where to where in the text it stands.
+_Span = tuple[str, int, int]
 
 
 def secrets_in(name: str, value: str) -> list[str]:
@@ -105,6 +119,113 @@ def is_secret_name(name: str) -> bool:
     """Whether something that is called so is likely to be a secret."""
     lowered = name.lower()
     return any(word in lowered for word in _SECRET_NAMES)
+
+
+def is_literal_secret(name: str, value: str) -> bool:
+    """Whether a value is called a secret, or looks like a key that a service gives out. A reference is none."""
+    if "${" in value or len(value) < _SHORTEST_LITERAL or value.startswith(("/", "~", "./")):
+        return False
+    return is_secret_name(name) or _looks_like_key(value) or _has_password(value)
+
+
+def argument_secrets(arguments: Iterable[str]) -> Iterator[tuple[int, str, int, int]]:
+    """The literal secrets among the arguments of a program: which argument, what the secret is called (empty where
+    nothing tells), and from where to where in it.
+
+    Read are `--token X`, `--token=X`, `NAME=X` (as `docker -e` and `env` take it), `--header "Name: X"`, the query of
+    an address, and all of these in a command line for a shell."""
+    option = ""
+    for index, word in enumerate(arguments):
+        for name, start, end in _in_word(word, option):
+            yield index, name, start, end
+        option = _option(word)
+
+
+def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
+    """The parts of arguments that must not be printed."""
+    found = []
+    for index, _, start, end in argument_secrets(arguments):
+        found.append(arguments[index][start:end])
+        found += secrets_in_url(found[-1]) if _has_password(found[-1]) else []
+    return found
+
+
+def after_scheme(value: str) -> int:
+    """Where in the value of a header the credentials begin."""
+    scheme, _, credentials = value.partition(" ")
+    return len(value) - len(credentials.lstrip()) if credentials and scheme.lower() in _SCHEMES else 0
+
+
+def _option(word: str) -> str:
+    return word if word in _SCRIPT_OPTIONS or (word.startswith("-") and "=" not in word) else ""
+
+
+def _in_word(word: str, option: str) -> list[_Span]:
+    if not word.startswith("-"):
+        return _in_value(word, option)
+    name, equals, value = word.partition("=")
+    return _moved(_in_value(value, name), len(name) + 1) if equals else []
+
+
+def _in_value(text: str, option: str) -> list[_Span]:
+    if len(text) > 2 and text[0] in "'\"" and text[-1] == text[0]:
+        return _moved(_in_value(text[1:-1], option), 1)
+    if option == "-H" or "header" in option.lower():
+        name, _, value = text.partition(":")
+        start = len(text) - len(value.lstrip())
+        start += after_scheme(text[start:])
+        return [(name.strip(), start, len(text))] if is_literal_secret(name, text[start:]) else []
+    name, equals, value = text.partition("=")
+    is_script = option in _SCRIPT_OPTIONS
+    if not is_script:
+        if equals and name.isidentifier() and (found := _in_value(value, name)):
+            return _moved(found, len(name) + 1)
+        if is_literal_secret(option, text):
+            return [(option, 0, len(text))]
+    # A text that is one piece already is not taken apart again.
+    if is_script or (len(text.split(None, 1)) > 1 and not re.fullmatch(_PIECE, text)):
+        return _in_script(text)
+    return _in_query(text) if "://" in text and "?" in text else []
+
+
+def _in_script(text: str) -> list[_Span]:
+    found = []
+    option = ""
+    for piece in re.finditer(_PIECE, text):
+        spans = _moved(_in_word(piece[0], option), piece.start())
+        # What the shell fills in is no literal.
+        found += [span for span in spans if text[span[1]] not in "$`"]
+        option = _option(piece[0])
+    return found
+
+
+def _in_query(text: str) -> list[_Span]:
+    start = text.index("?") + 1
+    found = []
+    for pair in text[start:].partition("#")[0].split("&"):
+        name, _, value = pair.partition("=")
+        if is_literal_secret(name, value):
+            found.append((name, start + len(name) + 1, start + len(pair)))
+        start += len(pair) + 1
+    return found
+
+
+def _moved(spans: list[_Span], by: int) -> list[_Span]:
+    return [(name, start + by, end + by) for name, start, end in spans]
+
+
+def _looks_like_key(value: str) -> bool:
+    return (
+        len(value) >= _SHORTEST_KEY
+        and value.startswith(_KEY_STARTS)
+        and all(letter.isalnum() or letter in "-_." for letter in value)
+    )
+
+
+def _has_password(value: str) -> bool:
+    scheme, separator, rest = value.partition("://")
+    user, _, password = rest.partition("/")[0].rpartition("@")[0].partition(":")
+    return bool(separator and scheme.isidentifier() and user and password)
 
 
 def _is_plain(value: str) -> bool:

@@ -7,6 +7,7 @@ Refuses to know in which file or toolbox it stands.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TypeVar, cast
 
 from msgspec.structs import replace
@@ -89,8 +90,8 @@ class WrittenServer:
             headers = self._read(keys.HEADERS) or {}
         transport = self._read_transport()
         idle_timeout = self._read(keys.IDLE_TIMEOUT)
-        if env or headers:
-            self._keep_secret(env, headers)
+        if env or headers or args:
+            self._keep_secret(env, headers, args)
         share = self._read(keys.SERVER_SHARE) or self._share
         config = ServerConfig(
             name=self._name,
@@ -234,13 +235,16 @@ class WrittenServer:
             return filters
         return (*(filters or ("*",)), *excluded)
 
-    def _keep_secret(self, env: dict[str, str], headers: dict[str, str]) -> None:
-        from mcp_workbench.config.redact import secrets_in
+    def _keep_secret(self, env: dict[str, str], headers: dict[str, str], args: Sequence[str]) -> None:
+        from mcp_workbench.config.redact import secrets_in, secrets_in_arguments
 
         for key, pairs in ((keys.ENV, env), (keys.HEADERS, headers)):
             for name, value in pairs.items():
                 if (*self._at(key), name) not in self._reader.references:
                     self._reader.secrets.update(secrets_in(name, value))
+        at = self._at(keys.ARGS)
+        literal = ["" if (*at, index) in self._reader.references else argument for index, argument in enumerate(args)]
+        self._reader.secrets.update(secrets_in_arguments(literal))
 
     def _read_env_files(self) -> tuple[str, ...]:
         return tuple(self._absolute(file) for file in self._read(keys.ENV_FILE) or ())
