@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -117,6 +119,48 @@ def test_a_server_that_cannot_be_reached_is_said(capsys: pytest.CaptureFixture[s
     assert "command `no-such-program` was not found on PATH" in capsys.readouterr().err
     assert run("call", "http://127.0.0.1:9/mcp", "tool") == 1
     assert "127.0.0.1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["npx", "-y", "@scope/server"], ["uvx", "server", "zone=UTC"], ["docker", "run", "-i", "image"]]
+)
+def test_a_package_is_not_taken_for_a_forgotten_tool(words: list[str]) -> None:
+    with pytest.raises(UsageError, match=r"starts no server: the last word, .* is taken as what is wanted of it"):
+        run("call", "--", *words)
+
+
+def test_a_forgotten_tool_is_said_where_no_server_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("call", "--", sys.executable, "-c", "raise SystemExit(3)", "echo") == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the last word, `echo`, as what is wanted of it" in said and "startupTimeout" not in said
+
+
+@pytest.mark.parametrize(("command", "word"), [("call", "search"), ("prompt", "hello"), ("resource", "docs://x")])
+def test_a_token_for_a_server_in_no_file_goes_into_a_header(
+    command: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", "Bearer")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            assert run(command, f"http://127.0.0.1:{server.server_port}/mcp", word) == 1
+        finally:
+            server.shutdown()
+            serving.join()
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--header Authorization='Bearer …'" in said and "--config" not in said
 
 
 def test_a_server_in_no_file_has_to_be_named_whole(config: Path) -> None:

@@ -115,6 +115,13 @@ def test_a_wrong_command_line_says_what_is_wrong_and_ends_with_2(arguments: list
     assert "\n\nhint: " in complaints
 
 
+def test_an_unknown_option_of_serve_points_to_its_own_help(capsys: pytest.CaptureFixture[str]) -> None:
+    from mcp_workbench.cli.main import main
+
+    assert main(["serve", "--bogus"]) == 2
+    assert "hint: mcp-workbench serve --help" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [["check"], ["list"], ["open", "box"], ["call", "a", "b", "c"], ["serve"]])
 def test_without_a_configuration_every_command_says_where_it_looked(command: list[str], tmp_path: Path) -> None:
     status, shown, complaints = run(*command, cwd=tmp_path)

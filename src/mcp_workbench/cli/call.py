@@ -21,7 +21,7 @@ from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, NO_CACHE, PRIVATE
 from mcp_workbench.cli.tool_schema import arguments_schema
-from mcp_workbench.cli.unlisted_servers import HEADER, TOOLBOX
+from mcp_workbench.cli.unlisted_servers import HEADER, TOOLBOX, hint_about
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.economy.signature import signature
 from mcp_workbench.errors import WorkbenchError
@@ -112,7 +112,8 @@ def run(parsed: Parsed) -> int:
         return _say_error(where, error.error, redactor, unanswered)
     except WorkbenchError as error:
         message = redactor.text(f"[{toolbox}/{server}] {error.message}")
-        return complain(message, error.hint and redactor.text(error.hint), status=FAILED)
+        hint = hint_about(error, unlisted)
+        return complain(message, hint and redactor.text(hint), status=FAILED)
     if reading.is_error and not parsed.has("raw") and (problems := _not_called(reading, where)):
         return complain(redactor.text(problems), *usage)
     return _show(parsed, reading, where, redactor, unanswered)

@@ -49,7 +49,7 @@ def run(parsed: Parsed) -> int:
             _check(path, {each["name"]: each for each in prompts}, arguments)
             return await client.request("prompts/get", {"name": path, "arguments": arguments})
 
-    result, status = result_of(engine, redactor, path or "prompts", work)
+    result, status = result_of(engine, redactor, unlisted, path or "prompts", work)
     if result is None:
         return status
     if not name:

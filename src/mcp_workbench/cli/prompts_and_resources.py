@@ -11,6 +11,7 @@ from msgspec.json import decode
 
 from mcp_workbench.cli.engine import Engine, ToolClient
 from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.unlisted_servers import Unlisted, hint_about
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.pending import RemoteError
@@ -38,7 +39,7 @@ async def listed(
 
 
 def result_of(
-    engine: Engine, redactor: Redactor, where: str, work: Callable[[], Awaitable[Raw]]
+    engine: Engine, redactor: Redactor, named: Unlisted | None, where: str, work: Callable[[], Awaitable[Raw]]
 ) -> tuple[bytes | None, int]:
     """What the work answers; or None, and the exit status once it is said what went wrong."""
     try:
@@ -48,4 +49,5 @@ def result_of(
         return None, complain(text, status=FAILED)
     except WorkbenchError as error:
         text = redactor.text(f"[{where}] {error.message}")
-        return None, complain(text, error.hint and redactor.text(error.hint), status=FAILED)
+        hint = hint_about(error, named)
+        return None, complain(text, hint and redactor.text(hint), status=FAILED)

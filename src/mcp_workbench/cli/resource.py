@@ -46,7 +46,7 @@ def run(parsed: Parsed) -> int:
                 return await client.request("resources/read", {"uri": uri})
             return Raw(encode([*resources, *await listed(engine, client, "resourceTemplates")]))
 
-    result, status = result_of(engine, redactor, uri or "resources", work)
+    result, status = result_of(engine, redactor, unlisted, uri or "resources", work)
     if result is None:
         return status
     if uri is None:

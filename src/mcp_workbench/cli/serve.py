@@ -74,7 +74,7 @@ def run(arguments: Sequence[str], handover: Handover | None = None) -> int:
     try:
         parsed = parse(arguments, FLAGS, positionals=1)
     except UsageError as error:
-        return complain(str(error), "mcp-workbench --help lists all options")
+        return complain(str(error), "mcp-workbench serve --help lists all options")
     if parsed.wants_help:
         from mcp_workbench.cli.commands import about_serve
 

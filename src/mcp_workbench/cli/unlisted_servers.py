@@ -9,15 +9,22 @@ Owns how such a command line is read: the last word behind the command that is n
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from mcp_workbench.cli.flags import Flag, Parsed, UsageError
 from mcp_workbench.config.kinds import url_fault
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
+from mcp_workbench.errors import SignInNeeded, WorkbenchError
+from mcp_workbench.guard.packages import package_of
 
 HEADER: Final = Flag("header", "NAME=VALUE", "a header for a server given by URL; may be repeated", repeats=True)
 TOOLBOX: Final = "unlisted"
+_TOKEN_HINT: Final = (
+    "give a token with --header Authorization='Bearer …', or add the server to a configuration (mcp-workbench add) and "
+    "sign in with mcp-workbench login"
+)
 
 
 class Unlisted(NamedTuple):
@@ -60,7 +67,32 @@ def _split(words: list[str], *, takes_pairs: bool) -> tuple[list[str], list[str]
         end -= 1
     if end < 2:
         raise UsageError("after `--` come the command of a server and then what is wanted of it")
-    return words[: end - 1], words[end - 1 :]
+    command, word = words[: end - 1], words[end - 1]
+    # `npx -y PACKAGE` with the tool forgotten: `npx -y` alone is a shell, which would wait for us as we wait for it.
+    if not _starts_package(command) and _starts_package([*command, word]):
+        raise UsageError(
+            f"`{shlex.join(command)}` starts no server: the last word, `{word}`, is taken as what is wanted of it",
+            hint=f"write that after the command: -- {shlex.join([*command, word])} NAME",
+        )
+    return command, words[end - 1 :]
+
+
+def _starts_package(command: list[str]) -> bool:
+    return bool(package_of(ServerConfig(name="", command=command[0], args=tuple(command[1:]))))
+
+
+def hint_about(error: WorkbenchError, named: Unlisted | None) -> str | None:
+    """What to do about an error. What is set in a file cannot be set for a server that stands in none."""
+    if named is None:
+        return error.hint
+    server = named.config.toolboxes[TOOLBOX].servers[named.server]
+    if server.command is None:
+        return _TOKEN_HINT if isinstance(error, SignInNeeded) else error.hint
+    read = (
+        f"`{shlex.join([server.command, *server.args])}` was taken as the command, and the last word, "
+        f"`{named.words[0]}`, as what is wanted of it"
+    )
+    return read if error.hint is None or "startupTimeout" in error.hint else f"{error.hint}; {read}"
 
 
 def _header(text: str) -> tuple[str, str]:
