@@ -141,6 +141,17 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, words: tuple[str, ...], sai
     assert not config_of(tmp_path).exists()
 
 
+def test_without_clients_it_points_to_add(tmp_path: Path) -> None:
+    done = shell(tmp_path, "--yes")
+    assert done.status == 2 and "hint: mcp-workbench add NAME -- COMMAND" in done.stderr
+
+
+def test_the_status_is_1_where_the_file_is_written_and_a_server_lacks_a_variable(tmp_path: Path) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "a": {"command": "a", "args": ["${NOT_SET_ANYWHERE}"]}})
+    done = shell(tmp_path, "--yes")
+    assert done.status == 1 and "NOT_SET_ANYWHERE" in done.stderr and config_of(tmp_path).exists()
+
+
 def test_on_a_terminal_it_asks_before_it_reads(tmp_path: Path) -> None:
     write(tmp_path, ".cursor/mcp.json", {"time": TIME})
     for key, status in ((b"n\n", 2), (b"\n\n", 0)):

@@ -110,10 +110,11 @@ def test_replace_takes_out_what_the_workbench_serves(home: Path) -> None:
 def test_replace_knows_servers_whose_secrets_or_wrapper_init_has_taken_away(home: Path) -> None:
     config = home / ".config" / "mcp-workbench" / "workbench-config.json"
     ours = {
-        "search": {"command": "s", "args": ["--api-key", "${keyring:search-API_KEY}"]},
+        "search": {"command": "s", "args": ["--api-key", "${file:api-key}"]},
         "docs": {"url": "https://d.example/mcp?key=${DOCS_URL_KEY:-x}"},
     }
     config.write_text(json.dumps({"mcpServers": ours}))
+    write(config.parent, "api-key", "sk-abcdefghijklmnop").chmod(0o600)
     theirs = {
         "search": {"command": "s", "args": ["--api-key", "sk-abcdefghijklmnop"]},
         "docs": {"command": "npx", "args": ["-y", "mcp-remote@latest", "https://d.example/mcp?key=hunter2hunter2"]},
@@ -258,3 +259,53 @@ def test_a_command_of_the_client_is_used_where_it_is_there(home: Path) -> None:
     program.write_text("#!/bin/sh\necho no such command >&2; exit 3\n")
     failed = shell(home, "install", "codex")
     assert failed.status == 2 and "failed with status 3: no such command" in failed.stderr
+
+
+def test_variables_of_an_env_file_need_not_be_passed_on(home: Path) -> None:
+    config = write(
+        home,
+        ".config/mcp-workbench/workbench-config.json",
+        json.dumps({"mcpServers": {"a": {"command": "a", "args": ["${A_KEY}", "${B_KEY}"], "envFile": "a.env"}}})
+        + "// not ${THIS}\n",
+    )
+    (config.parent / "a.env").write_text("A_KEY=x\n")
+    assert "Codex does not pass on `B_KEY`, which" in shell(home, "install", "codex").stderr
+    (config.parent / "a.env").write_bytes(b"\xff")
+    assert shell(home, "undo", "codex").status == 0
+    assert "Codex does not pass on `A_KEY`, `B_KEY`, which" in shell(home, "install", "codex").stderr
+
+
+def test_replace_leaves_what_the_workbench_cannot_start(home: Path) -> None:
+    servers = {
+        "clock": SERVER,
+        "variable": {"command": "a", "args": ["${NOT_SET}"]},
+        "file": {"command": "b", "env": {"T": "${file:missing.txt}"}},
+    }
+    write(home, ".config/mcp-workbench/workbench-config.json", json.dumps({"mcpServers": servers}))
+    theirs = {"clock": SERVER, "v": {"command": "a", "args": ["abc"]}, "f": {"command": "b", "env": {"T": "x"}}}
+    path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": theirs}))
+    done = shell(home, "install", "kiro", "--replace", "--json")
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["v", "f", "workbench"]
+    (result,) = json.loads(done.stdout)
+    assert result["removed"] == ["clock"] and list(result["kept"]) == ["v", "f"]
+    assert "warning: `v` stays in Kiro: the workbench cannot start it" in done.stderr and "NOT_SET" in done.stderr
+
+
+def test_uninstall_says_how_servers_that_were_replaced_come_back(home: Path) -> None:
+    path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": {"clock": SERVER}}))
+    assert shell(home, "install", "kiro", "--replace").status == 0
+    done = shell(home, "uninstall", "kiro")
+    assert done.status == 0 and "does not have `clock` any more" in done.stderr and "undo kiro" in done.stderr
+    assert shell(home, "undo", "kiro").status == 0 and shell(home, "undo", "kiro").status == 0
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["clock"]
+    assert shell(home, "install", "kiro").status == 0
+    assert "any more" not in shell(home, "uninstall", "kiro").stderr
+
+
+def test_uninstall_goes_on_with_the_next_client(home: Path) -> None:
+    path = write(home, ".kiro/settings/mcp.json", "{}")
+    assert shell(home, "install", "kiro").status == 0
+    done = shell(home, "uninstall", "cursor", "kiro")
+    assert done.status == 1 and "error: Cursor does not have the workbench" in done.stderr
+    assert "taken out of" in done.stdout and "workbench" not in path.read_text()
+    assert shell(home, "uninstall", "cursor", "kiro").status == 2

@@ -21,7 +21,7 @@ from mcp_workbench.errors import ConfigError
 
 def client_entries(subject: Examined) -> list[Diagnosis]:
     """What each client that is here starts."""
-    served = served_by(subject.config.path) if subject.config is not None else []
+    served = list(served_by(subject.config.path).values()) if subject.config is not None else []
     here = present()
     found: list[Diagnosis] = []
     having: list[str] = []

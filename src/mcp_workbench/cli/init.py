@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from mcp_workbench.cli.client_files import FoundFile, existing, present
-from mcp_workbench.cli.error_output import remark
+from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import stderr, stdout
 from mcp_workbench.cli.secret_store import SecretStore
@@ -46,7 +46,8 @@ that. At the end every server is started once, as check --connect does.
 Names and descriptions of toolboxes are a proposal, which you can change at the prompt. Later, edit the file: it is in
 force when you save it.
 
-Exit code: 0; 1 if a server failed in the check; 2 if there is nothing to take over or the file exists already.
+Exit code: 0; 1 if the file is written and a server failed in the check; 2 if there is nothing to take over or
+the file exists already.
 """
 
 
@@ -70,7 +71,7 @@ def run(parsed: Parsed) -> int:
     if not files:
         raise ConfigError(
             "no client on this machine has a file with MCP servers",
-            hint=f"write `{target}` by hand: docs/configuration.md has examples",
+            hint="mcp-workbench add NAME -- COMMAND adds a server, and makes the configuration",
         )
     imported = read_all(_agreed(files, parsed))
     servers = merged(imported.servers)
@@ -222,7 +223,8 @@ def _checked(parsed: Parsed, target: str, servers: list[ImportedServer]) -> int:
     if not parsed.has("no-check") and not parsed.has("json"):
         from mcp_workbench.cli.check import COMMAND as CHECK
 
-        status = CHECK.run(CHECK.parse(["--connect", "--config", target]))
+        # A missing variable is not wrong usage of this command.
+        status = FAILED if CHECK.run(CHECK.parse(["--connect", "--config", target])) else 0
     had = dict.fromkeys(source for server in servers for source in server.sources)
     here = [name for name in had if not find(name).import_only] or [client.name for client in present()][:1]
     project = " --project" if parsed.has("project") else ""

@@ -7,6 +7,7 @@ is replaced and taken back is `client_files`.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from mcp_workbench.cli import client_commands
+from mcp_workbench.cli.check_references import look
 from mcp_workbench.cli.client_files import Change, FoundFile, digest, keep, new_run, present, record, to_write, write
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
@@ -33,8 +35,10 @@ from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, own_file
 from mcp_workbench.config.environment import server_environment
 from mcp_workbench.config.load import load, read
+from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor, secrets_in, secrets_in_arguments, secrets_in_url
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.secrets import dotenv
 
 ALL = Flag("all", None, "all clients that are found on this machine")
 PROJECT = Flag("project", None, "into the files of this project, with its workbench-config.json")
@@ -51,7 +55,8 @@ ABOUT = """
 Puts the workbench into MCP clients, with absolute paths. Where a client has a command for that (claude, codex, gemini,
 copilot, code), it is used; else the client's file is edited in place: everything else in it stays as it is, comments
 included. What changes is shown, what was there is kept, and mcp-workbench undo CLIENT brings it back. With --replace,
-servers that your configuration has too are taken out, so that nothing is there twice.
+servers that your configuration has too are taken out, so that nothing is there twice. One that the workbench cannot
+start, because a variable or a secret is missing, stays.
 
 Quit a client with a window first, and start it again afterwards. docs/clients.md has a section for each client.
 
@@ -71,6 +76,8 @@ class InstallPlan(Struct):
     commands: list[list[str]] = []
     reverse: list[list[str]] = []
     removed: list[str] = []
+    # Servers that the workbench has too and cannot start, and why.
+    kept: dict[str, str] = {}
     is_done: bool = False
 
 
@@ -148,10 +155,27 @@ def _own_environment(client: Client) -> dict[str, str]:
     return {"PATH": path} if client.graphical and this_system().name != "windows" and path else {}
 
 
-def served_by(config: str) -> list[dict[str, Any]]:
-    """The servers of the configuration as they are written, to recognise the same elsewhere. Raises `ConfigError`."""
+def served_by(config: str) -> dict[str, dict[str, Any]]:
+    """The servers of the configuration as they are written, by `toolbox/server`, to recognise the same elsewhere.
+    Raises `ConfigError`."""
     load(config, os.environ)
-    return [entry for servers in servers_written(read(config), config).values() for entry in servers.values()]
+    return {
+        f"{toolbox}/{name}": entry
+        for toolbox, servers in servers_written(read(config), config).items()
+        for name, entry in servers.items()
+    }
+
+
+def _lacking(config: str) -> dict[str, str]:
+    """The servers that cannot be started because a variable or something else they refer to is missing, and what."""
+    loaded = load(config, os.environ)
+    redactor = Redactor(loaded.secrets)
+    lacking = {each.label: each.message for each in look(loaded, redactor).unfetched}
+    for toolbox in loaded.toolboxes.values():
+        for server in toolbox.servers.values():
+            if server.unresolved:
+                lacking[f"{toolbox.name}/{server.name}"] = redactor.text(in_one_line(server.unresolved))
+    return lacking
 
 
 def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces: bool) -> InstallPlan:
@@ -161,15 +185,20 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     servers = servers_in(before or b"", file, found.path)
     entry = own_entry(file.dialect, name, own_command(config), _own_environment(client))
     _check_name(client, name, servers, file.dialect)
-    served = served_by(config) if replaces else []
-    removed = [
-        other
+    served = served_by(config) if replaces else {}
+    same = {
+        other: labels
         for other, written in servers.items()
-        if other != name and _is_served(translated(written, file.dialect).entry, served)
-    ]
+        if other != name and (labels := _served_as(translated(written, file.dialect).entry, served))
+    }
+    lacking = _lacking(config) if same else {}
+    # What the workbench could not start would be gone for the agent.
+    removed = [other for other, labels in same.items() if any(label not in lacking for label in labels)]
+    kept = {other: lacking[labels[0]] for other, labels in same.items() if other not in removed}
     after = with_server(without_servers(before or b"", file, removed, found.path), file, name, entry, found.path)
     current = {key: value for key, value in servers.get(name, {}).items() if key != "name" or "name" in entry}
-    plan = InstallPlan(found, name, entry, before, after, removed=removed, is_done=current == entry and not removed)
+    plan = InstallPlan(found, name, entry, before, after, removed=removed, kept=kept)
+    plan.is_done = current == entry and not removed
     if client_commands.can_add(client, scope) and not file.each:
         _use_own_command(plan, scope, servers)
         # Its own command may write more than is needed, such as an empty `env`.
@@ -207,8 +236,11 @@ def _check_name(client: Client, name: str, servers: Servers, dialect: str) -> No
             )
 
 
-def _is_served(entry: dict[str, Any] | None, served: list[dict[str, Any]]) -> bool:
-    return entry is not None and not is_own(entry) and is_served(entry, served)
+def _served_as(entry: dict[str, Any] | None, served: dict[str, dict[str, Any]]) -> list[str]:
+    """Those of our servers that an entry means."""
+    if entry is None or is_own(entry):
+        return []
+    return [label for label, ours in served.items() if is_served(entry, [ours])]
 
 
 def _without_doubles(chosen: list[Client]) -> list[Client]:
@@ -240,9 +272,12 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
             "name": name,
             "commands": plan.commands,
             "removed": plan.removed,
+            "kept": plan.kept,
             "changed": not plan.is_done,
         }
         results.append(result)
+        for other, why in plan.kept.items():
+            remark("warning", f"`{other}` stays in {client.title}: the workbench cannot start it ({why})")
         if plan.is_done:
             remark("note", f"{client.title} already has the workbench, in `{found.path}`")
             continue
@@ -294,10 +329,25 @@ def _variables_kept_back(client: Client, config: str) -> list[str]:
     """Variables without a default that the configuration refers to and that this client takes away."""
     if client.environment == "inherited":
         return []
-    names = dict.fromkeys(_VARIABLE.findall(read(config).decode(errors="replace")))
+    loaded = load(config, os.environ)
+    names: dict[str, None] = {}
+    for toolbox, servers in servers_written(read(config), config).items():
+        for name, server in loaded.toolboxes[toolbox].servers.items():
+            own = set().union(*map(_variables_of_file, server.env_files))
+            found = _VARIABLE.findall(json.dumps(servers[name], ensure_ascii=False))
+            names |= dict.fromkeys(variable for variable in found if variable not in own)
     if client.environment == "cleared":
         return [name for name in names if name not in server_environment(dict.fromkeys(names, "x"), (), {})]
     return [name for name in names if _LOOKS_SECRET.search(name)]
+
+
+def _variables_of_file(path: str) -> set[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return set(dotenv.parse(file.read()))
+    except (OSError, UnicodeDecodeError, dotenv.DotenvError):
+        # `check` says what is wrong with it.
+        return set()
 
 
 def _show(plan: InstallPlan, *, to_stdout: bool) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from mcp_workbench.cli import client_commands
-from mcp_workbench.cli.client_files import Change, FoundFile, digest, existing, keep, new_run, record, write
-from mcp_workbench.cli.error_output import remark
+from mcp_workbench.cli.client_files import Change, FoundFile, changes, digest, existing, keep, new_run, record, write
+from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.clients.dialects import is_own, translated
 from mcp_workbench.clients.documents import servers_in, without_servers
-from mcp_workbench.clients.table import Scope, find
+from mcp_workbench.clients.table import Client, Scope, find
+from mcp_workbench.config.problems import quote
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.file_replacement import read_file
 
 PROJECT = Flag("project", None, "out of the files of this project")
 
@@ -18,26 +20,59 @@ ABOUT = """
 Takes the entries that start the workbench out of a client's file; everything else there stays as it is. Servers that
 install --replace took out do not come back: mcp-workbench undo CLIENT does that.
 
-Exit code: 0, or 2 if the client has no workbench or its file cannot be written.
+Exit code: 0; 1 if one of several clients has no workbench or its file cannot be written; 2 if nothing could be done.
 """
 
 
 def run(parsed: Parsed) -> int:
     """Uninstall; the exit status."""
     scope: Scope = "project" if parsed.has("project") else "user"
-    for name in parsed.positionals:
-        client = find(name)
-        command = new_run()
-        taken = [where for found in existing(client, scope) if (where := _take_out(found, scope, command))]
-        if not taken:
-            raise ConfigError(
-                f"{client.title} does not have the workbench", hint=f"mcp-workbench install {client.name} puts it there"
-            )
-        for path in taken:
-            stdout().line((client.title, "strong"), f": taken out of {path}")
-        if client.graphical:
-            remark("note", f"quit {client.title} and start it again")
-    return 0
+    chosen = [find(name) for name in parsed.positionals]
+    failed = 0
+    for client in chosen:
+        try:
+            _uninstall(client, scope)
+        except ConfigError as error:
+            if len(chosen) == 1:
+                raise
+            failed += 1
+            complain(error.message, error.hint)
+    return 0 if not failed else USAGE if failed == len(chosen) else FAILED
+
+
+def _uninstall(client: Client, scope: Scope) -> None:
+    command = new_run()
+    servers = {name for found in existing(client, scope) for name in found.servers()}
+    gone = _taken_out_before(client, scope) - servers
+    taken = [where for found in existing(client, scope) if (where := _take_out(found, scope, command))]
+    if not taken:
+        raise ConfigError(
+            f"{client.title} does not have the workbench", hint=f"mcp-workbench install {client.name} puts it there"
+        )
+    for path in taken:
+        stdout().line((client.title, "strong"), f": taken out of {path}")
+    if gone:
+        remark(
+            "warning",
+            f"{client.title} does not have {', '.join(map(quote, sorted(gone)))} any more, "
+            f"which install --replace took out; mcp-workbench undo {client.name}, called twice, brings back all",
+        )
+    if client.graphical:
+        remark("note", f"quit {client.title} and start it again")
+
+
+def _taken_out_before(client: Client, scope: Scope) -> set[str]:
+    """The servers that were there before the last `install`, as far as a backup tells."""
+    past = changes(client)
+    last = [each for each in past if past[-1].run and each.run == past[-1].run]
+    found: set[str] = set()
+    for change in last:
+        if change.path:
+            before = None if change.backup is None else read_file(change.backup)
+            for each in existing(client, scope):
+                if before and each.path == change.path:
+                    found.update(servers_in(before, each.file, each.path))
+    return found
 
 
 COMMAND = Command("uninstall [OPTIONS] CLIENT…", ABOUT, (PROJECT,), run, names=("CLIENT",))
