@@ -30,7 +30,8 @@ ToolOfTask = Callable[[str, str, str, str], str]
 
 
 class _CallParams(Struct):
-    arguments: Raw | None = None
+    # Not optional: msgspec takes no `Raw` in a union for what it would take alone.
+    arguments: Raw = Raw(b"null")
 
 
 class _Reference(Struct, frozen=True):
@@ -138,7 +139,7 @@ def denied(subject: Subject, decision: Decision) -> Denial:
 
 def _arguments(request: GuardedRequest) -> bytes | Raw:
     try:
-        return _decode_params(request.params).arguments or b"{}"
+        return _decode_params(request.params).arguments
     except (DecodeError, ValidationError, RecursionError):
         # A rule that depends on them cannot say.
         return b"unreadable"
