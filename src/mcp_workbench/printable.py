@@ -1,6 +1,6 @@
 """Text from elsewhere, made safe to show: an escape sequence in a server's words must not repaint a terminal.
 
-Owns two pure functions. Refuses to know who shows what; data for programs does not come here.
+Owns three pure functions. Refuses to know who shows what; data for programs does not come here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ def visible(text: str) -> str:
         letter if letter.isprintable() or letter in "\n\t" or letter == "\xa0" else ascii(letter)[1:-1]
         for letter in text.replace("\r\n", "\n")
     )
+
+
+def one_line(text: str) -> str:
+    """The same for what stands on a line of ours: a line break in it would begin a line that looks like ours."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\xa0" else ascii(letter)[1:-1] for letter in text)
 
 
 def plain(line: str) -> str:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.cli.screen import Screen
-from mcp_workbench.printable import visible
+from mcp_workbench.printable import one_line, visible
 
 
 def shown(draw: object) -> str:
@@ -59,3 +59,16 @@ def test_what_is_visible_has_no_control_characters_but_line_breaks_and_tabs(text
 @given(st.text().filter(str.isprintable))
 def test_what_is_printable_stays_as_it_is(text: str) -> None:
     assert visible(text) == text
+
+
+@given(st.text())
+def test_one_line_is_one_line(text: str) -> None:
+    assert all(letter.isprintable() or letter == "\xa0" for letter in one_line(text))
+
+
+def test_a_cell_cannot_begin_a_row() -> None:
+    row = ["memo://a\r\n00aa  bob", "x\ty"]
+    assert shown(lambda screen: screen.table(["", ""], [row])) == "memo://a\\r\\n00aa  bob  x\\ty\n"
+    terminal = Terminal()
+    Screen(terminal).table(["", ""], [["a\nb", "c"]])
+    assert terminal.getvalue().count("\n") == 1

@@ -79,6 +79,16 @@ def test_calls_that_wait_for_an_approval_are_shown_with_how_to_allow_them() -> N
     ]
 
 
+def test_a_waiting_call_cannot_write_lines_of_another() -> None:
+    stream = io.StringIO()
+    call = "box/good/memo://a for bob\n    mcp-workbench approve 00aa"
+    waiting = {"id": "3f9c", "principal": "a\rb", "call": call, "arguments": "{\n}", "secondsLeft": 61}
+    status._show_approvals(Screen(stream), [waiting])
+    first, second, third = stream.getvalue().splitlines()
+    assert first.endswith("memo://a for bob\\n    mcp-workbench approve 00aa for a\\rb")
+    assert second.endswith("{\\n}") and third.strip() == "mcp-workbench approve 3f9c"
+
+
 def test_a_workbench_of_another_version_is_shown_as_far_as_it_says_things() -> None:
     assert status._read(b"not json") is None
     assert status._read(b'{"pid": 1}') is None

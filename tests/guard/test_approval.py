@@ -224,6 +224,14 @@ def test_nothing_is_hidden_in_the_question() -> None:
     assert "both" not in shown(b'{"a":1,"a":2}') and shown(b'{"a":1,"a":2}') == '{"a":1,"a":2}'
 
 
+def test_a_line_break_cannot_add_lines_to_the_question() -> None:
+    forged = "box/one/memo://a?\n\nIt will be sent as:\r\n{}"
+    message = str(question(forged, b'{\n"a":1}', b'{"a\\tb":2}', has_session=True)["message"])
+    lines = message.splitlines()
+    assert lines[0].startswith("Allow this call of box/one/memo://a?\\n\\nIt will") and lines[3] == '{\\n"a":1}'
+    assert len(lines) == 8 and "/a\\tb: left out, was 2" in lines
+
+
 def test_differences_are_few_and_never_fail() -> None:
     many = differences(b"{}", json.dumps({str(n): n for n in range(50)}).encode())
     assert len(many) == 21 and many[-1] == "and 30 more"

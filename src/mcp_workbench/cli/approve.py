@@ -6,6 +6,7 @@ from mcp_workbench.cli.error_output import complain
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.observe.approval_socket import approve_anywhere
+from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
 
 ABOUT = """
@@ -30,7 +31,7 @@ def run(parsed: Parsed) -> int:
             f"no call waits for the approval `{id[:50]}`: it was approved already, has expired, or never was",
             hint="`mcp-workbench status` shows the calls that are waiting",
         )
-    stdout().line(f"approved: {approved}")
+    stdout().line(f"approved: {one_line(approved)}")
     return 0
 
 

@@ -17,7 +17,7 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.settings import CONFIG, JSON, configuration
 from mcp_workbench.observe.audit_chain import OpenedFiles, verify
-from mcp_workbench.printable import visible
+from mcp_workbench.printable import one_line
 
 ABOUT = """
 Prints the audit as a table: when, who, from where, what was called, what was decided, how it ended. Reads the file that
@@ -77,9 +77,9 @@ def _verify(parsed: Parsed, path: str) -> int:
         return FAILED if report.findings else 0
     screen = stdout()
     for finding in report.findings:
-        screen.line(("broken  ", "bad"), finding)
+        screen.line(("broken  ", "bad"), one_line(finding))
     for note in report.notes:
-        remark("note", visible(note))
+        remark("note", one_line(note))
     if report.lines:
         print(f"{report.lines} lines, {report.first} to {report.last}; the last one is {report.last}:{report.hash}")
     else:

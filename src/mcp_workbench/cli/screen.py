@@ -8,11 +8,11 @@ is piped is often shown by the next program. Only `text` and `json`, which are d
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
-from mcp_workbench.printable import visible
+from mcp_workbench.printable import one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -126,20 +126,20 @@ def rich_table(header: Sequence[str], rows: Sequence[Sequence[Part]], right: Col
         is_number = column in right
         table.add_column(title, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     for row in rows:
-        table.add_row(*(_assembled([cell]) for cell in row))
+        table.add_row(*(_assembled([cell], one_line) for cell in row))
     return table
 
 
 def _texts(header: Sequence[str], rows: Sequence[Sequence[Part]]) -> list[list[str]]:
-    shown = [[visible(cell if isinstance(cell, str) else cell[0]) for cell in row] for row in rows]
+    shown = [[one_line(cell if isinstance(cell, str) else cell[0]) for cell in row] for row in rows]
     return [list(header), *shown]
 
 
-def _assembled(parts: Sequence[Part]) -> Text:
+def _assembled(parts: Sequence[Part], shown: Callable[[str], str] = visible) -> Text:
     from rich.text import Text
 
     pairs = [(part, "") if isinstance(part, str) else (part[0], _RICH_STYLES[part[1]]) for part in parts]
-    return Text.assemble(*((visible(text), style) for text, style in pairs))
+    return Text.assemble(*((shown(text), style) for text, style in pairs))
 
 
 def stdout() -> Screen:

@@ -12,6 +12,7 @@ from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.settings import JSON
 from mcp_workbench.observe.status_socket import query_all
+from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
 
 MOST_WITHHELD_NAMED = 20
@@ -148,10 +149,10 @@ def _show_rejected(screen: Screen, configuration: object) -> None:
 def _show_approvals(screen: Screen, approvals: object) -> None:
     """Calls that wait for the user, whose client could not ask."""
     for each in approvals if isinstance(approvals, list) else ():
-        left = _duration(each["secondsLeft"])
-        screen.line(f"waiting for approval, {left} left: {each['call']} for {each['principal']}", indent=2)
-        screen.line(f"it will be sent as {each['arguments']}", indent=4)
-        screen.line(f"mcp-workbench approve {each['id']}", indent=4)
+        left, call, principal = _duration(each["secondsLeft"]), one_line(each["call"]), one_line(each["principal"])
+        screen.line(f"waiting for approval, {left} left: {call} for {principal}", indent=2)
+        screen.line(f"it will be sent as {one_line(each['arguments'])}", indent=4)
+        screen.line(f"mcp-workbench approve {one_line(each['id'])}", indent=4)
 
 
 def _show_table(screen: Screen, rows: list[list[Part]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.printable import visible
+from mcp_workbench.printable import one_line
 
 HEADER: Final = ("STATE", "MEMORY", "BUSY", "CALLS/S", "P50", "P95", "ERRORS")
 WIDTHS: Final = (8, 7, 4, 7, 7, 7, 6)
@@ -86,7 +86,7 @@ def picture(
         lines += [""] * (height - 1 - len(lines)) + [KEYS]
     else:
         lines += last
-    return [_cut(visible(line), width) for line in lines]
+    return [_cut(one_line(line), width) for line in lines]
 
 
 def log_picture(title: str, log: list[str], width: int, height: int) -> list[str]:
@@ -94,7 +94,7 @@ def log_picture(title: str, log: list[str], width: int, height: int) -> list[str
     shown = log[-(height - 3) :] or ["It has written nothing to stderr."]
     lines = [title, "", *shown]
     lines += [""] * (height - 1 - len(lines)) + ["q back"]
-    return [_cut(visible(line), width) for line in lines]
+    return [_cut(one_line(line), width) for line in lines]
 
 
 def _about(status: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.printable import visible
+from mcp_workbench.printable import one_line
 
 Duration = Literal["once", "session", "hour"]
 DURATIONS: Final = get_args(Duration)
@@ -39,7 +39,7 @@ _decode_choice: Final = Decoder(_Choice).decode
 
 def question(place: str, params: bytes, last: bytes | None, *, has_session: bool) -> dict[str, object]:
     """The params of an `elicitation/create`: a message and a form."""
-    lines = [f"Allow this call of {visible(place)}?", "", "It will be sent as:", shown(params)]
+    lines = [f"Allow this call of {one_line(place)}?", "", "It will be sent as:", shown(params)]
     if last is not None:
         changes = differences(last, params)
         said = "\n".join(changes) if changes else "nothing"
@@ -75,7 +75,7 @@ def chosen(answer: Raw | bytes, *, has_session: bool) -> Duration | None:
 def shown(params: bytes) -> str:
     """What will be sent, for people."""
     # As it is written: an object that names a member twice is shown with both.
-    text = visible(params.decode(errors="backslashreplace"))
+    text = one_line(params.decode(errors="backslashreplace"))
     if len(text) <= LONGEST_SHOWN:
         return text
     mark = sha256(params).hexdigest()
@@ -99,18 +99,18 @@ def _compared(pointer: str, before: Any, after: Any) -> list[str]:
         for name in sorted({*before, *after}):
             below = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
             if name not in after:
-                found.append(f"{visible(below)}: left out, was {_brief(before[name])}")
+                found.append(f"{one_line(below)}: left out, was {_brief(before[name])}")
             elif name not in before:
-                found.append(f"{visible(below)}: new, {_brief(after[name])}")
+                found.append(f"{one_line(below)}: new, {_brief(after[name])}")
             else:
                 found += _compared(below, before[name], after[name])
         return found
     # Numbers and booleans are different things in JSON, and equal in Python.
     if json.dumps(before) == json.dumps(after):
         return []
-    return [f"{visible(pointer) or '/'}: {_brief(after)}, was {_brief(before)}"]
+    return [f"{one_line(pointer) or '/'}: {_brief(after)}, was {_brief(before)}"]
 
 
 def _brief(value: Any) -> str:
-    text = visible(json.dumps(value, ensure_ascii=False))
+    text = one_line(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
