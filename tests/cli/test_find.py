@@ -88,7 +88,7 @@ def test_a_prompt_that_cannot_be_got_is_refused(config: Path) -> None:
 def test_resources_are_listed_and_read(config: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run("resource", "--config", config) == 0
     listed = capfdbinary.readouterr().out.decode()
-    assert "notes:///index\n    All notes." in listed and "notes:///{id}" in listed
+    assert "notes:///index  desk/notes\n    All notes." in listed and "notes:///{id}" in listed
     assert run("resource", "--config", config, "--json") == 0
     assert "notes:///1" in [each.get("uri") for each in json.loads(capfdbinary.readouterr().out)]
     assert run("resource", "--config", config, "notes:///1") == 0
@@ -98,6 +98,47 @@ def test_resources_are_listed_and_read(config: Path, capfdbinary: pytest.Capture
     assert run("resource", "--config", config, "nobody:///x") == 1
     said = capfdbinary.readouterr()
     assert said.out == b"" and b"was not found" in said.err
+
+
+def test_an_address_of_two_servers_is_read_from_the_one_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = {"notes": demo("notes", "--with-samples"), "copy": demo("notes", "--with-samples")}
+    config = write_config(tmp_path, {"desk": servers, "lab": {"notes": demo("notes")}})
+    assert run("resource", "--config", config) == 0
+    assert "notes:///1  desk/notes, desk/copy\n" in capsys.readouterr().out
+    assert run("resource", "--config", config, "notes:///1") == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is ambiguous" in said and "open the toolbox" not in said and "alone" not in said
+    assert "hint: name the server before it: mcp-workbench resource desk/notes URI" in said
+    for server in ("desk/notes", "copy"):
+        assert run("resource", "--config", config, server, "notes:///1") == 0
+        assert capsys.readouterr().out.startswith("# Groceries")
+    for words, complaint in (
+        (["notes", "notes:///1"], "`notes` is ambiguous: it can be `desk/notes` or `lab/notes`"),
+        (["desk/nots", "notes:///1"], "did you mean `desk/notes`"),
+        (["desk/notes", "notes:///1", "more"], "unexpected argument `more`"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            run("resource", "--config", config, *words)
+
+
+def test_a_prompt_is_named_by_its_name_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, {"desk": {"notes": demo("notes", "--with-samples"), "clock": demo("clock")}})
+    assert run("prompt", "--config", config, "summarize_notes", "tag=home") == 0
+    assert capsys.readouterr().out.startswith("Summarize my notes")
+    with pytest.raises(UsageError, match="prompt `nobody_has_it` does not exist"):
+        run("prompt", "--config", config, "nobody_has_it")
+    config = write_config(tmp_path, {"desk": {"notes": demo("notes"), "copy": demo("notes")}})
+    with pytest.raises(UsageError, match="is ambiguous: it can be `desk/notes/summarize_notes` or `desk/copy/"):
+        run("prompt", "--config", config, "summarize_notes")
+
+
+@pytest.mark.parametrize("kind", ["prompt", "resource"])
+def test_that_there_is_nothing_to_list_is_said(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, {"desk": {"clock": demo("clock")}})
+    assert run(kind, "--config", config) == 0
+    assert capsys.readouterr() == ("", f"note: no server has {kind}s\n")
 
 
 def test_a_resource_is_saved_where_that_is_asked_for(config: Path, tmp_path: Path) -> None:

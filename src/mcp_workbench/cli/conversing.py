@@ -16,7 +16,7 @@ from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stderr
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
-from mcp_workbench.cli.unlisted_servers import Unlisted, unlisted
+from mcp_workbench.cli.unlisted_servers import Unlisted, alone, unlisted
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.printable import visible
 
@@ -27,10 +27,18 @@ if TYPE_CHECKING:
 _LOUD_LEVELS: Final = ("warning", "error", "critical", "alert", "emergency")
 
 
-def engine_of(parsed: Parsed, *, takes_pairs: bool = True) -> tuple[Engine, Redactor, Unlisted | None]:
-    """The engine for what the command line means: servers of the configuration, or one that stands in no file."""
+def engine_of(
+    parsed: Parsed, *, takes_pairs: bool = True, only: str | None = None
+) -> tuple[Engine, Redactor, Unlisted | None]:
+    """The engine for what the command line means: servers of the configuration, `only` one of them, or one that stands
+    in no file."""
     named = unlisted(parsed, takes_pairs=takes_pairs)
-    if named is None:
+    if named is None and only is not None:
+        config = alone(configuration(parsed), only)
+        redactor = log_for(parsed, config)
+        # The shared workbench serves the whole file.
+        engine = Engine(config, use_cache=not parsed.has("no-cache"), redactor=redactor, is_audited=True)
+    elif named is None:
         config = configuration(parsed)
         redactor = log_for(parsed, config)
         engine = engine_for(parsed, config, use_cache=not parsed.has("no-cache"), redactor=redactor, is_audited=True)

@@ -10,8 +10,9 @@ from msgspec import Raw
 from mcp_workbench.cli.arguments import Given
 from mcp_workbench.cli.call import RAW, print_raw
 from mcp_workbench.cli.conversing import conversing, engine_of
+from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
-from mcp_workbench.cli.prompts_and_resources import Definition, listed, result_of
+from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import stdout
@@ -26,9 +27,11 @@ arguments; --json prints that list as JSON.
 
     mcp-workbench prompt
     mcp-workbench prompt desk/notes/weekly_review week=42
+    mcp-workbench prompt weekly_review week=42
     mcp-workbench prompt -- npx -y @modelcontextprotocol/server-everything simple-prompt
 
-Arguments are key=value, all of them text. A server that is in no file is named as for call.
+Arguments are key=value, all of them text. The name alone is enough if only one prompt has it. A server that is in no
+file is named as for call.
 
 Exit code: 0, 1 if the server failed, 2 if there is no such prompt or an argument is missing.
 """
@@ -46,8 +49,13 @@ def run(parsed: Parsed) -> int:
             prompts = await listed(engine, client, "prompts", path)
             if not name:
                 return Raw(encode(prompts))
-            _check(path, {each["name"]: each for each in prompts}, arguments)
-            return await client.request("prompts/get", {"name": path, "arguments": arguments})
+            meant = path
+            if unlisted is None and path not in (each["name"] for each in prompts) and "/" not in path:
+                # By its name alone it may be anybody's: those that nobody knows yet are asked, too.
+                prompts = await listed(engine, client, "prompts")
+                meant = _bare(path, owners(engine, "prompts").get(path, []))
+            _check(meant, {each["name"]: each for each in prompts}, arguments)
+            return await client.request("prompts/get", {"name": meant, "arguments": arguments})
 
     result, status = result_of(engine, redactor, unlisted, path or "prompts", work)
     if result is None:
@@ -69,6 +77,14 @@ COMMAND = Command(
     (CONFIG, RAW, JSON, HEADER, NO_CACHE, PRIVATE, DEBUG),
     run,
 )
+
+
+def _bare(name: str, servers: list[str]) -> str:
+    """The path of the only prompt with this name. Raises `UsageError` where several servers have it."""
+    if len(servers) > 1:
+        meant = " or ".join(f"`{server}/{name}`" for server in servers)
+        raise UsageError(f"`{name}` is ambiguous: it can be {meant}; write the full path")
+    return f"{servers[0]}/{name}" if servers else name
 
 
 def _check(path: str, prompts: dict[str, Definition], given: dict[str, str]) -> None:
@@ -97,6 +113,8 @@ def _show_list(parsed: Parsed, prompts: list[Definition]) -> None:
     if parsed.has("json"):
         screen.json(prompts)
         return
+    if not prompts:
+        remark("note", "no server has prompts")
     for prompt in prompts:
         screen.line((_signature(prompt), "code"), wrap=False)
         if isinstance(prompt.get("description"), str) and prompt["description"].strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -38,6 +39,15 @@ async def listed(
     return found
 
 
+def owners(engine: Engine, kind: str) -> dict[str, list[str]]:
+    """Which servers have what, by the name or address that they gave it: as `toolbox/server`."""
+    found: dict[str, list[str]] = {}
+    for entry in engine.face.catalog.entries():
+        for identity in entry.offer.lists.get(kind, {}) if entry.offer is not None else ():
+            found.setdefault(identity, []).append(entry.label)
+    return found
+
+
 def result_of(
     engine: Engine, redactor: Redactor, named: Unlisted | None, where: str, work: Callable[[], Awaitable[Raw]]
 ) -> tuple[bytes | None, int]:
@@ -46,8 +56,20 @@ def result_of(
         return bytes(engine.run(work)), 0
     except RemoteError as error:
         text = redactor.text(f"[{where}] {error.error.message} (code {error.error.code})")
-        return None, complain(text, status=FAILED)
+        servers = _rivals(error.error.data)
+        if not servers:
+            return None, complain(text, status=FAILED)
+        # What an agent could do about it comes last.
+        remedy = f"name the server before it: mcp-workbench resource {shlex.quote(servers[0])} URI"
+        return None, complain(text.rpartition("; ")[0], redactor.text(remedy), status=FAILED)
     except WorkbenchError as error:
         text = redactor.text(f"[{where}] {error.message}")
         hint = hint_about(error, named)
         return None, complain(text, hint and redactor.text(hint), status=FAILED)
+
+
+def _rivals(data: object) -> list[str]:
+    """Between which servers an address is ambiguous."""
+    read = decode(data) if isinstance(data, Raw) else None
+    servers = read.get("servers") if isinstance(read, dict) else None
+    return servers if isinstance(servers, list) else []

@@ -10,8 +10,9 @@ from msgspec import Raw
 
 from mcp_workbench.cli.call import OUTPUT, RAW, print_raw
 from mcp_workbench.cli.conversing import conversing, engine_of
-from mcp_workbench.cli.flags import Command, Parsed
-from mcp_workbench.cli.prompts_and_resources import Definition, listed, result_of
+from mcp_workbench.cli.error_output import remark
+from mcp_workbench.cli.flags import Command, Parsed, UsageError
+from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.result_output import show
 from mcp_workbench.cli.screen import stdout
@@ -22,21 +23,26 @@ from mcp_workbench.jsonrpc.messages import encode
 ABOUT = """
 Reads a resource and prints it. In a pipe, data that is no text comes out as it is; on a terminal, images are shown
 where it can show them and everything else goes to a file. Without an address, lists the resources and templates of all
-servers; --json prints that list as JSON.
+servers; --json prints that list as JSON. Where several servers have the same address, the server is named before it; it
+is started for the command.
 
     mcp-workbench resource
     mcp-workbench resource notes://1
+    mcp-workbench resource desk/notes notes://1
     mcp-workbench resource https://mcp.example.com/mcp docs://welcome
     mcp-workbench resource -- npx -y @modelcontextprotocol/server-everything demo://resource/static/document/features.md
 
-Exit code: 0, 1 if the server failed or has no such resource.
+Exit code: 0, 1 if the server failed or has no such resource, 2 if there is no such server.
 """
 
 
 def run(parsed: Parsed) -> int:
     """Read or list resources; the exit status."""
-    engine, redactor, unlisted = engine_of(parsed, takes_pairs=False)
-    words = unlisted.words if unlisted is not None else parsed.positionals
+    only = parsed.positionals[0] if len(parsed.positionals) > 1 else None
+    engine, redactor, unlisted = engine_of(parsed, takes_pairs=False, only=only)
+    words = unlisted.words if unlisted is not None else parsed.positionals[only is not None :]
+    if len(words) > 1:
+        raise UsageError(f"unexpected argument `{words[1]}`")
     uri = words[0] if words else None
 
     async def work() -> Raw:
@@ -50,7 +56,7 @@ def run(parsed: Parsed) -> int:
     if result is None:
         return status
     if uri is None:
-        _show_list(parsed, json.loads(result))
+        _show_list(parsed, json.loads(result), {**owners(engine, "resources"), **owners(engine, "resourceTemplates")})
     elif parsed.has("raw"):
         print_raw(result)
     else:
@@ -60,7 +66,7 @@ def run(parsed: Parsed) -> int:
 
 
 COMMAND = Command(
-    "resource [OPTIONS] [URI | URL URI | -- COMMAND … URI]",
+    "resource [OPTIONS] [URI | TOOLBOX/SERVER URI | URL URI | -- COMMAND … URI]",
     ABOUT,
     (CONFIG, RAW, JSON, OUTPUT, HEADER, NO_CACHE, PRIVATE, DEBUG),
     run,
@@ -78,13 +84,16 @@ def _show(reading: ResultContent, parsed: Parsed) -> None:
     show(reading, None if target is None else Path(target))
 
 
-def _show_list(parsed: Parsed, resources: list[Definition]) -> None:
+def _show_list(parsed: Parsed, resources: list[Definition], servers: dict[str, list[str]]) -> None:
     screen = stdout()
     if parsed.has("json"):
         screen.json(resources)
         return
+    if not resources:
+        remark("note", "no server has resources")
     for each in resources:
-        screen.line((str(each.get("uri") or each.get("uriTemplate")), "code"), wrap=False)
+        address = str(each.get("uri") or each.get("uriTemplate"))
+        screen.line((address, "code"), (f"  {', '.join(servers.get(address, []))}".rstrip(), "dim"), wrap=False)
         said = [str(each[key]).strip() for key in ("title", "description") if each.get(key)]
         if said:
             screen.line(". ".join(said), indent=4)

@@ -13,10 +13,13 @@ import shlex
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from mcp_workbench.cli.flags import Flag, Parsed, UsageError
 from mcp_workbench.config.kinds import url_fault
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import SignInNeeded, WorkbenchError
+from mcp_workbench.face.wording import no_such
 from mcp_workbench.guard.packages import package_of
 
 HEADER: Final = Flag("header", "NAME=VALUE", "a header for a server given by URL; may be repeated", repeats=True)
@@ -79,6 +82,20 @@ def _split(words: list[str], *, takes_pairs: bool) -> tuple[list[str], list[str]
 
 def _starts_package(command: list[str]) -> bool:
     return bool(package_of(ServerConfig(name="", command=command[0], args=tuple(command[1:]))))
+
+
+def alone(config: WorkbenchConfig, name: str) -> WorkbenchConfig:
+    """The configuration with the server alone that a `server` or `toolbox/server` names. Raises `UsageError`."""
+    labels = {f"{box}/{server}": (box, server) for box, each in config.toolboxes.items() for server in each.servers}
+    found = [place for label, place in labels.items() if name in (label, place[1])]
+    if len(found) > 1:
+        meant = " or ".join(f"`{box}/{server}`" for box, server in found)
+        raise UsageError(f"`{name}` is ambiguous: it can be {meant}; write the full path")
+    if not found:
+        raise UsageError(no_such("server", name, list(labels)), hint="mcp-workbench list shows all servers")
+    (box, server), *_ = found
+    toolbox = config.toolboxes[box]
+    return replace(config, toolboxes={box: replace(toolbox, servers={server: toolbox.servers[server]})})
 
 
 def hint_about(error: WorkbenchError, named: Unlisted | None) -> str | None:
