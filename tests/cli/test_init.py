@@ -141,6 +141,23 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, words: tuple[str, ...], sai
     assert not config_of(tmp_path).exists()
 
 
+def test_servers_of_claude_code_for_this_folder_alone_are_named(tmp_path: Path) -> None:
+    content = {"mcpServers": {"time": TIME}, "projects": {str(tmp_path): {"mcpServers": {"local": {"command": "x"}}}}}
+    (tmp_path / ".claude.json").write_text(json.dumps(content))
+    done = shell(tmp_path, "--yes", "--dry-run")
+    assert done.status == 0 and "for this folder alone, which are not taken over: `local`" in done.stderr
+    (tmp_path / ".claude.json").write_text("{")
+    assert "for this folder" not in shell(tmp_path, "--yes", "--dry-run").stderr
+
+
+def test_the_client_of_an_authorization_server_is_taken_over_by_reference(tmp_path: Path) -> None:
+    auth = {"CLIENT_ID": "me", "CLIENT_SECRET": "hunter2hunter2"}
+    write(tmp_path, ".cursor/mcp.json", {"docs": {"url": "https://x.example.com/mcp", "auth": auth}})
+    assert shell(tmp_path, "--yes", "--no-check").status == 0
+    text = config_of(tmp_path).read_text()
+    assert '"clientSecret": "${DOCS_CLIENT_SECRET}"' in text and "hunter" not in text
+
+
 def test_without_clients_it_points_to_add(tmp_path: Path) -> None:
     done = shell(tmp_path, "--yes")
     assert done.status == 2 and "hint: mcp-workbench add NAME -- COMMAND" in done.stderr

@@ -18,6 +18,14 @@ from mcp_workbench.clients.dialects import is_own, translated
         ("standard", {"command": "a", "args": ["$Y"]}, {"command": "a", "args": ["$Y"]}),
         ("gemini", {"url": "https://x", "type": "sse"}, {"url": "https://x", "type": "sse"}),
         ("opencode", {"command": ["a", "b"]}, {"command": "a", "args": ["b"]}),
+        ("codex", {"command": "a", "startup_timeout_sec": 40.5}, {"command": "a", "startupTimeout": 40.5}),
+        ("codex", {"command": "a", "startup_timeout_ms": 40_000}, {"command": "a", "startupTimeout": 40}),
+        (
+            "standard",
+            {"url": "https://x", "auth": {"CLIENT_ID": "me", "CLIENT_SECRET": "${env:S}", "scopes": ["a"]}},
+            {"url": "https://x", "oauth": {"clientId": "me", "clientSecret": "${S}", "scopes": ["a"]}},
+        ),
+        ("vscode", {"command": "a", "cwd": "${workspaceFolder}"}, {"command": "a"}),
         ("codex", {"command": "a", "enabled": False}, {"command": "a", "disabled": True}),
     ],
 )
@@ -32,11 +40,26 @@ def test_what_is_carried_over(dialect: str, written: dict[str, Any], entry: dict
         ({"url": "https://x", "type": "ws"}, "WebSocket servers cannot be reached"),
         ({"url": "https://x", "headersHelper": "h"}, "`headersHelper` is not carried over"),
         ({"command": "${command:pick}"}, "set the variable `PICK`"),
+        ({"command": "a", "envFile": "${workspaceFolder}/.env"}, "`envFile` is not carried over"),
+        ({"command": "a", "cwd": "${workspaceFolder}/x"}, "`cwd` is not carried over"),
         ({}, "has no command or address"),
     ],
 )
 def test_what_is_not_carried_over_is_said(written: dict[str, Any], said: str) -> None:
     assert said in " ".join(translated(written, "vscode").remarks)
+
+
+def test_the_folder_of_a_project_is_that_of_its_configuration() -> None:
+    written = {"command": "a", "cwd": "${workspaceFolder}/x", "envFile": "${workspaceFolder}/.env"}
+    one = translated(written, "vscode", is_of_project=True)
+    assert (one.entry, one.remarks) == ({"command": "a", "cwd": "./x", "envFile": "./.env"}, [])
+    assert translated(written, "vscode").entry == {"command": "a"}
+
+
+def test_the_same_is_said_once() -> None:
+    assert (
+        len(translated({"command": "a", "args": ["${workspaceFolder}", "${workspaceFolder}/b"]}, "vscode").remarks) == 1
+    )
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,11 @@ def taken(entry: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
             {"MY_SERVER_API_KEY": "hunter22"},
         ),
         (
+            {"oauth": {"clientId": "me", "clientSecret": "hunter22"}},
+            {"oauth": {"clientId": "me", "clientSecret": "${MY_SERVER_CLIENT_SECRET}"}},
+            {"MY_SERVER_CLIENT_SECRET": "hunter22"},
+        ),
+        (
             {"headers": {"Authorization": "Bearer abcdef", "Accept": "text/plain"}},
             {"headers": {"Authorization": "Bearer ${MY_SERVER_AUTHORIZATION}", "Accept": "text/plain"}},
             {"MY_SERVER_AUTHORIZATION": "abcdef"},

@@ -20,6 +20,7 @@ from mcp_workbench.cli.screen import stderr, stdout
 from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.cli.settings import JSON
 from mcp_workbench.clients.dialects import is_own, translated
+from mcp_workbench.clients.documents import Servers
 from mcp_workbench.clients.remote_wrappers import unwrapped
 from mcp_workbench.clients.table import clients, find
 from mcp_workbench.clients.toolbox_proposals import ImportedServer, merged, proposed
@@ -73,7 +74,10 @@ def run(parsed: Parsed) -> int:
             "no client on this machine has a file with MCP servers",
             hint="mcp-workbench add NAME -- COMMAND adds a server, and makes the configuration",
         )
-    imported = read_all(_agreed(files, parsed))
+    files = _agreed(files, parsed)
+    imported = read_all(files, is_of_project=parsed.has("project"))
+    if not parsed.has("project"):
+        _say_of_this_folder(files)
     servers = merged(imported.servers)
     if not servers:
         _say_left_out(imported, [])
@@ -113,7 +117,29 @@ def _written(config: dict[str, Any]) -> bytes:
     return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def read_all(files: list[FoundFile]) -> Imported:
+def _say_of_this_folder(files: list[FoundFile]) -> None:
+    """Servers for this folder alone may stand in a file of the user too, as Claude Code's do. It was just read."""
+    read = {file.path for file in files}
+    for client in {file.client.name: file.client for file in files}.values():
+        for found in existing(client, "project"):
+            if found.path in read and (names := [*_servers_or_none(found)]):
+                listed = ", ".join(f"`{name}`" for name in names)
+                remark(
+                    "note",
+                    f"{client.title} has servers for this folder alone, which are not taken over: {listed}; "
+                    "mcp-workbench init --project makes a configuration for the folder",
+                )
+
+
+def _servers_or_none(found: FoundFile) -> Servers:
+    try:
+        return found.servers()
+    except ConfigError:
+        # What is wrong with the file was said when it was read for its other servers.
+        return {}
+
+
+def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported:
     """The servers of these files in our words. A file that cannot be read is said and left out."""
     found = Imported([], [])
     for file in files:
@@ -123,7 +149,7 @@ def read_all(files: list[FoundFile]) -> Imported:
             found.left_out.append((file.client.title, error.message))
             continue
         for name, written in servers.items():
-            one = translated(written, file.file.dialect)
+            one = translated(written, file.file.dialect, is_of_project=is_of_project)
             if one.entry is None:
                 found.left_out.append((f"{name} ({file.client.title})", "; ".join(one.remarks)))
             elif not is_own(one.entry):

@@ -380,6 +380,7 @@ def _secrets_near(plan: InstallPlan) -> list[str]:
         if name != plan.name:
             for pairs in (entry.get("env", {}), entry.get("headers", {})):
                 found += [secret for key, value in pairs.items() for secret in secrets_in(key, value)]
+            found += secrets_in("clientSecret", entry.get("oauth", {}).get("clientSecret", ""))
             found += secrets_in_arguments(entry.get("args", ()))
             # The address of a wrapper such as mcp-remote is among its arguments.
             found += secrets_in_url(unwrapped(entry)[0].get("url", ""))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from msgspec import Struct
 
@@ -77,9 +77,15 @@ _WITHOUT_COUNTERPART: Final = {
     "tcp": "WebSocket servers cannot be reached",
     "socket": "servers on a Unix socket cannot be reached",
 }
+_OAUTH: Final = {
+    "clientId": ("clientId", "client_id", "CLIENT_ID"),
+    "clientSecret": ("clientSecret", "client_secret", "CLIENT_SECRET"),
+    "callbackPort": ("callbackPort",),
+}
 _MOST_SECONDS: Final = 3_600
 _INPUT: Final = re.compile(r"\$\{(input|command|config):([^}]+)\}")
 _EDITOR: Final = {"${userHome}": "${HOME}", "${workspaceFolder}": ".", "${workspaceRoot}": ".", "${pathSeparator}": "/"}
+_PROJECT_FOLDERS: Final = tuple(theirs for theirs, ours in _EDITOR.items() if ours == ".")
 _NOT_A_WORD: Final = re.compile(r"\W+")
 
 
@@ -90,9 +96,9 @@ class Translated(Struct):
     remarks: list[str]
 
 
-def translated(written: Mapping[str, Any], dialect_name: str) -> Translated:
-    """What a client wrote, in our words."""
-    return _Translation(dict(written), DIALECTS[dialect_name]).result()
+def translated(written: Mapping[str, Any], dialect_name: str, *, is_of_project: bool = False) -> Translated:
+    """What a client wrote, in our words. `is_of_project`: our configuration lies in the folder of the project."""
+    return _Translation(dict(written), DIALECTS[dialect_name], is_of_project=is_of_project).result()
 
 
 def own_entry(dialect_name: str, name: str, command: Sequence[str], env: Mapping[str, str]) -> Entry:
@@ -122,13 +128,14 @@ def is_own(entry: Mapping[str, Any]) -> bool:
 
 
 class _Translation:
-    def __init__(self, written: Entry, dialect: Dialect) -> None:
+    def __init__(self, written: Entry, dialect: Dialect, *, is_of_project: bool) -> None:
         nested = written.get("transport")
         if isinstance(nested, dict):
             # Cline's command writes what belongs to the transport one level deeper.
             written = {**{key: value for key, value in written.items() if key != "transport"}, **nested}
         self._written = written
         self._dialect = dialect
+        self._is_of_project = is_of_project
         self._remarks: list[str] = []
 
     def result(self) -> Translated:
@@ -150,7 +157,7 @@ class _Translation:
         for key, instead in _WITHOUT_COUNTERPART.items():
             if self._written.get(key):
                 self._remarks.append(f"`{key}` is not carried over: {instead}")
-        return Translated(entry, self._remarks)
+        return Translated(entry, list(dict.fromkeys(self._remarks)))
 
     def _program(self, entry: Entry, command: object) -> None:
         words = [str(word) for word in command] if isinstance(command, list) else [str(command)]
@@ -169,8 +176,9 @@ class _Translation:
         if inherited := self._names("env_vars"):
             entry["inheritEnv"] = inherited
         folder = self._first(_CWD)
-        if isinstance(folder, str) and folder:
-            entry["cwd"] = self._text(folder)
+        if isinstance(folder, str) and folder not in ("", *_PROJECT_FOLDERS):
+            # Without `cwd`, a program starts in the client's folder, which is the project.
+            self._path(entry, "cwd", folder)
 
     def _address(self, entry: Entry, address: str, kind: object) -> None:
         if not address.startswith(("http://", "https://", "$", "{")):
@@ -197,16 +205,17 @@ class _Translation:
             headers["Authorization"] = f"Bearer {self._text(key)}"
         if headers:
             entry["headers"] = headers
-        oauth = self._written.get("oauth")
+        # Cursor says `auth`, with names as in an environment.
+        oauth = self._first(("oauth", "auth"))
         if isinstance(oauth, dict):
             self._oauth(entry, oauth)
 
     def _oauth(self, entry: Entry, oauth: Mapping[str, Any]) -> None:
         kept: Entry = {}
-        for ours, theirs in (("clientId", ("clientId", "client_id")), ("callbackPort", ("callbackPort",))):
+        for ours, theirs in _OAUTH.items():
             value = next((oauth[key] for key in theirs if oauth.get(key)), None)
             if value is not None:
-                kept[ours] = value
+                kept[ours] = self._text(value) if isinstance(value, str) else value
         scopes = oauth.get("scopes")
         if scopes:
             kept["scopes"] = scopes.split() if isinstance(scopes, str) else list(scopes)
@@ -214,18 +223,34 @@ class _Translation:
             entry["oauth"] = kept
 
     def _both(self, entry: Entry) -> None:
-        if isinstance(files := self._written.get("envFile"), str):
-            entry["envFile"] = self._text(files)
+        if isinstance(file := self._written.get("envFile"), str):
+            self._path(entry, "envFile", file)
         timeout = self._written.get("timeout", self._written.get("tool_timeout_sec"))
-        if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0:
+        if _is_positive(timeout):
             is_thousandth = self._dialect.milliseconds or timeout > _MOST_SECONDS
             entry["timeout"] = timeout / 1000 if is_thousandth else timeout
+        if _is_positive(seconds := self._written.get("startup_timeout_sec")):
+            entry["startupTimeout"] = seconds
+        elif _is_positive(milliseconds := self._written.get("startup_timeout_ms")):
+            entry["startupTimeout"] = milliseconds / 1000
         if self._written.get("disabled") is True or self._written.get("enabled") is False:
             entry["disabled"] = True
         included = next((names for key in _INCLUDED if (names := self._names(key))), [])
         excluded = [f"!{name}" for key in _EXCLUDED for name in self._names(key)]
         if filters := ([] if included == ["*"] else included) + excluded:
             entry["toolFilters"] = filters if included not in ([], ["*"]) else ["*", *excluded]
+
+    def _path(self, entry: Entry, key: str, path: str) -> None:
+        """A path of ours is relative to the configuration, which is not the project unless it lies there."""
+        theirs = next((folder for folder in _PROJECT_FOLDERS if folder in path), None)
+        if theirs is None:
+            entry[key] = self._text(path)
+        elif self._is_of_project and self._dialect.variables is not None:
+            entry[key] = self._text(path.replace(theirs, "."))
+        else:
+            self._remarks.append(
+                f"`{key}` is not carried over: `{theirs}` is an editor's; write `{key}` as an absolute path"
+            )
 
     def _first(self, keys: Sequence[str]) -> Any:
         return next((self._written[key] for key in keys if self._written.get(key) is not None), None)
@@ -265,3 +290,7 @@ class _Translation:
         variable = f"_{variable}" if variable[0].isdigit() else variable
         self._remarks.append(f"`{found[0]}` is asked for by the editor: set the variable `{variable}`")
         return f"${{{variable}}}"
+
+
+def _is_positive(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

@@ -35,6 +35,9 @@ def without_secrets(server: str, entry: Mapping[str, Any], keep: Keep) -> dict[s
         }
     if "args" in found:
         found["args"] = _arguments(prefix, found["args"], keep)
+    secret = found.get("oauth", {}).get("clientSecret", "")
+    if is_literal_secret("clientSecret", secret):
+        found["oauth"] = {**found["oauth"], "clientSecret": keep(f"{prefix}_CLIENT_SECRET", secret)}
     if "url" in found and "${" not in found["url"]:
         for number, secret in enumerate(secrets_in_url(found["url"])):
             variable = f"{prefix}_URL_KEY" + (f"_{number + 1}" if number else "")

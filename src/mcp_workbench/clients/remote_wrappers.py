@@ -10,7 +10,7 @@ WRAPPER: Final = "mcp-remote"
 _TRANSPORTS: Final = {"sse-only": "sse", "http-only": "http"}
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 # Members that mean the same for an address.
-_KEPT: Final = ("timeout", "disabled", "toolFilters")
+_KEPT: Final = ("timeout", "startupTimeout", "disabled", "toolFilters")
 
 
 def unwrapped(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
