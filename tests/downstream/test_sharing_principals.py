@@ -155,3 +155,24 @@ async def test_each_user_has_the_tasks_that_were_theirs() -> None:
             stolen = alice.send_request("tasks/cancel", {"taskId": other})
             assert stolen.error["code"] == -32602
         assert not server.requests("tasks/cancel")
+
+
+@pytest.mark.requirement("team.everyone")
+@pytest.mark.parametrize(
+    ("era", "method"),
+    [
+        ("modern", "tasks/list"),
+        ("modern", "tasks/result"),
+        ("modern", "tasks/of_a_later_revision"),
+        # This server does not declare it.
+        ("legacy", "tasks/list"),
+        ("legacy", "tasks/update"),
+        ("legacy", "tasks/of_a_later_revision"),
+    ],
+)
+async def test_what_nobody_looks_through_for_the_tasks_of_others_is_not_passed_on(era: str, method: str) -> None:
+    async with staged("legacy", capabilities={"server": {"tasks": {}}}, settings=EVERYONE) as stage:
+        _, (bob, server) = await two(stage, era)
+        asked = bob.send_request(method, {"taskId": "t1"})
+        await until(lambda: asked.answer is not None or bool(server.requests(method)))
+        assert not server.requests(method) and asked.error["code"] == -32601

@@ -47,3 +47,11 @@ def test_a_rule_about_arguments_judges_those_of_the_request(params: bytes, is_al
 
     assert isinstance(verdict, Pass if is_allowed else Denial)
     assert verdict.rule == f"policy[{int(is_allowed)}]"
+
+
+def test_a_list_of_tasks_that_is_passed_on_unread_is_judged() -> None:
+    judging = step((PolicyRule(who=("bob",), then="allow"), PolicyRule(then="deny")))
+
+    assert isinstance(judging.check(request(b"{}", "tasks/list", item="tasks/list")), Denial)
+    # Here each of the tasks is.
+    assert judging.check(request(b"{}", "tasks/list", item="")) is None

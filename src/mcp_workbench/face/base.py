@@ -423,7 +423,7 @@ class Face:
         """A method we do not know is relayed where only one server can be meant."""
         sole = self.sole_entry()
         if sole is None:
-            return Reject(METHOD_NOT_FOUND, f"method `{method[:100]}` is not supported")
+            return unsupported(method)
         return Forward(sole, method, encode(method), open_body(params))
 
     def sole_entry(self) -> ServerEntry | None:
@@ -435,6 +435,10 @@ class Face:
 def available(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
     """Those of which something is known and that can be used."""
     return [entry for entry in entries if entry.offer is not None and entry.failure is None]
+
+
+def unsupported(method: str) -> Reject:
+    return Reject(METHOD_NOT_FOUND, f"method `{method[:100]}` is not supported")
 
 
 def not_found(uri: str, client: Revision) -> Reject:

@@ -116,8 +116,8 @@ class PolicyStep:
         self._policy = policy
 
     def check(self, request: GuardedRequest) -> Pass | Denial | None:
-        if request.method == "tasks/list":
-            # Of what it lists, each is judged.
+        if request.method == "tasks/list" and not request.item:
+            # Of what it lists, each is judged (`TaskLists`). One that is passed on unread has its method for an item.
             return None
         decision = self._policy.decide(request)
         if decision.then in ("allow", "ask"):

@@ -21,7 +21,7 @@ from mcp_workbench.downstream.lifecycle import State
 from mcp_workbench.downstream.pool import Pool
 from mcp_workbench.downstream.sharing import SHARED
 from mcp_workbench.errors import WorkbenchError, shortage
-from mcp_workbench.face.base import Face, Params
+from mcp_workbench.face.base import Face, Params, unsupported
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, Work
 from mcp_workbench.face.tasks import Tasks
 from mcp_workbench.face.view import View, Views
@@ -117,7 +117,6 @@ class Router:
         _ = self._start_task(work)
 
     def has_one_server(self, view: View) -> bool:
-        """Whether only one server can be meant by this client."""
         return view.face.sole_entry() is not None
 
     # ── requests ──
@@ -144,12 +143,17 @@ class Router:
         if call.method not in client.task_methods or passes:
             self.relay(call, params)
         elif call.method == "tasks/list":
-            self.start_for(call, self._task_lists.answer(call, params, lambda: self.relay(call, params)))
+            unlisted = unsupported(call.method)
+            self.start_for(call, self._task_lists.answer(call, params, lambda: self._act(call, unlisted)))
         else:
             self._act(call, self.tasks.resolve(call.view, call.method, params, call.revision))
 
     def relay(self, call: RoutedCall, params: Params) -> None:
-        self._act(call, call.view.face.resolve_unknown(call.view, call.method, params))
+        # Nobody would look through the answer for the tasks of other users.
+        if call.method.startswith("tasks/") and call.method not in call.revision.task_methods:
+            self._act(call, unsupported(call.method))
+        else:
+            self._act(call, call.view.face.resolve_unknown(call.view, call.method, params))
 
     def _resolve(self, call: RoutedCall, kind: str, decide: Callable[[], Decision]) -> None:
         """What no server is known to have is looked for again when every server has been listed."""
@@ -266,8 +270,7 @@ class Router:
         route = call.route
         route.entry = decision.entry
         route.decision = decision
-        if route.task is not None:
-            route.task = None
+        route.task = None
         route.traffic = traffic = connection.traffic
         if call.is_retry and not traffic.takes_retries:
             # A legacy server would take it for a new call, and do once more what was done before.
@@ -446,10 +449,7 @@ class Router:
             self._subscriptions.unsubscribe(call, uri, subscriber, kept)
             return
         found = self._subscriptions.owner(call, params)
-        if isinstance(found, Reject):
-            self._act(call, found)
-        else:
-            call.finish_result(b"{}")
+        self._act(call, found if isinstance(found, Reject) else Answer(b"{}"))
 
     async def subscribe_all(
         self, call: RoutedCall, uris: Sequence[str], subscriber: Subscriber, kept: dict[str, Subscription]
