@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mcp_workbench.clients.table import clients
@@ -12,3 +14,10 @@ from scripts.write_client_docs import DOCUMENT, document
 def test_the_document_is_what_the_table_says() -> None:
     assert DOCUMENT.read_text("utf-8") == document(), "run python scripts/write_client_docs.py"
     assert all(f"\n## {client.title}\n" in document() for client in clients().values())
+
+
+def test_the_readme_counts_the_clients() -> None:
+    readme = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
+    every = clients().values()
+    assert f"`init` reads the files of [{len(every)} clients](docs/clients.md)" in readme
+    assert f"`install` knows {sum(not client.import_only for client in every)} of them" in readme
