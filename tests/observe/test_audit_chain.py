@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.observe.audit_chain import MOST_FINDINGS, verify
-from mcp_workbench.observe.audit_file import HEAD
+from mcp_workbench.observe.audit_chain import MOST_FINDINGS, OpenedFiles, verify
+from mcp_workbench.observe.audit_file import HEAD, chained, line_hash
 from tests.observe.test_audit_file import opened, write
 
 Lines = list[str]
@@ -20,6 +20,14 @@ def edit(lines: Lines) -> Lines:
 
 def swap(lines: Lines) -> Lines:
     return [lines[0], lines[2], lines[1], *lines[3:]]
+
+
+def rechained(lines: Lines) -> Lines:
+    found: Lines = []
+    for number, line in enumerate(lines, 1):
+        body = b"{" + line.encode().split(b",", 2)[2]
+        found.append(chained(number, line_hash(found[-1].encode()) if found else "", body).decode())
+    return found
 
 
 DAMAGE: dict[str, tuple[Callable[[Lines], Lines], str]] = {
@@ -40,6 +48,15 @@ DAMAGE: dict[str, tuple[Callable[[Lines], Lines], str]] = {
         lambda lines: [*lines[:2], '{"seq":3,"prev":"0"}', *lines[2:]],
         "line 2 was changed after line 3 was written",
     ),
+    "everything rewritten and a line added": (
+        lambda lines: rechained([*edit(lines), lines[0]]),
+        "line 5, the last one, was changed after it was written",
+    ),
+    "a line added": (lambda lines: rechained([*lines, lines[0]]), "lines up to 6 were added"),
+    "text before a line": (lambda lines: [*lines[:3], f"hello {lines[3]}", lines[4]], "was not written by"),
+    "a line numbered 0": (lambda lines: ['{"seq":0,"prev":""}', *lines], "was not written by"),
+    "a line with a negative number": (lambda lines: ['{"seq":-3,"prev":""}', *lines], "was not written by"),
+    "a chain before the chain": (lambda lines: [*rechained(lines[:2]), *lines], "lines were repeated or moved"),
 }
 
 
@@ -64,6 +81,13 @@ def test_half_a_line_at_the_end_is_found(path: Path) -> None:
     findings = verify(str(path)).findings
     assert any("is not complete" in each for each in findings)
     assert any("lines 5 to 5 are missing at the end" in each for each in findings)
+
+
+def test_what_is_appended_while_it_is_read_is_not_judged(path: Path) -> None:
+    files = OpenedFiles(str(path))
+    write(opened(path), 6)
+    assert len(list(files.lines())) == 5
+    files.close()
 
 
 def test_without_a_head_it_is_said_what_cannot_be_known(path: Path) -> None:

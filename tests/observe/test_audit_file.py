@@ -14,7 +14,7 @@ import pytest
 
 from mcp_workbench.observe import audit_file
 from mcp_workbench.observe.audit_chain import verify
-from mcp_workbench.observe.audit_file import HEAD, AuditFile, rotated_files
+from mcp_workbench.observe.audit_file import HEAD, AuditFile, chained, line_hash, rotated_files
 
 
 def notice(text: str) -> bytes:
@@ -160,8 +160,21 @@ def test_lines_that_were_written_before_the_head_could_be_are_taken_over(path: P
     file.close()
     # As after a crash between the two writes.
     Path(f"{path}{HEAD}").write_bytes(head)
+    assert "lines up to 3 were added" in verify(str(path)).findings[0]
     write(opened(path), 4)
-    assert [line["seq"] for line in lines(path)] == [1, 2, 3, 4] and verify(str(path)).findings == []
+    assert [line.get("n") for line in lines(path)] == [1, 2, 3, None, 4]
+    report = verify(str(path))
+    assert report.findings == [] and "lines 2 to 3 of" in report.notes[0] and "somebody else" in report.notes[0]
+
+
+def test_a_line_that_somebody_else_chained_to_the_last_one_is_said(path: Path, file: AuditFile) -> None:
+    write(file, 1)
+    last = path.read_bytes().rstrip(b"\n")
+    with path.open("ab") as other:
+        other.write(chained(2, line_hash(last), b'{"n":"forged"}') + b"\n")
+    write(file, 2)
+    assert "lines 2 to 2 of" in lines(path)[2]["reason"]
+    assert "somebody else added them" in verify(str(path)).notes[0]
 
 
 def test_what_somebody_else_appended_is_said(path: Path, file: AuditFile) -> None:

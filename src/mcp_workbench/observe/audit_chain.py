@@ -55,13 +55,15 @@ class OpenedFiles:
         """Raises OSError where there is none that can be read."""
         self.head: ChainHead | None = None
         self.is_head_damaged = False
-        self.files: list[tuple[str, BinaryIO]] = []
+        # Name, file, and the size it had when nobody was writing to it: what comes later is not in the head either.
+        self.files: list[tuple[str, BinaryIO, int]] = []
         self._stack = ExitStack()
         head = self._open_head(path)
         try:
             for each in (*rotated_files(path), path):
                 if each != path or os.path.exists(each) or not self.files:
-                    self.files.append((each, self._stack.enter_context(open(each, "rb"))))  # noqa: SIM115
+                    file = self._stack.enter_context(open(each, "rb"))  # noqa: SIM115
+                    self.files.append((each, file, os.fstat(file.fileno()).st_size))
         except BaseException:
             self._stack.close()
             raise
@@ -82,12 +84,18 @@ class OpenedFiles:
             self.is_head_damaged = True
         return head
 
+    @property
+    def has_head(self) -> bool:
+        """Whether a workbench wrote these files itself, and not the system's log for it."""
+        return self.head is not None or self.is_head_damaged
+
     def lines(self) -> Iterator[tuple[str, int, bytes]]:
         """File, number in it, and the line with its end."""
-        for name, file in self.files:
+        for name, file, left in self.files:
             number = 0
-            while line := file.readline(LONGEST_LINE):
+            while line := file.readline(min(LONGEST_LINE, left)):
                 number += 1
+                left -= len(line)
                 yield name, number, line
 
     def close(self) -> None:
@@ -95,7 +103,8 @@ class OpenedFiles:
 
 
 class _ChainChecker:
-    def __init__(self) -> None:
+    def __init__(self, *, has_head: bool) -> None:
+        self._has_head = has_head
         self.findings: list[str] = []
         self.notes: list[str] = []
         self.lines = self.first = self.last = self.lost = 0
@@ -107,18 +116,22 @@ class _ChainChecker:
         elif len(self.findings) == MOST_FINDINGS:
             self.findings.append(f"more than {MOST_FINDINGS} findings; the rest is not listed")
 
-    def take(self, where: str, line: bytes) -> None:
+    def take(self, name: str, number: int, line: bytes) -> None:
+        where = f"{name}:{number}"
         text = line.removesuffix(b"\n")
-        # Of syslog, whatever stands before the line itself.
-        text = text[max(text.find(b"{"), 0) :]
+        if not self._has_head:
+            # Of syslog, whatever stands before the line itself.
+            text = text[max(text.find(b"{"), 0) :]
         try:
             link = _read_link(text)
         except (DecodeError, ValidationError):
+            link = None
+        if link is None or link.seq < 1:
             what = "is not complete" if text and line == text else "was not written by the workbench"
             self.find(f"{where} {what}")
             return
         self.lines += 1
-        self._place(where, link)
+        self._place(where, link, begins_file=number == 1)
         self.last, self.hash = link.seq, line_hash(text)
         self.lost += link.lost
         if link.kind == "audit" and link.event == "file":
@@ -126,7 +139,7 @@ class _ChainChecker:
         if link.lost:
             self.notes.append(f"line {link.seq} says that {link.lost} lines before it could not be written")
 
-    def _place(self, where: str, link: _Link) -> None:
+    def _place(self, where: str, link: _Link, *, begins_file: bool) -> None:
         if not self.first:
             self.first = link.seq
         elif link.seq == self.last + 1:
@@ -139,7 +152,8 @@ class _ChainChecker:
                 else f"lines {self.last + 1} to {link.seq - 1} are"
             )
             self.find(f"{gap} missing before {where}")
-        elif link.seq == 1 and not link.prev:
+        elif link.seq == 1 and not link.prev and (begins_file or not self._has_head):
+            # With a head, a workbench goes on in the file that it finds: it begins anew only in a new one.
             self.notes.append(f"another chain begins at {where}")
         else:
             self.find(f"{where} has number {link.seq} after number {self.last}: lines were repeated or moved")
@@ -149,16 +163,18 @@ def verify(path: str, expected: tuple[int, str] | None = None) -> ChainReport:
     """Check the file at `path`, and those that were put aside. `expected`: the number and hash of a line, as they were
     told at an earlier time. Raises OSError where nothing can be read."""
     opened = OpenedFiles(path)
-    checker = _ChainChecker()
-    seen = ""
+    checker = _ChainChecker(has_head=opened.has_head)
+    seen = at_head = ""
     try:
         for name, number, line in opened.lines():
-            checker.take(f"{name}:{number}", line)
+            checker.take(name, number, line)
+            if opened.head is not None and checker.last == opened.head.seq:
+                at_head = checker.hash
             if expected is not None and checker.last == expected[0]:
                 seen = checker.hash
     finally:
         opened.close()
-    _check_ends(checker, opened, path)
+    _check_ends(checker, opened, path, at_head)
     if expected is not None and seen != expected[1]:
         checker.find(
             f"line {expected[0]} is not the one that was expected: {'it was changed' if seen else 'it is missing'}"
@@ -166,7 +182,8 @@ def verify(path: str, expected: tuple[int, str] | None = None) -> ChainReport:
     return ChainReport(checker.findings, checker.notes, checker.lines, checker.first, checker.last, checker.hash)
 
 
-def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str) -> None:
+def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str, at_head: str) -> None:
+    """`at_head`: the hash of the line that the head names, as it is in the file."""
     head = opened.head
     if head is None:
         if opened.is_head_damaged:
@@ -180,5 +197,9 @@ def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str) -> None:
         checker.notes.append(f"lines before {head.oldest} were deleted by rotation; of those nothing can be known")
     if checker.last < head.seq:
         checker.find(f"lines {checker.last + 1} to {head.seq} are missing at the end")
-    elif checker.last == head.seq and checker.hash != head.hash:
+        return
+    if head.seq and at_head != head.hash:
         checker.find(f"line {head.seq}, the last one, was changed after it was written")
+    if checker.last > head.seq:
+        # After a crash too, until a workbench opens the file again and says so in a line.
+        checker.find(f"after line {head.seq}, the last one by `{path}{HEAD}`, lines up to {checker.last} were added")
