@@ -229,7 +229,8 @@ class Passage(Struct, eq=False):
 
     def _refused(self, verdict: Substitute | Denial) -> Substitute | Denial:
         self.decision = "denied" if isinstance(verdict, Denial) else "answered"
-        if isinstance(verdict, Denial) and verdict.rule:
+        # A rule that lets somebody be asked has been noted when it did.
+        if isinstance(verdict, Denial) and verdict.rule and verdict.rule not in self.rules:
             self.rules += (verdict.rule,)
         return verdict
 

@@ -16,6 +16,7 @@ from tests.cli.in_process import command
 from tests.cli.shell import run
 from tests.observe.test_audit_step import ENDED, REQUEST
 from tests.support.in_process_workbench import Server, write
+from tests.support.workbench import scripted_entry, write_config
 
 
 @pytest.fixture
@@ -126,3 +127,15 @@ def test_serve_does_not_begin_without_the_audit_that_is_wanted(
 ) -> None:
     done = run("serve", "--config", write(tmp_path, {"box": {"a": Server()}}, audit=audit))
     assert done.status == 2 and text in done.stderr and "hint:" in done.stderr
+
+
+def test_a_call_from_the_command_line_says_so_and_names_its_rule_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = [{"tools": ["box/server/echo"], "then": "ask"}, {"then": "allow"}]
+    audit = {"file": str(tmp_path / "audit.jsonl")}
+    config = write_config(tmp_path, {"box": {"server": scripted_entry()}}, policy=policy, audit=audit)
+    assert command(monkeypatch, "call", "--config", config, "box/server/echo").status == 1
+    shown = command(monkeypatch, "audit", audit["file"]).stdout
+    line = next(each for each in shown.splitlines() if "refused" in each)
+    assert "command line" in line and "denied (policy[0])" in line

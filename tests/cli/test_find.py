@@ -44,6 +44,16 @@ def test_tools_are_found_by_what_they_are_for(config: Path, capsys: pytest.Captu
     assert capsys.readouterr().out.startswith("Nothing matches.")
 
 
+def test_advice_at_the_end_is_for_whoever_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, {"desk": {"clock": demo("clock"), "notes": demo("notes")}})
+    assert run("find", "--config", config, "delete") == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith("\nFull definitions: mcp-workbench open TOOLBOX --budget null.\n")
+    assert "open_toolbox" not in shown
+    assert run("find", "--config", config, "--json", "delete") == 0
+    assert json.loads(capsys.readouterr().out)["text"].endswith("`open_toolbox` with `tools`.")
+
+
 def test_a_search_that_cannot_be_is_refused(config: Path) -> None:
     with pytest.raises(UsageError, match="toolbox `dsek` does not exist; did you mean `desk`"):
         run("find", "--config", config, "--toolbox", "dsek", "x")

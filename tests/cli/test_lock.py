@@ -95,6 +95,18 @@ def test_it_is_written_beside_the_configuration_and_is_the_same_again(rig: Rig) 
     assert rig.run("diff") == (0, "", "note: everything is as it was locked\n")
 
 
+def test_what_is_locked_is_counted_and_what_is_not_is_said(rig: Rig) -> None:
+    rig.offer("files", tool("read", "Reads."))
+    (rig.folder / "git.json").unlink()
+    done = rig.run()
+    assert done.status == 1 and "locked 1 server: 1 tool, in" in done.stdout
+    assert "error: a server cannot be started, and is not locked\n" in done.stderr
+    rig.offer("git", tool("commit", "Commits."))
+    assert "locked 2 servers: 2 tools, in" in rig.run().stdout
+    (rig.folder / "git.json").unlink()
+    assert "a server cannot be started: what was locked of it stays as it was" in rig.run().stderr
+
+
 def test_a_difference_is_shown_and_accepted(rig: Rig) -> None:
     rig.configure(lock="enforce", audit={"file": "audit.jsonl"})
     rig.run()

@@ -427,6 +427,9 @@ class ToolClient:
 class LocalClient(ToolClient):
     """In the same process: a link whose other end is a session."""
 
+    # From where, in the audit.
+    peer = "command line"
+
     def __init__(self, gateway: Gateway) -> None:
         super().__init__()
         self._session = gateway.make_session(self, LOCAL_PRINCIPAL, lambda reason: None)

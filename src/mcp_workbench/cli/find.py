@@ -12,15 +12,17 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
-from mcp_workbench.economy.search_answer import NOTHING
+from mcp_workbench.economy.search_answer import FULL_DEFINITIONS, MORE, NOTHING
 from mcp_workbench.errors import WorkbenchError
 
 TOOLBOX = Flag("toolbox", "NAME", "only in this toolbox")
 LIMIT = Flag("limit", "N", "at most so many tools")
 _MOST: Final = 1000
+_WHOLE: Final = "Full definitions: mcp-workbench open TOOLBOX --budget null."
 
 ABOUT = """
-Finds the tools for a need, in words, as an agent does with open_toolbox: the text is exactly what the agent gets.
+Finds the tools for a need, in words, as an agent does with open_toolbox: the text is what the agent gets, but for the
+advice at its end; with --json it is exactly that.
 Servers that have not been listed yet are started to say what they offer; --no-cache asks all of them again.
 
     mcp-workbench find create an issue
@@ -57,8 +59,14 @@ def run(parsed: Parsed) -> int:
     if parsed.has("json"):
         stdout().json({"query": words, "text": text} if reading.structured is None else reading.structured)
     else:
-        stdout().text(text)
+        stdout().text(_for_people(text))
     return FAILED if text.startswith(NOTHING) else 0
+
+
+def _for_people(text: str) -> str:
+    """With advice for a shell in place of that for agents, who have other means."""
+    text = text.replace(f"\n{FULL_DEFINITIONS}{MORE}", f"\n{_WHOLE} More: --limit N.")
+    return text.replace(f"\n{FULL_DEFINITIONS}", f"\n{_WHOLE}")
 
 
 def _limit(text: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.catalog.offer import KINDS
+from mcp_workbench.catalog.offer import KINDS, SINGULAR
 from mcp_workbench.cli.engine import Engine, connect
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
@@ -83,7 +83,7 @@ class _Locking:
             self._screen.json({"lock": self._path, "servers": len(now), "failed": self._failures})
         else:
             counted = ", ".join(
-                f"{count} {kind if kind != 'resourceTemplates' else 'resource templates'}"
+                f"{count} {SINGULAR[kind]}{'s' * (count != 1)}"
                 for kind in KINDS
                 if (count := sum(len(each.hashes(kind)) for each in now.values()))
             )
@@ -92,7 +92,7 @@ class _Locking:
                 remark("note", f"{len(changes)} of them were different before; your version control shows which")
             if self._config.lock is None:
                 remark("hint", 'nothing compares with it yet: set `"lock": "warn"` or `"enforce"` in the configuration')
-        return self._say_failures()
+        return self._say_failures(before)
 
     def show(self) -> int:
         lock = self._lock()
@@ -113,7 +113,7 @@ class _Locking:
                 remark("note", f"{label}: {text}")
             if not changes and not self._failures:
                 remark("note", "everything is as it was locked")
-        failed = self._say_failures()
+        failed = self._say_failures(lock)
         return FAILED if changes else failed
 
     def accept(self, named: str | None) -> int:
@@ -138,7 +138,7 @@ class _Locking:
         self._record(changes)
         if not self._parsed.has("json"):
             print(f"accepted {len(changes)} definition{'s' * (len(changes) != 1)}, in {self._path}")
-        return self._say_failures()
+        return self._say_failures(lock)
 
     # ── the parts ──
 
@@ -215,15 +215,24 @@ class _Locking:
             audit.record("definition", **where, decision="accepted", rule="lock", reason=f"{each.kind}: {each.how}")
         audit.close()
 
-    def _say_failures(self) -> int:
+    def _say_failures(self, lock: LockFile | None) -> int:
         for place, message in self._failures.items():
             remark("warning", f"{place}: {message}")
         if not self._failures:
             return 0
+        count = len(self._failures)
+        known = {f"{box}/{name}" for box, servers in (lock.toolboxes if lock else {}).items() for name in servers}
+        if known.isdisjoint(self._failures):
+            return complain(
+                "a server cannot be started, and is not locked"
+                if count == 1
+                else f"{count} servers cannot be started, and are not locked",
+                status=FAILED,
+            )
         return complain(
             "a server cannot be started: what was locked of it stays as it was"
-            if len(self._failures) == 1
-            else f"{len(self._failures)} servers cannot be started: what was locked of them stays as it was",
+            if count == 1
+            else f"{count} servers cannot be started: what was locked of them stays as it was",
             status=FAILED,
         )
 

@@ -32,6 +32,8 @@ _LONGEST_SIGNATURE = 300
 _LONGEST_FIRST_SIGNATURE = 600
 _MOST_TWINS = 3
 NOTHING = "Nothing matches."
+FULL_DEFINITIONS = "Full definitions, also of what has `…`: `open_toolbox` with `tools`."
+MORE = " More: `limit`."
 _WEAK = "\nWeak matches: no tool covers more than part of this. Try other words."
 
 
@@ -111,8 +113,7 @@ def _answer(
     if near:
         lines.append("Near: " + _named(near))
     if incomplete or near:
-        more = " More: `limit`." if matched > len(tools) else ""
-        lines.append(f"Full definitions, also of what has `…`: `open_toolbox` with `tools`.{more}")
+        lines.append(FULL_DEFINITIONS + (MORE if matched > len(tools) else ""))
     return SearchAnswer(
         tools, tuple(incomplete), near, matched, "\n".join([_head(len(tools), matched, form) + note, *lines])
     )
