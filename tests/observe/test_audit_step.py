@@ -121,6 +121,18 @@ def test_the_shape_of_arguments_has_no_value_in_it(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("arguments", ["shape", "redacted"])
+def test_secrets_in_the_names_of_arguments_are_hidden(tmp_path: Path, arguments: Any) -> None:
+    # The second would be cut in its middle.
+    names = {"hunter2hunter2": 1, "y" * 250 + "hunter2hunter2": 1, "deep": {"my hunter2hunter2": 1}}
+    body = json.dumps({"name": "x", "arguments": names}).encode()[:-1]
+    (line,) = recorded(tmp_path, (replace(REQUEST, body=body), ENDED), arguments=arguments)
+    assert "hunter" not in json.dumps(line)
+    assert list(line["arguments"]) == ["***", "y" * 250 + "***", "deep"] and list(line["arguments"]["deep"]) == [
+        "my ***"
+    ]
+
+
 def test_redacted_arguments_hide_secrets_by_value_and_by_name(tmp_path: Path) -> None:
     body = (
         b'{"name":"x","arguments":{"say":"my hunter2hunter2!","apiKey":"abc","list":["hunter2hunter2",1],"long":"%b"}'

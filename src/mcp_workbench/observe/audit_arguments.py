@@ -36,24 +36,27 @@ def described_arguments(body: bytes, how: Arguments, redactor: Redactor) -> obje
         return None
     if arguments is None:
         return None
-    return _shape(arguments, 0) if how == "shape" else _redacted(arguments, redactor, 0)
+    return _shape(arguments, redactor, 0) if how == "shape" else _redacted(arguments, redactor, 0)
 
 
-def _shape(value: object, depth: int) -> object:
+def _shape(value: object, redactor: Redactor, depth: int) -> object:
     if isinstance(value, dict):
         if depth >= DEEPEST:
             return "object"
-        return {_name(key): _shape(each, depth + 1) for key, each in list(value.items())[:MOST_ITEMS]}
+        return {
+            _name(key, redactor): _shape(each, redactor, depth + 1) for key, each in list(value.items())[:MOST_ITEMS]
+        }
     if isinstance(value, list):
-        kinds = {str(_shape(each, DEEPEST)) for each in value[:MOST_ITEMS]}
+        kinds = {str(_shape(each, redactor, DEEPEST)) for each in value[:MOST_ITEMS]}
         return f"{len(value)} of {', '.join(sorted(kinds))}" if kinds else "0"
     if isinstance(value, str):
         return f"string of {len(value)}"
     return "null" if value is None else "boolean" if isinstance(value, bool) else "number"
 
 
-def _name(key: str) -> str:
-    return key[:LONGEST_VALUE]
+def _name(key: str, redactor: Redactor) -> str:
+    # First hidden, then cut: half a secret would not be recognised.
+    return redactor.text(key)[:LONGEST_VALUE]
 
 
 def _redacted(value: object, redactor: Redactor, depth: int) -> object:
@@ -62,13 +65,12 @@ def _redacted(value: object, redactor: Redactor, depth: int) -> object:
             return "…"
         # What is called a password is one, whoever made it up.
         return {
-            redactor.text(_name(key)): MASK if is_secret_name(key) else _redacted(each, redactor, depth + 1)
+            _name(key, redactor): MASK if is_secret_name(key) else _redacted(each, redactor, depth + 1)
             for key, each in list(value.items())[:MOST_ITEMS]
         }
     if isinstance(value, list):
         return ["…"] if depth >= DEEPEST else [_redacted(each, redactor, depth + 1) for each in value[:MOST_ITEMS]]
     if isinstance(value, str):
-        # First hidden, then cut: half a secret would not be recognised.
         text = redactor.text(value)
         return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "…"
     return value
