@@ -253,3 +253,42 @@ def test_what_a_server_can_show_is_known_before_it_has_spoken(
 
     assert may_show(ready, ALICE, "box", "server") is shown
     assert may_hide(ready, ALICE, "tools", "box", "server") is hides
+
+
+@pytest.mark.requirement("team.policy")
+@pytest.mark.parametrize(
+    ("rule", "uri", "expected"),
+    [
+        ("note://secret*", "note://secret", "hide"),
+        ("note://secret*", "note://%73ecret", "hide"),
+        ("note://secret*", "note://%2573ecret", "hide"),
+        ("note://secret*", "note://%2525252525252573ecret", "deny"),
+        ("note://secret*", "note://%70ublic", "allow"),
+        ("note://100%", "note://100%", "hide"),
+        # A rule may be written in either way too.
+        ("note://a%20b", "note://a%20b", "hide"),
+        ("note://a%20b", "note://a b", "hide"),
+        ("note://a%20b", "note://%61%20b", "hide"),
+        ("note://a%2A", "note://abc", "allow"),
+    ],
+)
+@pytest.mark.parametrize("method", ["resources/read", "resources/subscribe"])
+def test_what_is_kept_from_somebody_is_so_in_every_spelling(rule: str, uri: str, expected: str, method: str) -> None:
+    assert then([PolicyRule(resources=(f"*/*/{rule}",), then="hide"), ALLOW], subject(uri, method))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "uri", "expected"),
+    [
+        ("note://a%20b", "note://a%20b", "allow"),
+        ("note://a*", "note://a%20b", "allow"),
+        ("note://public/*", "note://public/%2e%2e/secret", "allow"),
+        ("note://a b", "note://a%20b", "deny"),
+        ("note://a%2Fb", "note://a/b", "deny"),
+    ],
+)
+def test_what_is_allowed_is_allowed_as_it_is_written(rule: str, uri: str, expected: str) -> None:
+    assert (
+        then([PolicyRule(resources=(f"*/*/{rule}",), then="allow"), DENY], subject(uri, "resources/read"))[0]
+        == expected
+    )

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
+from urllib.parse import unquote
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from mcp_workbench.config.model import PolicyRule, Then
 from mcp_workbench.guard.argument_conditions import JudgedArguments, Undecidable
@@ -38,6 +40,9 @@ METHOD_OF: Final = {
 STRICTNESS: Final[dict[Then, int]] = {"allow": 0, "ask": 1, "deny": 2, "hide": 3}
 GROUP: Final = "group:"
 KEY_RULE: Final = "key"
+# How often the address of a resource may be percent-encoded over again. Servers decode once; gateways before them may
+# do so too. Nobody writes more than that but to get around a rule.
+MOST_ENCODINGS: Final = 4
 
 
 class Place(Protocol):
@@ -88,7 +93,7 @@ class Who:
 class Rule:
     """A rule of the configuration, made ready."""
 
-    __slots__ = ("_who", "name", "paths", "written")
+    __slots__ = ("_decoded", "_who", "name", "paths", "written")
 
     def __init__(self, number: int, written: PolicyRule) -> None:
         self.name = f"policy[{number}]"
@@ -98,6 +103,9 @@ class Rule:
         self.paths: dict[str, tuple[PathGlob, ...]] | None = None
         if any(patterns is not None for patterns in written.kinds.values()):
             self.paths = {kind: tuple(map(PathGlob.read, patterns or ())) for kind, patterns in written.kinds.items()}
+        self._decoded = tuple(
+            PathGlob.read(glob) for glob in map(_decoded_glob, written.kinds["resources"] or ()) if glob
+        )
 
     @property
     def then(self) -> Then:
@@ -107,15 +115,20 @@ class Rule:
         """Whether it is about this principal."""
         return self._who.concerns(identity)
 
-    def is_about(self, kind: str, subject: Subject) -> bool:
-        """Whether it is about this item, whatever is said of it."""
+    def is_about(self, kind: str, subject: Subject, *, is_decoded: bool = False) -> bool:
+        """Whether it is about this item, whatever is said of it. `is_decoded`: an address, in another spelling than
+        that of the request."""
         if self.written.has_annotations and kind != "tools":
             return False
         if self.written.arguments and kind not in ("tools", "prompts"):
             return False
         if self.paths is None:
             return True
-        return any(path.fits(subject.toolbox, subject.server, subject.item) for path in self.paths.get(kind, ()))
+        paths = self.paths.get(kind, ())
+        # What is allowed is allowed as it is written; everything else holds for all spellings.
+        if kind == "resources" and (is_decoded or self.then != "allow"):
+            paths += self._decoded
+        return any(path.fits(subject.toolbox, subject.server, subject.item) for path in paths)
 
     def agrees(self, annotations: Annotations) -> bool:
         """Whether what the server says of its tool is as this rule wants it."""
@@ -146,6 +159,14 @@ def made_ready(rules: Iterable[PolicyRule]) -> tuple[Rule, ...]:
     return tuple(Rule(number, rule) for number, rule in enumerate(rules))
 
 
+def _decoded_glob(glob: str) -> str | None:
+    """The glob of a percent-encoded address without its encoding; None where that is nothing else, or would make a
+    wildcard of an encoded `*` or `?`."""
+    decoded = unquote(glob)
+    wild = [glob.count(each) == decoded.count(each) for each in "*?"]
+    return decoded if decoded != glob and all(wild) else None
+
+
 NO_RULES: Final = Decision("allow", "", "there is no policy")
 
 
@@ -165,12 +186,39 @@ def decide(
     if not rules:
         return NO_RULES
     kind = kind or KIND_OF.get(subject.method, "")
+    decision = _first_match(rules, identity, subject, kind, annotations, arguments)
+    if kind != "resources" or "%" not in subject.item:
+        return decision
+    # `note://%73ecret` is `note://secret` to a server that decodes it, and something else to one that does not.
+    item = subject.item
+    for _ in range(MOST_ENCODINGS):
+        encoded, item = item, unquote(item)
+        if item == encoded:
+            return decision
+        found = _first_match(rules, identity, replace(subject, item=item), kind, is_decoded=True)
+        if STRICTNESS[found.then] > STRICTNESS[decision.then]:
+            decision = found
+    if unquote(item) != item and STRICTNESS[decision.then] < STRICTNESS["deny"]:
+        return Decision("deny", "policy", f"the address is percent-encoded more than {MOST_ENCODINGS} times")
+    return decision
+
+
+def _first_match(
+    rules: Sequence[Rule],
+    identity: Identity,
+    subject: Subject,
+    kind: str,
+    annotations: Annotations | None = None,
+    arguments: bytes | Raw | None = None,
+    *,
+    is_decoded: bool = False,
+) -> Decision:
     read = JudgedArguments(arguments)
     # Those that go by annotations, and hold unless what follows is stricter.
     tightening: list[Rule] = []
     decision = Decision("deny", "policy", "no rule matches")
     for rule in rules:
-        if not rule.concerns(identity) or not rule.is_about(kind, subject):
+        if not rule.concerns(identity) or not rule.is_about(kind, subject, is_decoded=is_decoded):
             continue
         if rule.written.has_annotations and not rule.agrees(annotations or Annotations()):
             continue
