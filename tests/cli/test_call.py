@@ -133,7 +133,7 @@ def test_a_tool_that_wants_a_model_is_told_no_and_the_user_is_told_why(config: P
 def test_a_question_is_declined_in_a_pipe_which_is_said(config: Path, server: str) -> None:
     status, shown, remarks = call(config, "odd", server, "ask")
     assert (status, json.loads(shown)["result"]) == (0, {"action": "decline"})
-    assert f"note: [odd/{server}/ask] asks: [odd/{server}] What is your name?; declined" in remarks
+    assert f"note: [odd/{server}/ask] asks: What is your name?; declined" in remarks
 
 
 @pytest.mark.parametrize("server", ["legacy", "modern"])

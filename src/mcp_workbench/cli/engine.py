@@ -237,7 +237,7 @@ class Engine:
     def connection(self, entry: ServerEntry, era: Era = "modern") -> Connection:
         """The connection to a server; made, but not started, if there is none yet."""
         caller = Caller(LOCAL_PRINCIPAL, era, self.capabilities)
-        if self._local is not None and era == "legacy":
+        if self._local is not None and era == self._local.caller.era:
             # A server that may ask is started for one client: what is listed there is called there.
             caller = self._local.caller
         return self._gateway.pool.connection(entry, caller)
