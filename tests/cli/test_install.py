@@ -309,3 +309,11 @@ def test_uninstall_goes_on_with_the_next_client(home: Path) -> None:
     assert done.status == 1 and "error: Cursor does not have the workbench" in done.stderr
     assert "taken out of" in done.stdout and "workbench" not in path.read_text()
     assert shell(home, "uninstall", "cursor", "kiro").status == 2
+
+
+def test_a_client_that_is_not_here_and_paths_of_this_machine_are_noted(home: Path) -> None:
+    assert "Kiro was not found on this machine" in shell(home, "install", "kiro").stderr
+    assert "was not found" not in shell(home, "install", "kiro").stderr
+    config = write(home, "workbench-config.json", json.dumps({"mcpServers": {"time": SERVER}}))
+    done = shell(home, "install", "kiro", "--project", "--config", config)
+    assert done.status == 0 and "paths of this machine are written into the project's file" in done.stderr

@@ -119,10 +119,12 @@ def _written(config: dict[str, Any]) -> bytes:
 
 def _say_of_this_folder(files: list[FoundFile]) -> None:
     """Servers for this folder alone may stand in a file of the user too, as Claude Code's do. It was just read."""
-    read = {file.path for file in files}
+    read = {file.path: file.file.key for file in files}
     for client in {file.client.name: file.client for file in files}.values():
         for found in existing(client, "project"):
-            if found.path in read and (names := [*_servers_or_none(found)]):
+            # In the home folder, the file of the project may be that of the user.
+            is_other_part = found.path in read and found.file.key != read[found.path]
+            if is_other_part and (names := [*_servers_or_none(found)]):
                 listed = ", ".join(f"`{name}`" for name in names)
                 remark(
                     "note",

@@ -19,7 +19,18 @@ from msgspec import Struct
 
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.check_references import look
-from mcp_workbench.cli.client_files import Change, FoundFile, digest, keep, new_run, present, record, to_write, write
+from mcp_workbench.cli.client_files import (
+    Change,
+    FoundFile,
+    digest,
+    is_present,
+    keep,
+    new_run,
+    present,
+    record,
+    to_write,
+    write,
+)
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.own_configuration import servers_written
@@ -262,6 +273,10 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     if parsed.has("print"):
         _print(client, scope, name, config)
         return []
+    if scope == "user" and not is_present(client):
+        remark("note", f"{client.title} was not found on this machine; its file is made all the same")
+    if scope == "project":
+        remark("note", "paths of this machine are written into the project's file; do not share it as it is")
     results = []
     run = new_run()
     for found in to_write(client, scope):
