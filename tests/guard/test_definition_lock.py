@@ -205,7 +205,11 @@ def step_request(method: str, item: str) -> Any:
         ("resources/subscribe", "x://r", True),
         ("completion/complete", "p", True),
         ("completion/complete", "x://{t}", True),
-        ("resources/read", "x://other", False),
+        ("resources/read", "x://other", True),
+        ("resources/subscribe", "x://other", True),
+        ("resources/unsubscribe", "x://other", False),
+        ("notifications/progress", "", False),
+        ("tasks/get", "task", False),
         ("logging/setLevel", "", False),
     ],
 )
@@ -226,7 +230,47 @@ async def test_what_is_withheld_is_kept_from_the_server_however_it_is_asked_for(
         assert (verdict is not None) is is_denied
         if verdict is not None:
             assert isinstance(verdict, Denial)
-            assert verdict.rule == "lock" and "is withheld: why" in verdict.message
+            assert verdict.rule == "lock" and "is withheld: " in verdict.message
+            assert "why" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("method", "item", "reason"),
+    [
+        ("resources/read", "memo://locked", None),
+        ("resources/read", "memo://of/7", None),
+        ("resources/subscribe", "memo://of/7", None),
+        ("completion/complete", "memo://of/{id}", None),
+        ("completion/complete", "hello", None),
+        ("resources/read", "vault://7", "of its template `vault://{id}`, it has changed"),
+        ("resources/subscribe", "vault://7", "of its template"),
+        ("resources/read", "other://unlisted", "it is not in the lock file and fits no template there"),
+        ("resources/subscribe", "other://unlisted", "fits no template"),
+        ("completion/complete", "other://{id}", "fits no template"),
+        ("evil/do", "evil/do", "the lock file cannot cover it"),
+    ],
+)
+async def test_only_locked_addresses_and_known_methods_pass(
+    tmp_path: Path, server: Server, method: str, item: str, reason: str | None
+) -> None:
+    from mcp_workbench.catalog.offer import Offer
+    from mcp_workbench.guard.definition_lock import LockStep
+    from mcp_workbench.protocol.handshake import ServerProfile
+
+    lists = {
+        "prompts": {"hello": Raw(b"{}")},
+        "resources": {"memo://locked": Raw(b"{}")},
+        "resourceTemplates": {"memo://of/{id}": Raw(b"{}"), "vault://{id}": Raw(b"{}")},
+    }
+    async with workbench_with(tmp_path, {"box": {"files": server}}) as client:
+        (entry,) = client.gateway.catalog.entries()
+        entry.judge = lambda _, __: {"resourceTemplates": {"vault://{id}": "it has changed"}}
+        entry.learn(Offer(ServerProfile("legacy", "2025-11-25"), lists), remember=False)
+        verdict = LockStep(client.gateway.catalog).check(step_request(method, item))
+        if reason is None:
+            assert verdict is None
+        else:
+            assert isinstance(verdict, Denial) and verdict.rule == "lock" and reason in verdict.message
 
 
 def test_the_entry_hides_prompts_and_resources(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
+from mcp_workbench.catalog.entry import NO_REASONS
 from mcp_workbench.catalog.offer import SINGULAR
+from mcp_workbench.catalog.uris import fits
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.guard.lock_difference import How, changes_of
 from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash, read_lock
-from mcp_workbench.jsonrpc.messages import INVALID_PARAMS
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_workbench.steps import Denial
 
 if TYPE_CHECKING:
@@ -47,9 +49,23 @@ _KINDS: Final = {
     "prompts/get": ("prompts",),
     "resources/read": ("resources",),
     "resources/subscribe": ("resources",),
-    "resources/unsubscribe": (),
     "completion/complete": ("prompts", "resources", "resourceTemplates"),
 }
+# Those whose item need not be in a list: addresses, of which templates stand for many.
+_BY_ADDRESS: Final = frozenset({"resources/read", "resources/subscribe", "completion/complete"})
+# They end or follow what was let through before, or are about no item. What any other method reaches, nobody knows.
+_FREE: Final = frozenset(
+    {
+        "resources/unsubscribe",
+        "logging/setLevel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+        "tasks/update",
+        "tasks/cancel",
+    }
+)
+_NOTIFICATIONS: Final = "notifications/"
 Withheld = dict[str, dict[str, str]]
 
 
@@ -156,14 +172,33 @@ class LockStep:
 
     def check(self, request: GuardedRequest) -> Verdict:
         entry = self._catalog.toolboxes.get(request.toolbox, {}).get(request.server)
-        if entry is None or not entry.withheld:
+        if entry is None:
             return None
-        for kind in _KINDS.get(request.method, ()):
-            reason = entry.withheld.get(kind, {}).get(request.item)
+        method, item = request.method, request.item
+        kinds = _KINDS.get(method)
+        if kinds is None:
+            if method in _FREE or method.startswith(_NOTIFICATIONS):
+                return None
+            return _withheld(f"method `{method[:200]}`", "the lock file cannot cover it", METHOD_NOT_FOUND)
+        for kind in kinds:
+            reason = entry.withheld.get(kind, NO_REASONS).get(item)
             if reason is not None:
-                what = f"{SINGULAR[kind]} `{request.item[:200]}`"
-                return Denial(INVALID_PARAMS, f"{what} is withheld: {reason}; for the user: {HINT}", rule="lock")
-        return None
+                return _withheld(f"{SINGULAR[kind]} `{item[:200]}`", reason)
+        if method not in _BY_ADDRESS or any(item in entry.definitions(kind) for kind in kinds):
+            return None
+        if any(fits(item, template) for template in entry.definitions("resourceTemplates")):
+            return None
+        withheld = entry.withheld.get("resourceTemplates", NO_REASONS)
+        template = next((each for each in withheld if fits(item, each)), None)
+        if template is None:
+            reason = "it is not in the lock file and fits no template there"
+        else:
+            reason = f"of its template `{template[:200]}`, {withheld[template]}"
+        return _withheld(f"resource `{item[:200]}`", reason)
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         """Nothing is kept."""
+
+
+def _withheld(what: str, reason: str, code: int = INVALID_PARAMS) -> Denial:
+    return Denial(code, f"{what} is withheld: {reason}; for the user: {HINT}", rule="lock")
