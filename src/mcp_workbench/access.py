@@ -70,11 +70,13 @@ class Access:
 
     def attach(self) -> None:
         """From now on these rules are in force, for what clients have already too."""
+        self.approvals.in_force = self.policy
         self._use(self.face_of, self.judge_task, self.refuse_parked, self.permits_result)
         self._end_subscriptions()
 
     def detach(self) -> None:
         """Nobody is kept from anything any more."""
+        self.approvals.in_force = None
         self._use(lambda principal: self._face, None, None, None)
 
     def _use(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.config.model import PolicyRule
+from mcp_workbench.config.model import PolicyRule, Then
 from mcp_workbench.guard import approval
 from mcp_workbench.guard.approval import WAITING_SECONDS, Approvals, ApprovalStep
 from mcp_workbench.guard.approval_question import chosen, differences, question, shown
@@ -58,6 +58,19 @@ def request(arguments: object = None, principal: str = "alice", session: int = 1
 def test_a_yes_is_for_this_call_and_for_once() -> None:
     rig = Rig()
     assert rig.answer(request()) == Pass("approved")
+    rig.asked(request())
+
+
+@pytest.mark.requirement("team.approval")
+@pytest.mark.parametrize("then", ["deny", "hide"])
+def test_a_yes_does_not_count_against_rules_that_came_while_the_call_was_held(then: Then) -> None:
+    rig = Rig()
+    held = rig.asked(request())
+    now = (PolicyRule(tools=("box",), then=then), PolicyRule(then="allow"))
+    rig.approvals.in_force = Policy(now, Identities(), lambda *place: None, lambda *place: "")
+    verdict = held.answered(b'{"action":"accept","content":{"allow":"hour"}}')
+    assert isinstance(verdict, Denial) and verdict.rule == "policy[0]"
+    assert rig.recorded[-1][1]["decision"] == "denied"
     rig.asked(request())
 
 

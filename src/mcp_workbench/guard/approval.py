@@ -18,7 +18,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode, encode
 
 from mcp_workbench.guard.approval_question import Duration, chosen, question, shown
-from mcp_workbench.guard.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy
+from mcp_workbench.guard.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy, denied
 from mcp_workbench.steps import Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass
 
 # For how long "for a time" is. Long enough for a piece of work, short enough to be remembered.
@@ -78,6 +78,8 @@ class Approvals:
         self._last: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         # Told of the first call that waits: from then on somebody may come and approve.
         self.on_waiting: Callable[[], None] | None = None
+        # The policy in force now: a call may be held for minutes, and by then another one is than that it was held by.
+        self.in_force: Policy | None = None
 
     def grant(self, principal: str, digest: str, grant: GrantedApproval) -> None:
         self._granted[principal, digest] = grant
@@ -207,8 +209,13 @@ class ApprovalStep:
     def _answered(self, request: GuardedRequest, digest: str, rule: str, answer: Raw | bytes | None) -> Pass | Denial:
         place = _place(request)
         duration = None if answer is None else chosen(answer, has_session=request.session > 0)
-        decision = "denied" if duration is None else "passed"
+        judged = (self._approvals.in_force or self._policy).decide(request)
+        is_forbidden = judged.then in ("deny", "hide")
+        rule = judged.rule if is_forbidden else rule
+        decision = "denied" if duration is None or is_forbidden else "passed"
         self._record("approval", principal=request.principal, item=place, rule=rule, decision=decision, reason=duration)
+        if is_forbidden:
+            return denied(request, judged)
         if duration is None:
             return Denial(FORBIDDEN, f"the user did not approve `{place}`", {"rule": rule}, rule=rule)
         if duration != "once":
