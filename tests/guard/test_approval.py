@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 
 from mcp_workbench.config.model import PolicyRule, Then
 from mcp_workbench.guard import approval
@@ -251,3 +253,18 @@ def test_differences_are_few_and_never_fail() -> None:
     assert differences(b"{", b"{}") == ["they cannot be compared"]
     assert question("p", b"{}", b"{}", has_session=True)["message"].endswith("nothing")  # type: ignore[attr-defined]
     assert chosen(b'{"action":"accept","content":{"allow":"hour"}}', has_session=False) == "hour"
+
+
+@pytest.mark.parametrize(
+    ("meta", "told"),
+    [
+        (b'{"com.example/force":"yes","progressToken":7,"traceparent":"00-1"}', '{"com.example/force":"yes"}'),
+        (b'{"progressToken":7,"io.modelcontextprotocol/logLevel":"debug"}', None),
+        (b"[1]", "[1]"),
+    ],
+)
+def test_what_a_client_adds_to_a_call_is_shown(meta: bytes, told: str | None) -> None:
+    rig = Rig()
+    message = json.loads(bytes(rig.asked(replace(request(), meta=Raw(meta))).params))["message"]
+    assert ("`_meta`" in message) is (told is not None)
+    assert told is None or message.endswith(told)

@@ -35,6 +35,9 @@ MOST_REMEMBERED: Final = 1000
 LARGEST_REMEMBERED: Final = 16 * 1024
 # What a client adds when it comes back to a modern server: the same call all the same.
 _RETRY_MEMBERS: Final = ("requestState", "inputResponses")
+# In `_meta`, what belongs to the protocol and to tracing: no server decides by it what a call does.
+_PROTOCOL: Final = "io.modelcontextprotocol/"
+_CARRIED: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 
 
 class GrantedApproval(Struct):
@@ -196,7 +199,17 @@ class ApprovalStep:
         last = self._approvals.last(request.principal, _place(request))
         self._record("question", principal=request.principal, item=_place(request), rule=decision.rule)
         return Ask(
-            Raw(encode(question(_place(request), request.params, last, has_session=request.session > 0))),
+            Raw(
+                encode(
+                    question(
+                        _place(request),
+                        request.params,
+                        last,
+                        has_session=request.session > 0,
+                        meta=_told_meta(request),
+                    )
+                )
+            ),
             lambda answer: self._answered(request, digest, decision.rule, answer),
             lambda: self._refer(request, digest, decision.rule),
         )
@@ -264,6 +277,18 @@ def _members(request: GuardedRequest) -> dict[str, Raw]:
         return decode(request.params, type=dict[str, Raw])
     except (DecodeError, ValidationError, RecursionError):
         return {"": Raw(encode(request.params.hex()))}
+
+
+def _told_meta(request: GuardedRequest) -> bytes | None:
+    """The `_meta` that a server may act upon: without what the protocol and tracing keep in it."""
+    if request.meta is None:
+        return None
+    try:
+        members = decode(request.meta, type=dict[str, Raw])
+    except (DecodeError, ValidationError, RecursionError):
+        return bytes(request.meta)
+    told = {name: each for name, each in members.items() if not name.startswith(_PROTOCOL) and name not in _CARRIED}
+    return encode(told) if told else None
 
 
 def _place(request: GuardedRequest) -> str:

@@ -37,9 +37,14 @@ _decode_answer: Final = Decoder(_ElicitResult).decode
 _decode_choice: Final = Decoder(_Choice).decode
 
 
-def question(place: str, params: bytes, last: bytes | None, *, has_session: bool) -> dict[str, object]:
+def question(
+    place: str, params: bytes, last: bytes | None, *, has_session: bool, meta: bytes | None = None
+) -> dict[str, object]:
     """The params of an `elicitation/create`: a message and a form."""
     lines = [f"Allow this call of {one_line(place)}?", "", "It will be sent as:", shown(params)]
+    if meta is not None:
+        # Clients number their calls in it, so that no call would be the same twice: it is shown, and not approved.
+        lines += ["", "with this `_meta`, which may be another one in later calls:", shown(meta)]
     if last is not None:
         changes = differences(last, params)
         said = "\n".join(changes) if changes else "nothing"
