@@ -58,7 +58,9 @@ class LiveConfig:
     def _look(self) -> tuple[Sequence[str], Fingerprint | None]:
         files = self._files()
         known = fingerprint(files)
-        return files, None if has_changed(self._gateway.config) else known
+        oversight = self._gateway.oversight
+        is_outdated = has_changed(self._gateway.config) or (oversight is not None and oversight.has_lock_changed())
+        return files, None if is_outdated else known
 
     def _files(self) -> list[str]:
         servers = (server for box in self._gateway.config.toolboxes.values() for server in box.servers.values())

@@ -87,6 +87,10 @@ class Oversight:
         """Why there is no lock to compare with, though there should be."""
         return None if self._lock is None or self._lock.problem is None else self._lock.problem.message
 
+    def has_lock_changed(self) -> bool:
+        """Whether there is another lock file than the one that was read. Looks at the disk."""
+        return self._lock is not None and self._lock.has_changed()
+
     def judge(self, entries: Iterable[ServerEntry]) -> None:
         """From now on these servers show only what they may."""
         for entry in entries:

@@ -310,6 +310,28 @@ async def test_the_lock_file_is_watched_like_the_configuration(tmp_path: Path, s
             watch.close()
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_lock_that_changed_before_it_was_watched_is_noticed(
+    tmp_path: Path, server: Server, locked: Path, is_deleted: bool
+) -> None:
+    server.tools = [READ, CHANGED]
+    async with workbench_with(tmp_path, {"box": {"files": server}}, lock="enforce") as client:
+        await client.open(toolbox_name="box")
+        (entry,) = client.gateway.catalog.entries()
+        if is_deleted:
+            locked.unlink()
+        else:
+            locked.write_bytes(written(lock_of(client)))
+        watch = FileWatch()
+        live = LiveConfig(client.gateway, ConfigSource(client.gateway.config.path, None, os.environ), watch)
+        await live.start()
+        try:
+            await eventually(lambda: list(entry.tools) == ([] if is_deleted else ["read", "write"]))
+        finally:
+            live.close()
+            watch.close()
+
+
 async def test_nobody_is_told_of_something_withheld_that_is_hidden_from_them(
     tmp_path: Path, server: Server, locked: Path
 ) -> None:

@@ -16,6 +16,7 @@ from msgspec import Raw
 from mcp_workbench.catalog.entry import NO_REASONS
 from mcp_workbench.catalog.offer import SINGULAR
 from mcp_workbench.catalog.uris import fits
+from mcp_workbench.config.model import modified_at
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.guard.lock_difference import How, changes_of
 from mcp_workbench.guard.lock_file import LockedServer, LockFile, definition_hash, read_lock
@@ -85,6 +86,8 @@ class Lock:
         self._read(target)
 
     def _read(self, target: LockTarget) -> None:
+        # First the time: what is written while we read then counts as later.
+        self._path, self._modified_at = target.path, modified_at(target.path)
         try:
             self._file, self.problem = read_lock(target), None
         except ConfigError as error:
@@ -96,6 +99,10 @@ class Lock:
         if self.problem is not None:
             what = "nothing is shown until that is solved" if self.is_enforced else "nothing can be compared"
             log.error("%s; %s. hint: %s", self.problem.message, what, self.problem.hint or HINT)
+
+    def has_changed(self) -> bool:
+        """Whether the file was written or deleted since it was read. Looks at the disk."""
+        return modified_at(self._path) != self._modified_at
 
     def reload(self, target: LockTarget, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
         """The file may be another one now. The servers of which something else is shown from now on."""
