@@ -40,6 +40,8 @@ def request(params: bytes, method: str = "tools/call", item: str = "tool") -> Gu
         (b'{"name":"tool","arguments":{"path":"/home/x","path":"/etc/passwd"}}', False),
         (b'{"name":"tool","arguments":{"path":"/etc/passwd","path":"/home/x"}}', False),
         (b'{"name":"tool","arguments":{"path":}}', False),
+        (b'{"name":"tool","arguments":"{\\"path\\":\\"/etc/passwd\\"}"}', False),
+        (b'{"name":"tool","arguments":[{"path":"/etc/passwd"}]}', False),
     ],
 )
 def test_a_rule_about_arguments_judges_those_of_the_request(params: bytes, is_allowed: bool) -> None:
