@@ -235,14 +235,16 @@ def connections_in_memory() -> int:
 async def test_a_connection_that_is_gone_leaves_nothing_to_the_collector_of_cycles() -> None:
     gc.collect()
     gc.disable()
+    # Gateways of other tests in this process may still hold the last of theirs.
+    others = connections_in_memory()
     try:
         async with echoing() as rig:
             connection = await rig.client.connect()
             assert (await connection.request("GET", "/healthz")).status == 200
-            assert connections_in_memory() == 1
+            assert connections_in_memory() == others + 1
             connection.close()
             await wait_until(lambda: rig.server.connection_count == 0)
-            await wait_until(lambda: connections_in_memory() == 0)
+            await wait_until(lambda: connections_in_memory() == others)
     finally:
         gc.enable()
 
