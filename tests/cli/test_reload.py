@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from mcp_workbench.runtime_folder import make_private, runtime_folder
 from tests.cli.shell import run
@@ -38,7 +38,8 @@ def said_to_be_a_workbench(pid: int) -> Iterator[None]:
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                with connection:
+                # Whoever sees that we are somebody else goes without an answer.
+                with connection, suppress(BrokenPipeError, ConnectionResetError):
                     connection.sendall(json.dumps({**STATUS, "pid": pid}).encode())
 
         thread = threading.Thread(target=serve, daemon=True)
