@@ -79,7 +79,7 @@ def in_definition(definition: Raw) -> Counter[str]:
     except (DecodeError, RecursionError):
         return Counter()
     found: Counter[str] = Counter()
-    for text in _texts(document):
+    for text in texts_in(document):
         found += hidden_in(text)
     return found
 
@@ -89,7 +89,8 @@ def definition_is_plain(data: bytes) -> bool:
     return data.isascii() and b"\\u" not in data and b"\\b" not in data and b"\\f" not in data
 
 
-def _texts(document: object) -> Iterator[str]:
+def texts_in(document: object) -> Iterator[str]:
+    """Every string of a JSON document, the names of members included: an agent reads them all."""
     waiting = [document]
     while waiting:
         value = waiting.pop()

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from mcp_workbench.catalog.hidden_text import described, in_definition
+from mcp_workbench.catalog.hidden_text import described, in_definition, texts_in
 
 # Sentences that are meant for the model and against the user. Short and bounded: descriptions may be of any length.
 INSTRUCTIONS: Final = tuple(
@@ -46,7 +46,7 @@ def hidden_characters(definition: Raw) -> Iterator[str]:
 def instructions(document: object) -> Iterator[str]:
     """Sentences in any text of a definition that address the model."""
     seen: set[str] = set()
-    for text in _texts(document):
+    for text in texts_in(document):
         for pattern in INSTRUCTIONS:
             match = pattern.search(text[:MOST_SEARCHED])
             if match is not None and match[0].lower() not in seen and len(seen) < MOST_INSTRUCTIONS:
@@ -77,15 +77,3 @@ def wider_annotations(before: object, after: object) -> Iterator[str]:
 def _annotations(document: object) -> dict[str, Any]:
     found = document.get("annotations") if isinstance(document, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-def _texts(document: object) -> Iterator[str]:
-    waiting = [document]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, dict):
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
