@@ -283,7 +283,7 @@ def test_the_guide_for_contributors_names_every_target_of_make() -> None:
 
 def test_the_readme_names_every_command() -> None:
     table = text("README.md").partition("## Commands")[2].partition("\n## ")[0]
-    assert [name for name in COMMANDS if f"`mcp-workbench {name}" not in table] == []
+    assert [name for name in COMMANDS if f"`{name}`" not in table] == []
 
 
 def test_the_readme_leads_to_every_document() -> None:

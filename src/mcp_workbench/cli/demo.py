@@ -229,7 +229,7 @@ class Walkthrough:
         ):
             self._screen.line((command, "code"), f"  {what}", indent=3)
         self._screen.blank()
-        self._screen.line("Or write workbench-config.json (README.md, Connect), and tell your client:", indent=3)
+        self._screen.line("Or write workbench-config.json yourself (see README.md), and add to your client:", indent=3)
         shown: dict[str, list[str]] = {}
         for setting in settings:
             shown.setdefault(setting.text, []).append(f"{setting.client}: {setting.where}")
