@@ -12,6 +12,10 @@ PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 # make faults LOAD=1: with busy processes and another workbench beside it
 LOAD ?=
+# make test AGAIN=1: the few tests that failed run once more, alone, before they count
+AGAIN ?=
+# make coverage FLOOR=83: percent of lines and branches of the last run with --cov
+FLOOR ?= 0
 # For example: make soak SOAK_ARGS="--minutes 5 --clients 200 --servers 20"
 SOAK_ARGS   ?=
 # For example: make conformance CONFORMANCE_ARGS="server --only stdio-modern --keep kept"
@@ -22,13 +26,14 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test quick lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build bundle pictures constraints conformance clean
+.PHONY: help demo install dev test coverage quick lint format format-check types check faults soak soak-sharing soak-signin bench bench-context build bundle pictures constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
 	@echo 'make install      install into $(VENV) and say where the program is'
 	@echo 'make dev          the same with the tools for tests, linting and type checks'
 	@echo 'make test         install and run the tests (PYTEST_ARGS="-k name" for some of them)'
+	@echo 'make coverage     what the last run with PYTEST_ARGS=--cov did not reach'
 	@echo 'make quick        the tests that start no programs and open no sockets: a minute'
 	@echo 'make check        lint, format-check, types and test: what CI runs'
 	@echo 'make lint         ruff check'
@@ -57,7 +62,10 @@ install: $(RUNTIME)
 dev: $(DEV)
 
 test: $(DEV)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	@$(BIN)/python $(if $(AGAIN),-m scripts.second_try) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+coverage: $(DEV)
+	@$(BIN)/coverage report --skip-covered --fail-under=$(FLOOR)
 
 quick: $(DEV)
 	@$(BIN)/python -m pytest -n 2 -q -m "not processes" --hypothesis-profile quick $(PYTEST_ARGS)
