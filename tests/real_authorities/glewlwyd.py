@@ -31,6 +31,8 @@ SECRET = "secret-of-the-client"
 # It writes the scopes of a token where others write for whom it is.
 AUDIENCE = "mcp openid"
 MODULES = "/usr/lib/glewlwyd"
+# A property of users that it does not have by itself: which group they are in.
+ROLE = "role"
 
 
 class Glewlwyd:
@@ -92,7 +94,7 @@ class Glewlwyd:
             "allow-non-oidc": True,
             "subject-type": "public",
             "scope": [],
-            "additional-parameters": [],
+            "additional-parameters": [{"user-parameter": ROLE, "token-parameter": "groups"}],
             "claims": [],
             "allowed-scope": ["openid"],
             "service-documentation": "",
@@ -114,9 +116,9 @@ class Glewlwyd:
         self.administer("mod/plugin/", plugin)
         scope = {"name": "mcp", "display_name": "mcp", "description": "MCP", "password_required": True, "scheme": {}}
         self.administer("scope/", scope)
-        for user in ("alice", "bob"):
+        for user, role in (("alice", "leads"), ("bob", "members")):
             person = {"username": user, "name": user, "password": f"password-of-{user}", "email": f"{user}@example.com"}
-            self.administer("user/", {**person, "enabled": True, "scope": ["mcp", "openid"]})
+            self.administer("user/", {**person, "enabled": True, "scope": ["mcp", "openid"], ROLE: role})
         client = {
             "client_id": "team",
             "name": "team",
@@ -140,6 +142,11 @@ def glewlwyd(folder: Path) -> Iterator[Glewlwyd]:
         port = free.getsockname()[1]
     database = sqlite3.connect(folder / "glewlwyd.db")
     database.executescript(TABLES.read_text(encoding="utf-8"))
+    held = json.dumps({"multiple": False, "read": True, "write": True})
+    database.execute(
+        "UPDATE g_user_module_instance SET gumi_parameters = json_set(gumi_parameters, ?, json(?))",
+        (f"$.data-format.{ROLE}", held),
+    )
     database.commit()
     database.close()
     settings = {

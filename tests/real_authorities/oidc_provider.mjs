@@ -26,6 +26,8 @@ await serve(async (origin, seen) => {
     ttl: { AccessToken: TTL, DeviceCode: 600, Grant: DAY, IdToken: 600, Interaction: 600, RefreshToken: DAY, Session: DAY },
     rotateRefreshToken: () => true,
     issueRefreshToken: async (ctx, client) => client.grantTypeAllowed('refresh_token'),
+    // Roles, as administrators give them: `alice` leads, everybody else is a member.
+    extraTokenClaims: (ctx, token) => ({ groups: [token.accountId === 'alice' ? 'leads' : 'members'] }),
     findAccount: (ctx, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
     features: {
       devInteractions: { enabled: false },

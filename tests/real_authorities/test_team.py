@@ -1,14 +1,15 @@
 """A workbench as resource server of an identity provider that others wrote, with the official client of both eras.
 
-Two users sign in at the provider, which the client finds by what the workbench says of itself; each has processes of
-their own, in every face.
+Two users sign in at the provider, which the client finds by what the workbench says of itself; each has a role that
+the provider gives them and processes of their own, in every face.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,15 @@ from pydantic import AnyUrl
 
 from tests.real_authorities.browser import visit_and_send_forms
 from tests.real_authorities.conftest import LONG
-from tests.real_authorities.glewlwyd import AUDIENCE, PROGRAM, TABLES, glewlwyd
+from tests.real_authorities.glewlwyd import AUDIENCE, PROGRAM, TABLES, Glewlwyd, glewlwyd
 from tests.real_authorities.servers import Authority, environment, oidc_provider
 from tests.support.client import RawClient
-from tests.support.workbench import scripted_entry, workbench_command, write_config
+from tests.support.two_roles import BOXES, EXPECTED, MODES, Seen, policy
+from tests.support.workbench import workbench_command, write_config
 
 pytestmark = [pytest.mark.node, pytest.mark.network]
 
-ERAS = ("legacy", "auto")
+FACES = ("proxy", "flat", "dynamic", "auto")
 
 
 class Storage:
@@ -67,7 +69,7 @@ class Person:
         self._arrived: asyncio.Queue[dict[str, list[str]]] = asyncio.Queue()
 
     @asynccontextmanager
-    async def connected(self, mode: str) -> AsyncIterator[Client]:
+    async def connected(self, mode: str, **options: Any) -> AsyncIterator[Client]:
         server = await asyncio.start_server(self._on_callback, "127.0.0.1", 0)
         self._callback = server.sockets[0].getsockname()[1]
         metadata = OAuthClientMetadata(
@@ -86,7 +88,7 @@ class Person:
         try:
             async with httpx2.AsyncClient(auth=auth, timeout=30) as http:
                 transport = streamable_http_client(self.url, http_client=http)
-                async with Client(transport, mode=mode, read_timeout_seconds=30) as client:
+                async with Client(transport, mode=mode, **{"read_timeout_seconds": 30, **options}) as client:
                     yield client
         finally:
             server.close()
@@ -117,8 +119,9 @@ async def team_workbench(folder: Path, issuer: str, face: str, **auth: object) -
     url = f"http://127.0.0.1:{port}/mcp"
     config = write_config(
         folder,
-        {"box": {"server": scripted_entry()}},
-        auth={"issuer": issuer, "publicUrl": url, "scopes": ["mcp:read"], **auth},
+        BOXES,
+        policy=policy("group:leads"),
+        auth={"issuer": issuer, "publicUrl": url, "scopes": ["mcp:read"], "groups": "groups", **auth},
     )
     command = workbench_command(config, "--http", f"127.0.0.1:{port}", "--face", face)
     async with RawClient.spawn(command, env=environment(folder), expect_exit=False) as process:
@@ -126,34 +129,26 @@ async def team_workbench(folder: Path, issuer: str, face: str, **auth: object) -
         yield url, process
 
 
-async def process_of(client: Client, face: str) -> object:
-    if face == "proxy":
-        tool = {"toolbox": "box", "server": "server", "tool": "pid"}
-        result = await client.call_tool("use_tool", {"tool": tool, "arguments": {}})
-    else:
-        listed = await client.list_tools()
-        if face == "dynamic":
-            await client.call_tool("open_toolbox", {"toolbox_name": "box"})
-            listed = await client.list_tools(cache_mode="refresh")
-        name = next(tool.name for tool in listed.tools if tool.name.endswith("pid"))
-        result = await client.call_tool(name, {})
+async def process_of(client: Client) -> object:
+    tool = {"toolbox": "box", "server": "server", "tool": "pid"}
+    result = await client.call_tool("use_tool", {"tool": tool, "arguments": {}})
     assert result.structured_content is not None, result
     return result.structured_content["pid"]
 
 
-@pytest.mark.requirement("team.oauth", "team.challenge", "team.principals")
-@pytest.mark.parametrize("face", ["proxy", "flat", "dynamic"])
-async def test_two_users_sign_in_at_the_provider_and_share_nothing(
-    tmp_path: Path, strict: Authority, face: str
-) -> None:
-    async with asyncio.timeout(100), team_workbench(tmp_path, strict.origin, face) as (url, process):
+@pytest.mark.requirement("team.oauth", "team.challenge", "team.principals", "team.policy")
+@pytest.mark.parametrize("look", FACES)
+async def test_two_users_sign_in_at_the_provider_each_with_a_role(tmp_path: Path, strict: Authority, look: str) -> None:
+    async with asyncio.timeout(100), team_workbench(tmp_path, strict.origin, look) as (url, process):
         alice, bob = Person("alice", url, strict.origin), Person("bob", url, strict.origin)
-        seen: dict[str, set[object]] = {"alice": set(), "bob": set()}
-        for era in ERAS:
-            for person in (alice, bob):
-                async with person.connected(era) as client:
-                    seen[person.name].add(await process_of(client, face))
-        assert not seen["alice"] & seen["bob"], "no process is both's"
+        served: dict[str, set[object]] = {"alice": set(), "bob": set()}
+        for mode in MODES.values():
+            for person, role in ((alice, "lead"), (bob, "member")):
+                seen = Seen(look)
+                async with person.connected(mode, **seen.options) as client:
+                    assert await seen.of(client) == EXPECTED[role], (role, mode)
+                served[person.name].add(seen.process)
+        assert not served["alice"] & served["bob"], "no process is both's"
         assert alice.signed_in == bob.signed_in == 1, "a token is good for both eras"
         token = alice.storage.tokens
         assert token is not None and token.access_token not in process.stderr
@@ -211,7 +206,7 @@ async def test_opaque_tokens_of_two_users_are_asked_about(tmp_path: Path, packag
             seen = []
             for person in people:
                 async with person.connected("auto") as client:
-                    seen.append(await process_of(client, "proxy"))
+                    seen.append(await process_of(client))
                 tokens = person.storage.tokens
                 assert tokens is not None and "." not in tokens.access_token, "nothing can be read from it"
             assert seen[0] != seen[1]
@@ -221,27 +216,32 @@ async def test_opaque_tokens_of_two_users_are_asked_about(tmp_path: Path, packag
             assert ours["client_secret"] not in process.stderr
 
 
-@pytest.mark.requirement("team.oauth", "team.principals")
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Glewlwyd]:
+    with tempfile.TemporaryDirectory(prefix="wb") as folder, glewlwyd(Path(folder)) as provider:
+        yield provider
+
+
+@pytest.mark.requirement("team.oauth", "team.principals", "team.policy")
 @pytest.mark.skipif(PROGRAM is None or not TABLES.exists(), reason="needs Debian's glewlwyd")
-async def test_users_of_another_provider_in_both_eras(tmp_path: Path) -> None:
-    with glewlwyd(tmp_path) as provider:
-        tokens = {name: provider.token_of(name) for name in ("alice", "bob")}
-        settings = {"audience": AUDIENCE, "scopes": ["mcp"]}
-        async with (
-            asyncio.timeout(100),
-            team_workbench(tmp_path, provider.issuer, "proxy", **settings) as (url, process),
-        ):
-            seen: dict[str, set[object]] = {"alice": set(), "bob": set()}
-            for era in ERAS:
-                for name, token in tokens.items():
-                    async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=30) as http:
-                        transport = streamable_http_client(url, http_client=http)
-                        async with Client(transport, mode=era, read_timeout_seconds=30) as client:
-                            seen[name].add(await process_of(client, "proxy"))
-            assert not seen["alice"] & seen["bob"]
-            head, claims, signature = tokens["alice"].split(".")
-            async with httpx2.AsyncClient() as http:
-                forged = {"authorization": f"Bearer {head}.{tokens['bob'].split('.')[1]}.{signature}"}
-                refused = await http.post(url, headers=forged)
-            assert refused.status_code == 401 and "signature" in refused.headers["www-authenticate"]
-            assert claims not in process.stderr
+@pytest.mark.parametrize("look", FACES)
+async def test_users_of_another_provider_with_roles_in_both_eras(tmp_path: Path, provider: Glewlwyd, look: str) -> None:
+    tokens = {"lead": provider.token_of("alice"), "member": provider.token_of("bob")}
+    settings = {"audience": AUDIENCE, "scopes": ["mcp"]}
+    async with asyncio.timeout(100), team_workbench(tmp_path, provider.issuer, look, **settings) as (url, process):
+        served: dict[str, set[object]] = {"lead": set(), "member": set()}
+        for mode in MODES.values():
+            for role, token in tokens.items():
+                seen = Seen(look)
+                async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=30) as http:
+                    transport = streamable_http_client(url, http_client=http)
+                    async with Client(transport, mode=mode, **seen.options) as client:
+                        assert await seen.of(client) == EXPECTED[role], (role, mode)
+                served[role].add(seen.process)
+        assert not served["lead"] & served["member"]
+        head, claims, signature = tokens["lead"].split(".")
+        async with httpx2.AsyncClient() as http:
+            forged = {"authorization": f"Bearer {head}.{tokens['member'].split('.')[1]}.{signature}"}
+            refused = await http.post(url, headers=forged)
+        assert refused.status_code == 401 and "signature" in refused.headers["www-authenticate"]
+        assert claims not in process.stderr

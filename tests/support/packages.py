@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 INSTALL_TIMEOUT = 240
+# Looked up before any test points the variable at a folder of its own, where everything would be installed again.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mcp-workbench-tests"
 
 
 class Unavailable(Exception):
@@ -43,9 +45,8 @@ def python_packages(packages: Sequence[str]) -> Path:
 
 
 def _kept_folder(kind: str, packages: Sequence[str]) -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     versions = "-".join(sorted({package.rpartition("@")[2].rpartition("=")[2] for package in packages}))
-    return Path(cache) / "mcp-workbench-tests" / f"{kind}-{versions}"
+    return CACHE / f"{kind}-{versions}"
 
 
 def _install(folder: Path, command: list[str]) -> None:
