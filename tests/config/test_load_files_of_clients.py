@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.config.ignored_keys import about_ignored_keys
-from mcp_workbench.config.keys import FOREIGN_KEYS, IDLE_KEYS, SERVER_KEYS
+from mcp_workbench.config.foreign_keys import FOREIGN_KEYS, IDLE_KEYS, about_ignored_keys
+from mcp_workbench.config.server_keys import SERVER_KEYS
 from tests.config.loading import parsed, problems_of
 
 

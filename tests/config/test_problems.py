@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.config.keys import FOREIGN_KEYS, SERVER_KEYS, UNSUPPORTED_KEYS
+from mcp_workbench.config.foreign_keys import FOREIGN_KEYS, UNSUPPORTED_KEYS
 from mcp_workbench.config.problems import ConfigProblems
+from mcp_workbench.config.server_keys import SERVER_KEYS
 from tests.config.loading import FILE, outcome_of, problems_of, toolbox_with
 
 # One line for each level, so that every problem inside the server stands on line 6.

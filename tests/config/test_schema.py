@@ -10,8 +10,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from mcp_workbench.config.foreign_keys import UNSUPPORTED_KEYS
 from mcp_workbench.config.jsonc import Document
-from mcp_workbench.config.keys import UNSUPPORTED_KEYS
 from mcp_workbench.config.load import parse
 from mcp_workbench.config.schema import json_schema
 from tests.config.loading import problems_of, toolbox_with

@@ -26,7 +26,7 @@ from mcp_workbench.cli.list import counted
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE, configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
-from mcp_workbench.config.ignored_keys import about_ignored_keys
+from mcp_workbench.config.foreign_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.problems import ConfigProblems, quote

@@ -20,7 +20,7 @@ from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Screen, Style, stdout
 from mcp_workbench.cli.settings import CONFIG, JSON, log_for
 from mcp_workbench.config.choose import choose
-from mcp_workbench.config.ignored_keys import about_ignored_keys
+from mcp_workbench.config.foreign_keys import about_ignored_keys
 from mcp_workbench.config.load import unresolved
 from mcp_workbench.downstream.status import SIGN_IN_NEEDED
 from mcp_workbench.errors import ConfigError, WorkbenchError

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mcp_workbench.nearest import nearest
-
 
 class UsageError(Exception):
     """The command line is not one of ours. `hint` says what to do instead."""
@@ -93,6 +91,8 @@ class Parsed:
     def find(self, name: str) -> Flag:
         found = self._flags.get(name)
         if found is None:
+            from mcp_workbench.nearest import nearest
+
             near = nearest(name, self._flags)
             raise UsageError(f"unknown option `--{name}`" + (f"; did you mean `--{near[0]}`?" if near else ""))
         return found

@@ -158,7 +158,7 @@ def _log_choice(choice: ChosenConfig) -> None:
     if choice.warning is not None:
         log.warning(choice.warning)
     if has_ignored:
-        from mcp_workbench.config.ignored_keys import about_ignored_keys
+        from mcp_workbench.config.foreign_keys import about_ignored_keys
 
         for text in about_ignored_keys(config):
             log.warning(text)

@@ -5,9 +5,9 @@
 
 `choose.choose` finds the file that is in force and sees that it may be used, `load.load` turns it into a
 `model.WorkbenchConfig` or raises `problems.ConfigProblems` with everything that is wrong at once, `schema.json_schema`
-describes the file to editors, `redact.Redactor` keeps secrets out of logs. `keys` (with `oauth_keys`, `client_keys`,
-`audit_keys`, `auth_keys` and `policy_keys`) is the one table of settings, from which validation and schema are made;
-`ignored_keys` is what is said of other clients' keys. `auth_model` is who may call over HTTP. `encodings` finds
+describes the file to editors, `redact.Redactor` keeps secrets out of logs. `keys` (with `server_keys`, `oauth_keys`,
+`client_keys`, `audit_keys`, `auth_keys` and `policy_keys`) is the one table of settings, from which validation and
+schema are made; `foreign_keys` are those of other clients. `auth_model` is who may call over HTTP. `encodings` finds
 secrets however they are written, `environment` says which variables a server gets;
 `jsonc_edit` changes a JSON text in place.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from mcp_workbench.config import keys
+from mcp_workbench.config import foreign_keys, keys, server_keys
 from mcp_workbench.config.keys import UNSET, Key
 from mcp_workbench.config.kinds import Schema
 from mcp_workbench.config.reading import LONGEST_NAME
@@ -88,22 +88,22 @@ def _toolbox() -> Schema:
 
 
 def _server() -> Schema:
-    ways: Iterable[Key[object]] = (keys.COMMAND, keys.URL, keys.SERVER_URL, keys.HTTP_URL)
+    ways: Iterable[Key[object]] = server_keys.COMMAND, server_keys.URL, server_keys.SERVER_URL, server_keys.HTTP_URL
     unsupported: Mapping[str, Schema] = {
         name: {
             "title": "Not supported",
             "description": f"Not supported: {advice}.",
             "enum": [False, None, "", 0],
         }
-        for name, advice in keys.UNSUPPORTED_KEYS.items()
+        for name, advice in foreign_keys.UNSUPPORTED_KEYS.items()
     }
     return {
         "title": "Server",
         "description": "One MCP server: a program that is started, or an address.",
         "type": "object",
         "properties": {
-            **_properties(keys.SERVER_KEYS.values()),
-            **_properties(keys.FOREIGN_KEYS.values()),
+            **_properties(server_keys.SERVER_KEYS.values()),
+            **_properties(foreign_keys.FOREIGN_KEYS.values()),
             **unsupported,
         },
         "oneOf": [{"required": [key.name]} for key in ways],

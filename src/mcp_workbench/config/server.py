@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
-from mcp_workbench.config import keys
+from mcp_workbench.config import server_keys as keys
 from mcp_workbench.config.keys import Key
 from mcp_workbench.config.kinds import MOST_SECONDS
 from mcp_workbench.config.model import (
@@ -128,7 +128,12 @@ class WrittenServer:
 
     def ignored_keys(self) -> list[str]:
         """The keys that say something which has no effect here, and that their author may count on."""
-        return [name for name, value in self._entry.items() if value and name in keys.IDLE_KEYS]
+        said = [name for name, value in self._entry.items() if value and name not in keys.SERVER_KEYS]
+        if not said:
+            return []
+        from mcp_workbench.config.foreign_keys import IDLE_KEYS
+
+        return [name for name in said if name in IDLE_KEYS]
 
     def _read(self, key: Key[T]) -> T | None:
         if key.name not in self._entry:
@@ -141,17 +146,8 @@ class WrittenServer:
     def _check_keys(self) -> None:
         """Unknown keys, unsupported ones, and exactly one way to reach the server."""
         meant: set[str] = set()
-        for name, value in self._entry.items():
-            if name in keys.SERVER_KEYS or name in keys.FOREIGN_KEYS:
-                continue
-            path = (*self._path, name)
-            if name in keys.UNSUPPORTED_KEYS:
-                if value:
-                    hint = keys.UNSUPPORTED_KEYS[name]
-                    self._reader.problem(path, f"{quote(name)} is not supported", hint=hint, at_key=True)
-                continue
-            self._reader.unknown_key(path, keys.SERVER_KEYS)
-            meant.update(self._reader.problems[-1].suggestions)
+        if others := self._entry.keys() - keys.SERVER_KEYS.keys():
+            meant = self._check_other_keys([name for name in self._entry if name in others])
         ways = [key.name for key in (keys.COMMAND, *_ADDRESSES) if key.name in self._entry]
         if len(ways) > 1:
             found = " and ".join(map(quote, ways))
@@ -163,6 +159,21 @@ class WrittenServer:
             )
         if not self._foreign and len(ways) == 1:
             self._check_company(ways[0])
+
+    def _check_other_keys(self, names: list[str]) -> set[str]:
+        """Keys that are not ours: the settings that unknown ones may be misspellings of."""
+        from mcp_workbench.config.foreign_keys import FOREIGN_KEYS, UNSUPPORTED_KEYS
+
+        meant: set[str] = set()
+        for name in names:
+            path = (*self._path, name)
+            if (hint := UNSUPPORTED_KEYS.get(name)) is not None:
+                if self._entry[name]:
+                    self._reader.problem(path, f"{quote(name)} is not supported", hint=hint, at_key=True)
+            elif name not in FOREIGN_KEYS:
+                self._reader.unknown_key(path, keys.SERVER_KEYS)
+                meant.update(self._reader.problems[-1].suggestions)
+        return meant
 
     def _check_company(self, way: str) -> None:
         """Keys that mean nothing beside the other kind of server; other clients leave them lying about."""

@@ -29,6 +29,7 @@ from mcp_workbench.config.model import (
 from mcp_workbench.config.problems import Path, Problem, quote, render_path
 from mcp_workbench.config.reading import Reader
 from mcp_workbench.config.server import WrittenServer
+from mcp_workbench.config.server_keys import SERVER_KEYS
 
 T = TypeVar("T")
 
@@ -246,7 +247,7 @@ class _File:
     def _read_toolbox(self, name: str, entry: dict[str, object], path: Path) -> ToolboxConfig | None:
         for key in entry:
             if key not in keys.TOOLBOX_KEYS and key != keys.MCP_SERVERS:
-                belongs = key in keys.SERVER_KEYS
+                belongs = key in SERVER_KEYS
                 hint = f"{quote(key)} is a setting of a server: write it inside `mcpServers`" if belongs else None
                 self.reader.unknown_key((*path, key), (*keys.TOOLBOX_KEYS, keys.MCP_SERVERS), hint=hint)
         description = self._read(keys.DESCRIPTION, entry, path)

@@ -15,7 +15,6 @@ from msgspec.json import Decoder, decode
 from msgspec.structs import replace
 
 from mcp_workbench.economy.tokens import LEAST_BUDGET
-from mcp_workbench.nearest import nearest
 
 DETAILS: Final = ("full", "lean", "text", "clipped", "sentence", "arguments", "names")
 EXAMPLE: Final = 'expected {"toolbox_name": "…"}, {"query": "…"}, both, or {"tools": ["toolbox/server/tool"]}'
@@ -86,6 +85,8 @@ def _read_tolerantly(raw: Raw | None) -> OpenRequest:
     for name, value in given.items():
         own = _ALSO_CALLED.get(name, name)
         if own not in known:
+            from mcp_workbench.nearest import nearest
+
             near = nearest(name, known, limit=1)
             suggestion = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}"
             raise BadRequest(f"unknown argument `{name[:50]}`; {suggestion}")

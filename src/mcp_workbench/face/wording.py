@@ -10,7 +10,6 @@ from msgspec import DecodeError, Raw, ValidationError
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.jsonrpc.messages import ErrorObject, decode_object, encode
-from mcp_workbench.nearest import nearest
 
 if TYPE_CHECKING:
     from mcp_workbench.face.view import Change
@@ -73,6 +72,8 @@ def failure_text(error: WorkbenchError, where: str | None = None) -> str:
 def no_such(kind: str, name: str, known: Iterable[str], where: str = "", *, most_others: int = MOST_NAMES) -> str:
     """`toolbox \\`dve\\` does not exist; did you mean \\`dev\\`?` Where none is near, `most_others` are listed."""
     names = list(known)
+    from mcp_workbench.nearest import nearest
+
     near = nearest(name, names)
     shown = name if len(name) <= 100 else name[:100] + "…"
     text = f"{kind} `{shown}` does not exist{where}"
