@@ -17,6 +17,7 @@ from bench.client import BenchError, StdioCaller
 from bench.findings import Finding, Value, Verdict, added_against_forwarder, beyond_definition, share_of
 from bench.processes import marked_processes, memory_of
 from bench.report import BEGIN, END, amount, json_report, markdown_report, text_report, with_section
+from bench.shared import added_by_front_end
 from bench.subjects import MARK, Connected, Workshop
 
 VERDICT = Verdict("added per call", 2.5, 2, at_least=False, form="×")
@@ -36,6 +37,17 @@ def test_what_is_added_is_compared_by_medians_over_the_rounds() -> None:
 
 def test_a_forwarder_that_seems_to_cost_nothing_proves_nothing() -> None:
     assert added_against_forwarder({"direct": [10.0], "forwarder": [9.0], "workbench": [10.5]}) == float("inf")
+
+
+def test_a_front_end_is_compared_round_by_round() -> None:
+    # Another workload comes and goes: it makes everything slower, and the ratio stays.
+    samples = {
+        "workbench": [100.0, 300.0, 100.0],
+        "forwarder before a workbench": [150.0, 450.0, 99.0],
+        "shared": [140.0, 420.0, 140.0],
+    }
+    assert added_by_front_end(samples) == 0.8
+    assert added_by_front_end({name: [numbers[2]] for name, numbers in samples.items()}) == float("inf")
 
 
 def test_the_definition_of_a_tool_is_not_counted_against_it() -> None:

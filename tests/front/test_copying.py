@@ -326,3 +326,34 @@ def test_a_signal_ends_an_idle_front_end_of_a_workbench_that_hangs(rig: Rig, mon
     for descriptor in (rig.copying.signalled, wake, rig.client_out):
         os.close(descriptor)
     theirs.close()
+
+
+def test_an_answer_that_waits_for_the_client_to_read_is_an_answer(rig: Rig) -> None:
+    ours, theirs = workbench()
+    count = 24
+    rig.write(b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"tools/call"}\n' % id for id in range(count)))
+
+    def serve() -> None:
+        read_exactly(theirs, 1)
+        # More than the pipe to the client holds, in pieces of whole lines.
+        for id in range(count):
+            theirs.sendall(b'{"jsonrpc":"2.0","id":%d,"result":"%b"}\n' % (id, b"x" * 4000))
+        wait_until(lambda: bool(rig.copying._up.waiting), PATIENCE, "an answer that waits")
+        theirs.close()
+
+    def take() -> None:
+        wait_until(lambda: theirs.fileno() < 0, PATIENCE, "the end of the workbench")
+        while len(got) < count:
+            got.append(json.loads(lines.readline()))
+
+    got: list[dict[str, Any]] = []
+    lines = os.fdopen(os.dup(rig.client_in), "rb")
+    rig.beside(serve)
+    taking = rig.beside(take)
+    assert rig.copying.run(ours) is DIED
+    rig.copying.give_up_what_is_under_way(DIED)
+    taking.join(PATIENCE)
+    lines.close()
+    assert [each["id"] for each in got if "result" in each] == list(range(count))
+    assert rig.told() == []
+    os.close(rig.client_out)

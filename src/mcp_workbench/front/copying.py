@@ -11,8 +11,8 @@ import os
 import select
 from time import monotonic
 
-from mcp_workbench.front.lane import Lane
-from mcp_workbench.front.tracking import Tracking
+from mcp_workbench.front.lane import SMALL_READ, Lane
+from mcp_workbench.front.tracking import LONGEST_PASSED, Tracking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -159,26 +159,26 @@ class Copying:
             os.set_blocking(up.target, self._was_blocking)
 
     def _loop(self) -> str:
-        """As little as can be between two waits: whoever was just woken by what we wrote may have to wait for us."""
         down, up, tracking = self._down, self._up, self.tracking
         client, workbench = down.source, up.source
-        passed, polled = tracking.passed, self._polled
+        passed, wait = tracking.passed, self._poll.poll
         # What is watched while nothing has to wait for anybody.
         usual = {client: _IN, workbench: _IN}
-        wait, patience = self._poll.poll, SILENCE_SECONDS
         if self.signalled >= 0:
             self._poll.register(self.signalled, _IN)
         self._watch_what_matters()
         while True:
-            if not (passed or tracking.is_waited_for or self.is_client_done):
-                events = wait()
-                self._heard = monotonic()
-            elif self.is_client_done:
+            if self.is_client_done:
                 events = wait(LAST_ANSWERS_SECONDS * 1000)
                 if not events:
                     return CLIENT_GONE
+            elif self._polled == usual and self._is_between_lines:
+                events = self._copy_whole_lines()
+            elif passed or tracking.is_waited_for:
+                events = wait(max(0.0, self._heard + SILENCE_SECONDS - monotonic()) * 1000)
             else:
-                events = wait(max(0.0, self._heard + patience - monotonic()) * 1000)
+                events = wait()
+                self._heard = monotonic()
             end = None
             for descriptor, event in events:
                 if event == _IN:
@@ -200,12 +200,66 @@ class Copying:
             if end is not None:
                 return end
             # Also while the client keeps sending.
-            if not self.is_client_done and monotonic() - self._heard >= patience and not self._is_there():
+            if not self.is_client_done and monotonic() - self._heard >= SILENCE_SECONDS and not self._is_there():
                 return HANGS
             if len(passed) > MOST_PASSED:
                 tracking.catch_up()
-            if down.waiting or up.waiting or self._owed or polled != usual or self.is_client_done:
-                self._watch_what_matters()
+            self._watch_what_matters()
+
+    @property
+    def _is_between_lines(self) -> bool:
+        """Whether all that was read has been written, up to the end of a line, and nobody is about to go."""
+        down, up = self._down, self._up
+        is_mid_line = down.is_mid_line or down.was_mid_line or up.is_mid_line or self._skips_line
+        is_late = down.waiting or down.held or up.waiting or up.held or self._owed or self._is_asked
+        return not (is_mid_line or is_late or self._is_deaf or self._goodbye is not None)
+
+    def _copy_whole_lines(self) -> list[tuple[int, int]]:
+        """Copy for as long as there is nothing but whole messages, and whoever gets them takes them at once. What
+        happened that somebody else has to deal with.
+
+        This is what a call costs: as little as can be between two waits, and before a write least of all. Whoever was
+        just woken by what we wrote may have to wait for us.
+        """
+        down, up, tracking = self._down, self._up, self.tracking
+        workbench, client_out = up.source, up.target
+        passed = tracking.passed
+        read, write, wait, now = os.read, os.write, self._poll.poll, monotonic
+        left = (self._heard + SILENCE_SECONDS - now()) * 1000 if passed or tracking.is_waited_for else None
+        while (left is None or left > 0) and not self.is_client_done:
+            events = wait(left)
+            if left is None:
+                self._heard = now()
+            elif not events:
+                break
+            for descriptor, event in events:
+                is_answer = descriptor == workbench
+                if event != _IN or not (is_answer or descriptor == down.source):
+                    return [(descriptor, event)]
+                try:
+                    data = read(descriptor, SMALL_READ)
+                except OSError:
+                    # It fails again, or is the end.
+                    return [(descriptor, event)]
+                if data[-1:] != b"\n" or (is_answer and CONTROL in data):
+                    (up if is_answer else down).read_ahead = data
+                    return [(descriptor, event)]
+                try:
+                    written = write(client_out if is_answer else workbench, data)
+                except OSError:
+                    written = 0
+                if is_answer:
+                    passed.append((False, data))
+                    self._heard = now()
+                if written != len(data):
+                    (up if is_answer else down).keep(data, written)
+                    return []
+                if not is_answer:
+                    passed.append((True, data))
+                if len(data) > LONGEST_PASSED or len(passed) > MOST_PASSED:
+                    tracking.catch_up()
+            left = (self._heard + SILENCE_SECONDS - now()) * 1000
+        return []
 
     def _forget_signals(self) -> None:
         try:

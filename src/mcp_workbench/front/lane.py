@@ -23,7 +23,18 @@ LONGEST_HELD: Final = LARGE_READ
 class Lane:
     """Bytes from `source` to `target`. Both may change when a connection is replaced."""
 
-    __slots__ = ("_size", "_whole", "begun", "held", "is_mid_line", "source", "target", "waiting", "was_mid_line")
+    __slots__ = (
+        "_size",
+        "_whole",
+        "begun",
+        "held",
+        "is_mid_line",
+        "read_ahead",
+        "source",
+        "target",
+        "waiting",
+        "was_mid_line",
+    )
 
     def __init__(self, source: int, target: int, whole: bytes | None = None) -> None:
         """Lines that start with `whole` are held back until they are, however long: the source can be trusted."""
@@ -39,11 +50,15 @@ class Lane:
         self.is_mid_line = False
         # The same before the piece that was read last: whether that one starts in the middle of a line.
         self.was_mid_line = False
+        # What somebody else has read of the source; the next `read` gives it.
+        self.read_ahead: bytes | None = None
         self._size = SMALL_READ
 
     def read(self) -> bytes | None:
         """What there is, as far as it may be passed on; None at the end. Raises `OSError`."""
-        data = os.read(self.source, self._size)
+        data, self.read_ahead = self.read_ahead, None
+        if data is None:
+            data = os.read(self.source, self._size)
         if not data:
             return None
         self.was_mid_line = self.is_mid_line
@@ -73,8 +88,12 @@ class Lane:
             written = 0
         if written == len(data):
             return True
-        self.waiting, self.begun = data, written
+        self.keep(data, written)
         return False
+
+    def keep(self, data: bytes, written: int) -> None:
+        """Only so much of this could be written; the rest has to wait for the target."""
+        self.waiting, self.begun = data, written
 
     def write_waiting(self) -> bool:
         """The target takes something again; whether nothing waits any more. Raises `OSError`."""

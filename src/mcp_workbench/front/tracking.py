@@ -25,7 +25,7 @@ _KEPT_OF_LONGER: Final = 4096
 # Stands where something was left out of a line; no JSON text contains it.
 _LEFT_OUT: Final = b"\x00"
 # A longer piece is looked at when it has passed, rather than kept for later.
-_LONGEST_PASSED: Final = 4096
+LONGEST_PASSED: Final = 4096
 
 REQUEST: Final = "request"
 ANSWER: Final = "answer"
@@ -49,13 +49,13 @@ class Tracking:
     def sent(self, data: bytes) -> None:
         """The workbench was sent this, which the client wrote."""
         self.passed.append((True, data))
-        if len(data) > _LONGEST_PASSED:
+        if len(data) > LONGEST_PASSED:
             self.catch_up()
 
     def received(self, data: bytes) -> None:
         """The client was sent this, which the workbench wrote."""
         self.passed.append((False, data))
-        if len(data) > _LONGEST_PASSED:
+        if len(data) > LONGEST_PASSED:
             self.catch_up()
 
     @property
