@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Raw
 
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.jsonrpc.pending import AwaitedExchange, Exchange, PendingRequests, RemoteError, within
+from mcp_workbench.jsonrpc.pending import (
+    DEADLINE_CHECK_INTERVAL,
+    AwaitedExchange,
+    Exchange,
+    PendingRequests,
+    RemoteError,
+    within,
+)
 
 
 def add(pending: PendingRequests, now: float = 0.0, timeout: float = 10.0, latest: float = 100.0) -> Exchange:
@@ -125,6 +133,26 @@ async def test_what_arrives_right_behind_a_deadline_that_nobody_could_look_at_co
 
     async with within(0.01):
         loop.call_soon(stop_the_loop)
+        assert await arrived == "in time"
+
+
+async def test_time_in_which_we_were_stopped_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline passes while we are stopped, a moment before we go on: as much time is left as was before."""
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Future[str] = loop.create_future()
+    looks = count(1)
+    real_time, stopped = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: real_time() + stopped[0])
+
+    def answer_at_the_third_look() -> None:
+        if next(looks) < 3:
+            loop.call_later(DEADLINE_CHECK_INTERVAL, answer_at_the_third_look)
+        else:
+            arrived.set_result("in time")
+
+    async with within(60):
+        stopped[0] += 60.5
+        loop.call_later(DEADLINE_CHECK_INTERVAL, answer_at_the_third_look)
         assert await arrived == "in time"
 
 

@@ -251,3 +251,22 @@ async def test_a_call_that_takes_too_long_is_stopped_and_its_server_told(client_
         assert "it may take 0.05 s" in str(request.answer)
         assert any(message.get("method") == "notifications/cancelled" for message in played.received)
         assert stage.is_clean()
+
+
+async def test_an_answer_that_came_while_we_were_stopped_is_read_before_it_is_too_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    real_time, stopped = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: real_time() + stopped[0])
+    async with staged("legacy", policy=ASK) as stage:
+        client = stage.client("legacy")
+        await stage.connect(client)
+        client.session.questions.seconds = 30.0
+        request = client.call()
+        await asked(client, request)
+        stopped[0] += client.session.questions.seconds
+        # Behind the timer of the question, which is due: as what lies in a pipe is read in the pass after the timers.
+        loop.call_later(0.001, client.answer, client.questions()[-1], YES)
+        await finished(stage, request)
+        assert "isError" not in request.result

@@ -30,16 +30,28 @@ STOPPED_SECONDS: Final = 1.0
 
 @contextlib.asynccontextmanager
 async def within(seconds: float) -> AsyncIterator[None]:
-    """Like `asyncio.timeout`, which judges before anything is read: here what has arrived at the deadline counts."""
+    """Like `asyncio.timeout`, which judges before anything is read: here what has arrived at the deadline counts, and
+    time in which we were stopped does not."""
     loop = asyncio.get_running_loop()
-    due = loop.time() + seconds
+    looked_at = loop.time()
+    due = looked_at + seconds
+    timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as verdict:
 
-        def read_first() -> None:
+        def look() -> None:
+            nonlocal due, looked_at, timer
             now = loop.time()
-            verdict.reschedule(now + (DEADLINE_CHECK_INTERVAL if now - due < STOPPED_SECONDS else now - due))
+            stopped = now - looked_at - DEADLINE_CHECK_INTERVAL
+            if stopped > STOPPED_SECONDS:
+                due += stopped
+            if due <= looked_at:
+                # It was late at the look before: what has arrived since has been read.
+                verdict.reschedule(now)
+                return
+            looked_at = now
+            timer = loop.call_later(DEADLINE_CHECK_INTERVAL, look)
 
-        timer = loop.call_at(due, read_first)
+        timer = loop.call_later(DEADLINE_CHECK_INTERVAL, look)
         try:
             yield
         finally:

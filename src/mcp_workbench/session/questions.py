@@ -17,7 +17,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, decode_object, decode_string
-from mcp_workbench.jsonrpc.pending import Exchange, PendingRequests
+from mcp_workbench.jsonrpc.pending import DEADLINE_CHECK_INTERVAL, Exchange, PendingRequests
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Questions:
     def ask(self, question: Exchange, method: str, params: Raw | None, about: bytes | None) -> None:
         """Send a question. `about` is the client's call that it belongs to."""
         id = self._pending.add(question, 0.0, 0.0, 0.0)
-        self._timers[id] = asyncio.get_running_loop().call_later(self.seconds, self._too_late, question)
+        self._timers[id] = asyncio.get_running_loop().call_later(self.seconds, self._read_first, question)
         if isinstance(question, Question) and params is not None:
             params = _with_own_token(question, id, params)
         self._send(messages.request(id, method, params), about)
@@ -156,6 +156,11 @@ class Questions:
         self._timers.clear()
         for question in self._pending.drain():
             question.on_failure(error)
+
+    def _read_first(self, question: Exchange) -> None:
+        """The time is up. Where we were stopped meanwhile, the answer may have come, and nobody has read it."""
+        loop = asyncio.get_running_loop()
+        self._timers[question.wire_id] = loop.call_later(DEADLINE_CHECK_INTERVAL, self._too_late, question)
 
     def _too_late(self, question: Exchange) -> None:
         self.forget(question, TOO_LATE)

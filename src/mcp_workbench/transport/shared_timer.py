@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, Protocol, TypeVar
 
+from mcp_workbench.jsonrpc.pending import STOPPED_SECONDS
+
 
 class TimerMember(Protocol):
     """Has something to do after a while."""
@@ -17,9 +19,12 @@ W = TypeVar("W", bound=TimerMember)
 
 
 class SharedTimer(Generic[W]):
-    """Calls its members once an interval, so that what they do after a while is late by at most one."""
+    """Calls its members once an interval, so that what they do after a while is late by at most one.
 
-    __slots__ = ("_handle", "_interval", "_loop", "_members")
+    After we were stopped, what came meanwhile is read before anybody is judged by the time that has passed.
+    """
+
+    __slots__ = ("_due", "_handle", "_interval", "_loop", "_members")
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
@@ -27,6 +32,7 @@ class SharedTimer(Generic[W]):
         # In the order they came.
         self._members: dict[W, None] = {}
         self._handle: asyncio.TimerHandle | None = None
+        self._due = 0.0
 
     def __len__(self) -> int:
         return len(self._members)
@@ -34,7 +40,7 @@ class SharedTimer(Generic[W]):
     def add(self, member: W) -> None:
         self._members[member] = None
         if self._handle is None:
-            self._handle = self._loop.call_later(self._interval, self._run)
+            self._schedule(self._interval)
 
     def discard(self, member: W) -> None:
         self._members.pop(member, None)
@@ -49,10 +55,17 @@ class SharedTimer(Generic[W]):
             self._handle.cancel()
             self._handle = None
 
+    def _schedule(self, seconds: float) -> None:
+        self._due = self._loop.time() + seconds
+        self._handle = self._loop.call_later(seconds, self._run)
+
     def _run(self) -> None:
         self._handle = None
         now = self._loop.time()
+        if now - self._due > STOPPED_SECONDS:
+            self._schedule(min(self._interval, STOPPED_SECONDS))
+            return
         for member in self.members():
             member.on_timer(now)
         if self._members and self._handle is None:
-            self._handle = self._loop.call_later(self._interval, self._run)
+            self._schedule(self._interval)
