@@ -124,11 +124,14 @@ class _Visit:
             extra["Mcp-Session-Id"] = secrets.token_hex(8)
             self.sessions.add(extra["Mcp-Session-Id"])
         written: list[bytes] = []
-        done = threading.Event()
+        done, sent = threading.Event(), threading.Event()
+        here = threading.current_thread()
 
         def write(data: bytes) -> None:
             written.append(data)
             done.set()
+            if threading.current_thread() is not here:
+                sent.wait(STREAM_SECONDS)
 
         self.server.answer(body, write)
         if "id" not in message:
@@ -137,6 +140,7 @@ class _Visit:
         if not done.wait(STREAM_SECONDS):
             raise Hangup
         self._respond(200, b"".join(written).splitlines()[-1], extra)
+        sent.set()
 
     def _respond(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}

@@ -113,13 +113,16 @@ def late(call: Call) -> None:
 
 
 def when(call: Call) -> None:
-    """Answered when a file appears; other calls are answered meanwhile."""
+    """Answered when a file appears; other calls are answered meanwhile. `sent`: a file that appears when the answer has
+    been written, so that it lies with whoever is to read it."""
 
     def wait() -> None:
         deadline = time.monotonic() + HANG_SECONDS
         while not os.path.exists(call.arguments["exists"]) and time.monotonic() < deadline:
             time.sleep(0.02)
         call.finish({"exists": True})
+        if "sent" in call.arguments:
+            open(call.arguments["sent"], "w").close()
 
     threading.Thread(target=wait, daemon=True).start()
 
