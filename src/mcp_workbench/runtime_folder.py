@@ -58,4 +58,4 @@ def make_private(path: str) -> None:
     """
     os.makedirs(path, mode=0o700, exist_ok=True)
     if not is_private(path):
-        raise PermissionError(f"`{path}` can be entered by others or belongs to somebody else")
+        raise PermissionError(f"`{path}` can be entered by other users, or belongs to one")

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 # A step that holds a request usually waits for a person, and people need minutes, not hours: as long as the question of
 # a server may stay open. Whatever has not been decided by then is refused.
 HELD_SECONDS: Final = 900.0
-UNDECIDED: Final = f"nobody decided about this request within {HELD_SECONDS:g} s"
+UNDECIDED: Final = f"no decision was made about this request within {HELD_SECONDS:g} s"
 STEP_FAILED: Final = "a check of this request failed, so it was not sent; the log of the workbench says why"
 
 Kind = Literal["result", "error", "cancelled"]

@@ -63,7 +63,7 @@ def test_everything_that_is_wrong_is_told_in_order_of_importance(home: Path, mon
     assert "box/noisy: wrote a line to stdout that is not a message" in done.stdout
     assert "  hint: install Node.js" in done.stdout and "box/gone: " not in done.stdout, "it is said once"
     assert done.stderr == (
-        "note: 3 errors and 4 warnings\nhint: mcp-workbench doctor --fix puts right what is safe to\n"
+        "note: 3 errors and 4 warnings\nhint: mcp-workbench doctor --fix fixes what is safe to fix\n"
     )
     done = command(monkeypatch, "doctor", "--fix", "--json")
     found = json.loads(done.stdout)
@@ -76,7 +76,7 @@ def test_without_a_configuration_the_rest_is_looked_at(home: Path, monkeypatch: 
     write(home, ".aws/amazonq/mcp.json", {})
     done = command(monkeypatch, "doctor")
     assert done.status == 1 and done.stdout.startswith("error: configuration: no configuration found;")
-    assert "  hint: `mcp-workbench init` makes one" in done.stdout and "note: clients: Amazon Q" in done.stdout
+    assert "  hint: `mcp-workbench init` creates one" in done.stdout and "note: clients: Amazon Q" in done.stdout
 
 
 def test_a_project_that_is_not_trusted_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,8 +101,8 @@ def test_a_check_that_breaks_or_hangs_hides_no_other(home: Path, monkeypatch: py
     monkeypatch.setattr(doctor, "CHECKS", (("disk", hangs), ("network", breaks)))
     done = command(monkeypatch, "doctor")
     never.set()
-    assert "warning: disk: this could not be looked at within 0.01 s" in done.stdout
-    assert "warning: network: this could not be looked at: RuntimeError" in done.stdout
+    assert "warning: disk: this could not be checked within 0.01 s" in done.stdout
+    assert "warning: network: this could not be checked: RuntimeError" in done.stdout
 
 
 def test_what_cannot_be_put_right_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_what_cannot_be_put_right_is_said(home: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(doctor, "CHECKS", (("disk", lambda _: [Diagnosis("warning", "disk", "odd", "", fails)]),))
     done = command(monkeypatch, "doctor", "--fix")
-    assert "warning: disk: odd\n  hint: could not be put right: [Errno 13] Permission denied\n" in done.stdout
+    assert "warning: disk: odd\n  hint: could not be fixed: [Errno 13] Permission denied\n" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_workbenches_of_another_version_and_other_installations_are_told(
         "correct the file",
     ]
     assert found[2].severity == "error" and "a mistake" in found[2].text
-    assert "which is another installation" in found[3].text
+    assert "which is a different installation" in found[3].text
 
 
 def test_limits_of_the_system(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

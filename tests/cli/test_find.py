@@ -176,14 +176,14 @@ def test_a_server_that_cannot_be_reached_is_said(capsys: pytest.CaptureFixture[s
     "words", [["npx", "-y", "@scope/server"], ["uvx", "server", "zone=UTC"], ["docker", "run", "-i", "image"]]
 )
 def test_a_package_is_not_taken_for_a_forgotten_tool(words: list[str]) -> None:
-    with pytest.raises(UsageError, match=r"starts no server: the last word, .* is taken as what is wanted of it"):
+    with pytest.raises(UsageError, match=r"starts no server: the last word, .* is taken as the name of what to use"):
         run("call", "--", *words)
 
 
 def test_a_forgotten_tool_is_said_where_no_server_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("call", "--", sys.executable, "-c", "raise SystemExit(3)", "echo") == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "the last word, `echo`, as what is wanted of it" in said and "startupTimeout" not in said
+    assert "the last word, `echo`, as the name of what to use" in said and "startupTimeout" not in said
 
 
 @pytest.mark.parametrize(("command", "word"), [("call", "search"), ("prompt", "hello"), ("resource", "docs://x")])

@@ -128,7 +128,7 @@ def test_a_project_gets_a_file_of_its_own_which_is_trusted(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "nobody can be asked whether to read them"),
+        ((), "there is no terminal to ask whether to read them"),
         (("--from", "cursr"), "did you mean `cursor`"),
         (("--from", "zed"), "no client on this machine has a file with MCP servers"),
         (("extra",), "unexpected argument"),
@@ -213,5 +213,5 @@ def test_in_the_end_it_says_where_secrets_are_and_which_clients_to_change(
     done = command(monkeypatch, "init", "--yes", "--no-check")
     assert done.status == 0, done.stderr
     folder = config_of(tmp_path).parent / "secrets"
-    assert f"written down: x: X_TOKEN; they are in files for you alone in {folder} now\n" in done.stderr
+    assert f"files that only you can read in {folder}, and the configuration refers to them: x: X_" in done.stderr
     assert "hint: mcp-workbench install cursor gemini --replace puts" in done.stderr, "not into what is discontinued"

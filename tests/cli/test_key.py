@@ -61,9 +61,9 @@ def test_an_expired_key_is_listed_as_such(keys: KeyFolder, monkeypatch: pytest.M
         (("list", "x"), "list takes no name"),
         (("list", "--expires", "1d"), "require create"),
         (("revoke", "x", "--json"), "--json requires create or list"),
-        (("create", "x", "--expires", "soon"), "is not a time to come"),
-        (("create", "x", "--expires", "2020-01-01"), "is not a time to come"),
-        (("create", "x", "--expires", "2030-13-41"), "is not a time to come"),
+        (("create", "x", "--expires", "soon"), "is not a time in the future"),
+        (("create", "x", "--expires", "2020-01-01"), "is not a time in the future"),
+        (("create", "x", "--expires", "2030-13-41"), "is not a time in the future"),
         (("create", "x", "--toolboxes", " , "), "names no toolbox"),
     ],
 )

@@ -191,7 +191,7 @@ async def test_who_asks_for_more_is_refused_with_a_reason(tmp_path: Path) -> Non
     async with scene(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority, headers={"Authorization": "Bearer mine"})
         status, _, said = await user.run("login", "files")
-        assert (status, "has a token of its own in `headers`" in said) == (2, True)
+        assert (status, "already has a token in `headers`" in said) == (2, True)
 
 
 async def test_a_callback_port_that_is_taken_is_said(tmp_path: Path) -> None:

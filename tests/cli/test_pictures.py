@@ -58,4 +58,4 @@ def test_the_picture_of_setting_up_shows_what_the_commands_show_now() -> None:
     # The first command is uv's, which is not on every machine.
     assert drawn[0] == "$ uv tool install ." and "mcp-workbench" in " ".join(drawn[1:start])
     now = words_in(draw(setting_up(), ""))
-    assert drawn[start:] == now[now.index("$ mcp-workbench init") :], "draw it anew: make pictures"
+    assert drawn[start:] == now[now.index("$ mcp-workbench init") :], "draw it again: make pictures"

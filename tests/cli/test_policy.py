@@ -77,12 +77,12 @@ def test_the_toolboxes_of_a_key_count(config: str, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "expected `test`, somebody and something"),
-        (("test", "alice"), "expected `test`, somebody and something"),
+        ((), "expected `test`, WHO and TOOL"),
+        (("test", "alice"), "expected `test`, WHO and TOOL"),
         (("test", "alice", "dev"), "`dev` leads to no server"),
         (("test", "alice", "dev/git/x", "[]"), "is not a JSON object"),
         (("test", "alice", "dev/git/x", "{"), "is not a JSON object"),
-        (("test", "alice", "dev/git/x", "--prompt", "--resource"), "exclude each other"),
+        (("test", "alice", "dev/git/x", "--prompt", "--resource"), "cannot be combined"),
     ],
 )
 def test_a_wrong_command_line_is_explained(

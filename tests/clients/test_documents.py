@@ -50,9 +50,9 @@ def test_what_was_there_stays_byte_for_byte(before: bytes) -> None:
     ("content", "said"),
     [
         (b'{"mcpServers": {"a": {"comm', "a string that does not end"),
-        (b"[]", "does not hold an object"),
-        (b'{"mcpServers": []}', "something else than servers"),
-        (b'{"mcpServers": "none"}', "something else than servers"),
+        (b"[]", "is not an object"),
+        (b'{"mcpServers": []}', "something other than servers"),
+        (b'{"mcpServers": "none"}', "something other than servers"),
         (b"\xff\xfe{\x00}\x00", "is not UTF-8"),
     ],
 )

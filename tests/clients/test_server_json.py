@@ -146,7 +146,7 @@ def test_ways_that_cannot_be_gone_are_said() -> None:
         (b"{", "is not a server.json"),
         (b'{"packages": [{"registryType": "npm"}]}', "is not a server.json"),
         (b'{"name": "x"}', "neither packages nor remotes"),
-        (b'{"packages": [{"registryType": "cargo", "identifier": "x"}]}', "of a kind that nothing here can run"),
+        (b'{"packages": [{"registryType": "cargo", "identifier": "x"}]}', "of a kind that cannot be run here"),
     ],
 )
 def test_what_is_none_is_refused(content: bytes, said: str) -> None:

@@ -32,7 +32,7 @@ from mcp_workbench.economy.prose import clip, first_sentence
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file
 
-TOOLBOX = Flag("toolbox", "TOOLBOX", "the toolbox it goes into, which is made if there is none")
+TOOLBOX = Flag("toolbox", "TOOLBOX", "the toolbox it goes into; created if there is none")
 ENV = Flag("env", "NAME=VALUE", "a variable for it, or what its server.json asks for; may be repeated", repeats=True)
 HEADER = Flag("header", "NAME=VALUE", "a header for its address; may be repeated", repeats=True)
 SHARE = Flag("share", "WITH", "who shares one process of it: project, user or session")
@@ -43,14 +43,14 @@ _SHORT_TEXT: Final = 100
 _FORMS: Final = "a program goes after --, for example: mcp-workbench add time -- uvx mcp-server-time"
 
 ABOUT = """
-Adds a server to your configuration, which is made if there is none; every other byte of the file stays as it is. SOURCE
+Adds a server to your configuration and creates the file if there is none; every other byte of it stays as it is. SOURCE
 is an address, a server.json, or the name of a server in the MCP registry, such as io.github.owner/server; a program
 goes after --. Words after -- behind a server.json or a registry name are more arguments for its program.
 
-What a server.json requires is asked for, or taken from --env and --header. Secrets go to the keychain or, where there
-is none, to a file for you alone, and are referred to; write --env 'TOKEN=${TOKEN}' to refer to a variable yourself.
-Without --toolbox, the server goes to the toolbox for its purpose if there is one, or else to the only one. At the end
-the server is started once and its tools are shown.
+You are asked for what a server.json requires, unless --env or --header provides it. Secrets go to the keychain or, if
+there is none, to a file that only you can read, and the configuration refers to them; write --env 'TOKEN=${TOKEN}' to
+refer to a variable yourself. Without --toolbox, the server goes to the toolbox for its purpose if there is one, or else
+to the only one. At the end the server is started once and its tools are shown.
 
 Exit code: 0; 1 if the server was added and does not work, or the registry cannot be reached; 2 if nothing was added.
 """
@@ -173,7 +173,7 @@ def _asked(missing: list[Input]) -> dict[str, str]:
             listed = "\n".join(f"  {each.name}{_detail(each)}" for each in lacking)
             first = lacking[0].name
             raise UsageError(
-                f"it requires values, and nobody can be asked for them:\n{listed}",
+                f"it requires values, and there is no terminal to ask for them:\n{listed}",
                 hint=f"--env {first}=VALUE, or --env '{first}=${{VARIABLE}}' to refer to a variable",
             )
         return {each.name: each.default or "" for each in missing}
@@ -239,7 +239,9 @@ def _toolbox(file: OwnConfiguration, name: str, entry: dict[str, Any], wanted: s
     if len(file.toolboxes) == 1:
         return next(iter(file.toolboxes)), ""
     listed = ", ".join(f"`{each}`" for each in file.toolboxes)
-    raise UsageError(f"into which toolbox? there are {listed}", hint="--toolbox NAME; a new name makes a new one")
+    raise UsageError(
+        f"into which toolbox? there are {listed}", hint="--toolbox NAME chooses one; a new name creates one"
+    )
 
 
 def _refuse_doubles(file: OwnConfiguration, name: str, toolbox: str | None) -> None:
@@ -256,7 +258,7 @@ def _say_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[str,
     if not file.is_plain and toolbox not in file.toolboxes:
         remark("note", f"the toolbox {toolbox} is new; agents choose it by its description, which you can edit there")
     if store.kept:
-        remark("note", f"referred to instead of written down: {', '.join(store.kept)}; now in {store.whereabouts()}")
+        remark("note", f"stored in {store.whereabouts()}, and referred to: {', '.join(store.kept)}")
 
 
 def _started(path: str, toolbox: str, name: str) -> int:

@@ -10,14 +10,14 @@ from mcp_workbench.printable import one_line
 from mcp_workbench.run import run as run_loop
 
 ABOUT = """
-Allows the call with this ID, which a client that cannot ask its user was told when a rule of the policy said `ask`. The
-client then makes the same call again. The approval is for exactly that call: its server, its tool, its arguments, and
-whoever made it. `mcp-workbench status` shows the calls that are waiting.
+Allows the call with this ID. A client that cannot ask its user gets the ID when a rule of the policy says `ask`, and
+can make the same call again once you have approved it. The approval is for exactly that call: its server, its tool, its
+arguments, and the user who made it. `mcp-workbench status` shows the calls that are waiting.
 """
 # A day: nobody remembers tomorrow what they have allowed today.
 MOST_SECONDS = 86_400
 
-FOR = Flag("for", "SECONDS", "allow the same call again and again for so long; without it, once")
+FOR = Flag("for", "SECONDS", "allow the same call repeatedly for this long; without it, once")
 
 
 def run(parsed: Parsed) -> int:
@@ -28,7 +28,7 @@ def run(parsed: Parsed) -> int:
     approved = run_loop(approve_anywhere(id, _seconds(parsed.value("for"))))
     if approved is None:
         return complain(
-            f"no call waits for the approval `{id[:50]}`: it was approved already, has expired, or never was",
+            f"no call waits for the approval `{id[:50]}`: it has been approved already, has expired, or never existed",
             hint="`mcp-workbench status` shows the calls that are waiting",
         )
     stdout().line(f"approved: {one_line(approved)}")

@@ -21,7 +21,7 @@ from mcp_workbench.printable import one_line
 
 ABOUT = """
 Prints the audit as a table: when, who, from where, what was called, what was decided, how it ended. Reads the file that
-"audit" in the configuration names, and those that were put aside; or FILE.
+"audit" in the configuration names, and its rotated files; or FILE.
 
 verify checks that no line was edited, inserted, moved or removed since it was written, and prints the number and the
 hash of the last line. Keep these elsewhere, and --expect NUMBER:HASH finds a record that was rewritten as a whole.

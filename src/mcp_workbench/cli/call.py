@@ -44,14 +44,14 @@ passes a value as JSON regardless of the schema. Repeat a key to pass a list.
     mcp-workbench call desk/clock/now zone=Europe/Vienna
     mcp-workbench call desk clock now zone=Europe/Vienna
     mcp-workbench call now zone=Europe/Vienna
-    mcp-workbench call desk notes add_note title=Train text='leaves at nine' tags=travel tags=today
-    mcp-workbench call desk notes add_note --json '{"title": "Train", "text": "leaves at nine"}'
+    mcp-workbench call desk notes add_note title=Train text=Nine tags=a tags=b
+    mcp-workbench call add_note --json '{"title": "Train", "text": "Nine"}'
 
 The tool's name alone is enough if only one known tool has it. A server that is in no file is named by its address, or
 by its command after --; the last word that is no key=value is the tool:
 
     mcp-workbench call https://mcp.example.com/mcp search query=bees
-    mcp-workbench call -- npx -y @modelcontextprotocol/server-everything echo message=hello
+    mcp-workbench call -- uvx mcp-server-time get_current_time timezone=UTC
 
 What the tool asks (elicitation) is asked at the terminal, and declined where there is none; with a shared workbench
 only with --private. Ctrl-C cancels the call. Tools cannot use the client's model (sampling) here.

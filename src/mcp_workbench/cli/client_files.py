@@ -121,7 +121,7 @@ def changes(client: Client) -> list[Change]:
     try:
         return msgspec.json.decode(content, type=list[Change]) if content else []
     except msgspec.MsgspecError:
-        raise ConfigError(f"`{_record_path(client)}` is damaged", hint="the backups lie beside it") from None
+        raise ConfigError(f"`{_record_path(client)}` is damaged", hint="the backups are next to it") from None
 
 
 def record(client: Client, change: Change) -> None:

@@ -17,12 +17,12 @@ from mcp_workbench.nearest import nearest
 
 SUMMARIES = {
     "serve": "run the MCP server, over stdio or HTTP (the default command)",
-    "init": "make a configuration from the servers that your clients have",
-    "install": "put the workbench into MCP clients",
-    "uninstall": "take the workbench out of MCP clients",
-    "undo": "bring back what was there before install or uninstall",
+    "init": "create a configuration from the servers that your clients have",
+    "install": "add the workbench to MCP clients",
+    "uninstall": "remove the workbench from MCP clients",
+    "undo": "undo the last install or uninstall",
     "add": "add a server to the configuration",
-    "remove": "take a server out of the configuration",
+    "remove": "remove a server from the configuration",
     "doctor": "find out what is wrong, and what to do about it",
     "check": "validate the configuration; with --connect, test every server",
     "list": "show toolboxes and servers; with --face, what clients see",
@@ -38,7 +38,7 @@ SUMMARIES = {
     "logs": "show the shared workbench's log",
     "status": "show the running workbenches and the state of their servers",
     "top": "watch servers and calls live, stop and restart servers",
-    "lock": "write down what servers offer, and show what differs from it",
+    "lock": "record what servers offer, and show what has changed since",
     "audit": "show who called what, and verify that the record is whole",
     "reload": "make running workbenches read their configuration again now",
     "login": "sign in to a remote server, in the browser",
@@ -46,8 +46,8 @@ SUMMARIES = {
     "auth": "list your sign-ins and how long they last",
     "secret": "keep secrets in the system's keychain",
     "approve": "allow a call that waits for your approval",
-    "policy": "say who may do what, by which rule and why",
-    "key": "named keys for clients over HTTP",
+    "policy": "show what the policy decides, by which rule and why",
+    "key": "manage named keys for clients over HTTP",
     "demo": "walk through a short session on the included servers",
     "trust": "allow the workbench-config.json of a project, as it is now",
     "completion": "print a script that completes command lines, for your shell",
@@ -83,9 +83,7 @@ def overview() -> str:
     for title, names in groups().items():
         parts.append(f"{title}:\n" + columns_text([(name, SUMMARIES[name]) for name in names], column))
     parts.append(
-        paragraphs(
-            "mcp-workbench COMMAND --help explains a command, mcp-workbench --version says which this is.", width
-        )
+        paragraphs("mcp-workbench COMMAND --help explains a command, mcp-workbench --version shows the version.", width)
     )
     return "\n\n".join(parts)
 

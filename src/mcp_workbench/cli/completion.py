@@ -8,15 +8,17 @@ from typing import Final
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 
-LINE = Flag("line", "TEXT", "for `words`: a whole command line up to the cursor, as bash has it")
+LINE = Flag("line", "TEXT", "for `words`: the whole command line up to the cursor, as bash passes it")
 
 ABOUT = """
 Prints a script for your shell, which then completes commands, options, toolboxes, servers, tools, prompts, resources
 and the names of arguments. What servers offer is taken from the cache: nothing is started.
 
-    bash: mcp-workbench completion bash > ~/.local/share/bash-completion/completions/mcp-workbench
+    bash: mcp-workbench completion bash > \\
+          ~/.local/share/bash-completion/completions/mcp-workbench
     zsh:  mcp-workbench completion zsh > "${fpath[1]}/_mcp-workbench"
-    fish: mcp-workbench completion fish > ~/.config/fish/completions/mcp-workbench.fish
+    fish: mcp-workbench completion fish > \\
+          ~/.config/fish/completions/mcp-workbench.fish
 
 The scripts run `mcp-workbench completion words`, which prints what fits the last word, one per line.
 """

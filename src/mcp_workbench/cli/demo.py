@@ -224,8 +224,8 @@ class Walkthrough:
         self._screen.blank()
         self._screen.line(("Use it with your own servers", "strong"))
         for command, what in (
-            ("mcp-workbench init", "makes a configuration from the servers that your clients have"),
-            ("mcp-workbench install CLIENT", "puts the workbench into a client, such as claude-code"),
+            ("mcp-workbench init", "creates a configuration from the servers that your clients have"),
+            ("mcp-workbench install CLIENT", "adds the workbench to a client, such as claude-code"),
         ):
             self._screen.line((command, "code"), f"  {what}", indent=3)
         self._screen.blank()

@@ -25,7 +25,7 @@ from mcp_workbench.config.load import unresolved
 from mcp_workbench.downstream.status import SIGN_IN_NEEDED
 from mcp_workbench.errors import ConfigError, WorkbenchError
 
-FIX = Flag("fix", None, "put right what is safe to: permissions of your own files and folders")
+FIX = Flag("fix", None, "fix what is safe to fix: permissions of your own files and folders")
 
 # For all servers together; those that are not ready by then are said to be slow.
 SERVERS_SECONDS: Final = 60.0
@@ -53,7 +53,7 @@ Looks at everything that can be wrong, and says what to do about it, the most im
 whether it is trusted, programs that are missing, variables and secrets, sign-ins, servers that fail, start slowly or
 write to stdout, names that clients refuse, hidden characters, what your clients start, files of older versions of
 clients, the keychain, the cache, sockets, versions, and limits of the system. Every server is started once. It changes
-nothing, except with --fix, which puts right what is safe to.
+nothing, except with --fix, which fixes what is safe to fix.
 
 Exit code: 0 if nothing is broken, 1 if something is.
 """
@@ -104,7 +104,7 @@ class _Aside:
             except Exception as error:
                 # A defect in one check must not hide what the others found.
                 why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                self._found = [Diagnosis("warning", area, f"this could not be looked at: {why}")]
+                self._found = [Diagnosis("warning", area, f"this could not be checked: {why}")]
 
         self._thread = threading.Thread(target=work, name=f"doctor-{area}", daemon=True)
         self._thread.start()
@@ -113,7 +113,7 @@ class _Aside:
         """What it found, by that time."""
         self._thread.join(max(0.0, end - time.monotonic()))
         if self._found is None:
-            return [Diagnosis("warning", self._area, f"this could not be looked at within {CHECK_SECONDS:g} s")]
+            return [Diagnosis("warning", self._area, f"this could not be checked within {CHECK_SECONDS:g} s")]
         return self._found
 
 
@@ -181,7 +181,7 @@ def _put_right(each: Diagnosis) -> None:
     try:
         each.fixed = each.fix()
     except (OSError, WorkbenchError) as error:
-        each.hint = f"could not be put right: {error}"
+        each.hint = f"could not be fixed: {error}"
 
 
 def _show(screen: Screen, found: list[Diagnosis]) -> None:
@@ -202,4 +202,4 @@ def _sum_up(found: list[Diagnosis]) -> None:
     said = [f"{count} {word}{'s' if count > 1 else ''}" for word, count in counts.items() if count]
     remark("note", " and ".join(said) if said else "nothing is wrong")
     if any(each.fix is not None for each in left):
-        remark("hint", "mcp-workbench doctor --fix puts right what is safe to")
+        remark("hint", "mcp-workbench doctor --fix fixes what is safe to fix")

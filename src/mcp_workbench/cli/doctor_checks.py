@@ -154,7 +154,7 @@ def sockets(subject: Examined) -> list[Diagnosis]:
         )
         found.append(Diagnosis("warning", "sockets", text, "set `XDG_RUNTIME_DIR` to a folder with a short path"))
     if os.path.lexists(folder) and not is_private(folder):
-        text = f"`{folder}` can be entered by others or is not yours, so no workbench listens there"
+        text = f"`{folder}` can be entered by other users, or belongs to one, so no workbench listens there"
         owned = os.path.isdir(folder) and os.lstat(folder).st_uid == os.getuid()
         found.append(Diagnosis("warning", "sockets", text, "chmod 700", _closed(folder, 0o700) if owned else None))
     return found
@@ -174,12 +174,14 @@ def versions(subject: Examined) -> list[Diagnosis]:
             found.append(Diagnosis("warning", "versions", text, hint))
         rejected = (status.get("configuration") or {}).get("rejected")
         if rejected:
-            text = f"process {status['pid']} goes on with the configuration from before a change: {rejected}"
-            found.append(Diagnosis("error", "configuration", text, "correct the file; it is in force when it is saved"))
+            text = f"process {status['pid']} still uses the previous configuration: {rejected}"
+            found.append(
+                Diagnosis("error", "configuration", text, "correct the file; it takes effect when you save it")
+            )
     own = os.path.join(os.path.dirname(sys.executable), "mcp-workbench")
     on_path = shutil.which("mcp-workbench")
     if on_path is not None and os.path.exists(own) and os.path.realpath(on_path) != os.path.realpath(own):
-        text = f"a shell starts `{on_path}`, which is another installation than this one, `{own}`"
+        text = f"a shell starts `{on_path}`, which is a different installation from this one, `{own}`"
         found.append(Diagnosis("warning", "versions", text, "uninstall one of them, or put the other first on PATH"))
     return found
 
@@ -200,7 +202,9 @@ def limits(subject: Examined) -> list[Diagnosis]:
         free = shutil.disk_usage(folder).free
         if free < LEAST_DISK_BYTES:
             text = f"only {free // 1024**2} MiB are free on the disk of `{folder}`"
-            found.append(Diagnosis("warning", "limits", text, "make room; servers that download packages need it"))
+            found.append(
+                Diagnosis("warning", "limits", text, "free some space; servers that download packages need it")
+            )
     return found
 
 

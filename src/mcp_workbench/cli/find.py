@@ -16,13 +16,13 @@ from mcp_workbench.economy.search_answer import FULL_DEFINITIONS, MORE, NOTHING
 from mcp_workbench.errors import WorkbenchError
 
 TOOLBOX = Flag("toolbox", "NAME", "only in this toolbox")
-LIMIT = Flag("limit", "N", "at most so many tools")
+LIMIT = Flag("limit", "N", "at most this many tools")
 _MOST: Final = 1000
 _WHOLE: Final = "Full definitions: mcp-workbench open TOOLBOX --budget null."
 
 ABOUT = """
-Finds the tools for a need, in words, as an agent does with open_toolbox: the text is what the agent gets, but for the
-advice at its end; with --json it is exactly that.
+Searches for tools by what they do, as an agent does with open_toolbox. The text is what the agent gets, except for the
+advice at the end; with --json it is exactly what the agent gets.
 Servers that have not been listed yet are started to say what they offer; --no-cache asks all of them again.
 
     mcp-workbench find create an issue

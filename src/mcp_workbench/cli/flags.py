@@ -43,6 +43,7 @@ class Flag:
 
 
 HELP: Final = Flag("help", None, "show this help", short="h")
+_USAGE: Final = "Usage: "
 
 
 class Parsed:
@@ -125,10 +126,13 @@ class Command:
         self.is_runner = is_runner
 
     def help(self) -> str:
-        from mcp_workbench.cli.wrapping import paragraphs, width_of
+        from mcp_workbench.cli.wrapping import folded, paragraphs, width_of
 
-        about = paragraphs(self.about.strip(), width_of(sys.stdout))
-        return f"Usage: mcp-workbench {self.usage}\n\n{about}\n\n{options_text([*self.flags, HELP])}"
+        width = width_of(sys.stdout)
+        usage = folded(f"mcp-workbench {self.usage}", width and width - len(_USAGE))
+        usage = usage.replace("\n", "\n" + " " * len(_USAGE))
+        about = paragraphs(self.about.strip(), width)
+        return f"{_USAGE}{usage}\n\n{about}\n\n{options_text([*self.flags, HELP])}"
 
     def parse(self, arguments: Sequence[str]) -> Parsed:
         """Read the command's arguments. Raises `UsageError`."""

@@ -31,24 +31,24 @@ from mcp_workbench.errors import ConfigError
 from mcp_workbench.faces import PROPOSED_FACE
 from mcp_workbench.file_replacement import create_file
 
-FROM = Flag("from", "CLIENT", "take over the servers of this client only; may be repeated", repeats=True)
+FROM = Flag("from", "CLIENT", "use the servers of this client only; may be repeated", repeats=True)
 PROJECT = Flag("project", None, "write workbench-config.json into this folder, from the files of this project")
 YES = Flag("yes", None, "read what is found, without asking")
 DRY_RUN = Flag("dry-run", None, "print the configuration, and write nothing")
 NO_CHECK = Flag("no-check", None, "do not start the servers once at the end")
 
 ABOUT = """
-Makes your workbench-config.json from the MCP servers that the clients on this machine have: looks which of their files
-exist, asks whether to read them, merges servers that are in several, and groups them into toolboxes. Keys that stand in
-those files go to the keychain, or where there is none into files for you alone, and are referred to. What cannot
-be taken over is listed with what to do. The clients' files are not changed; mcp-workbench install CLIENT --replace does
-that. At the end every server is started once, as check --connect does.
+Creates your workbench-config.json from the MCP servers that the clients on this machine have. It looks for their files,
+asks whether to read them, merges servers that several clients have, and groups them into toolboxes. Keys in those files
+go to the keychain or, if there is none, to files that only you can read, and the configuration refers to them. Anything
+that cannot be converted is listed with what to do about it. The clients' files are not changed; mcp-workbench install
+CLIENT --replace does that. At the end every server is started once, as by check --connect.
 
-Names and descriptions of toolboxes are a proposal, which you can change at the prompt. Later, edit the file: it is in
-force when you save it.
+Names and descriptions of toolboxes are proposals, which you can change at the prompt. Later, edit the file: changes
+take effect when you save it.
 
-Exit code: 0; 1 if the file is written and a server failed in the check; 2 if there is nothing to take over or
-the file exists already.
+Exit code: 0; 1 if the file was written and a server failed the check; 2 if there is nothing to convert or the file
+already exists.
 """
 
 
@@ -97,8 +97,8 @@ def run(parsed: Parsed) -> int:
     elif parsed.has("dry-run"):
         stdout().text(content.decode())
     if store.kept:
-        where = "" if parsed.has("dry-run") else f"; they are in {store.whereabouts()} now"
-        remark("note", f"keys are referred to instead of written down: {', '.join(store.kept)}{where}")
+        moved = "would be moved" if parsed.has("dry-run") else f"were moved to {store.whereabouts()}"
+        remark("note", f"keys {moved}, and the configuration refers to them: {', '.join(store.kept)}")
     if parsed.has("dry-run"):
         return 0
     store.write()
@@ -186,7 +186,9 @@ def _agreed(files: list[FoundFile], parsed: Parsed) -> list[FoundFile]:
     screen.table(["", "", ""], rows, indent=2)
     screen.flush()
     if not sys.stdin.isatty():
-        raise UsageError("nobody can be asked whether to read them", hint="--yes reads all, --from CLIENT those of one")
+        raise UsageError(
+            "there is no terminal to ask whether to read them", hint="--yes reads all, --from CLIENT those of one"
+        )
     answer = _asked("Read them? [Y/n, or numbers such as 1 3]").lower()
     if answer in ("", "y", "yes"):
         return files

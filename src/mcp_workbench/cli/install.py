@@ -54,7 +54,7 @@ from mcp_workbench.secrets import dotenv
 ALL = Flag("all", None, "all clients that are found on this machine")
 PROJECT = Flag("project", None, "into the files of this project, with its workbench-config.json")
 NAME = Flag("name", "NAME", "what the workbench is called there (default: workbench)")
-REPLACE = Flag("replace", None, "also take out the servers that the workbench now serves")
+REPLACE = Flag("replace", None, "also remove the servers that the workbench now serves")
 PRINT = Flag("print", None, "only print what to enter by hand")
 DRY_RUN = Flag("dry-run", None, "show what would be done, and do nothing")
 DEFAULT_NAME: Final = "workbench"
@@ -63,11 +63,11 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _LOOKS_SECRET: Final = re.compile("TOKEN|KEY|SECRET|PASSWORD|AUTH|CREDENTIAL", re.IGNORECASE)
 
 ABOUT = """
-Puts the workbench into MCP clients, with absolute paths. Where a client has a command for that (claude, codex, gemini,
-copilot, code), it is used; else the client's file is edited in place: everything else in it stays as it is, comments
-included. What changes is shown, what was there is kept, and mcp-workbench undo CLIENT brings it back. With --replace,
-servers that your configuration has too are taken out, so that nothing is there twice. One that the workbench cannot
-start, because a variable or a secret is missing, stays.
+Adds the workbench to MCP clients, with absolute paths. If a client has a command for that (claude, codex, gemini,
+copilot, code), it is used; otherwise the client's file is edited in place, and everything else in it stays as it is,
+including comments. You see what changes, and mcp-workbench undo CLIENT restores what was there. With --replace, servers
+that your configuration also has are removed from the client, so that nothing is listed twice. A server that the
+workbench cannot start, because a variable or a secret is missing, stays.
 
 Quit a client with a window first, and start it again afterwards. docs/clients.md has a section for each client.
 
@@ -142,7 +142,7 @@ def configuration_to_name(parsed: Parsed) -> str:
     own = own_file()
     if own is None:
         raise ConfigError(
-            "there is no configuration yet that a client could be given",
+            "there is no configuration yet for a client to use",
             hint="mcp-workbench init makes one, or name a file with --config",
         )
     return own
@@ -274,7 +274,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
         _print(client, scope, name, config)
         return []
     if scope == "user" and not is_present(client):
-        remark("note", f"{client.title} was not found on this machine; its file is made all the same")
+        remark("note", f"{client.title} was not found on this machine; its file is created anyway")
     if scope == "project":
         remark("note", "paths of this machine are written into the project's file; do not share it as it is")
     results = []

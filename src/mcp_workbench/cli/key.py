@@ -17,8 +17,8 @@ from mcp_workbench.guard.named_keys import KeyFolder, KeyRecord, folder
 ABOUT = """
 Named keys tell the clients of serve --http apart: each has processes, opened toolboxes, kept results and sign-ins of
 its own. create NAME makes a key and prints its token once; give that to the client as its bearer token. --toolboxes
-limits the key to toolboxes with these names, --expires ends it after a time (30d, 12h, 45m) or on a day (2027-01-31, as
-it begins in UTC). list shows all keys, revoke NAME ends one. Running workbenches follow within a second.
+limits the key to toolboxes with these names, --expires ends it after a time (30d, 12h, 45m) or on a day (2027-01-31, at
+0:00 UTC). list shows all keys, revoke NAME ends one. Running workbenches follow within a second.
 
 Only a hash of the token is kept, in a file that only you can read.
 
@@ -134,5 +134,5 @@ def _moment(text: str | None, now: float) -> float:
             moment = now
     # A day that is past, and nonsense alike.
     if moment <= now:
-        raise UsageError(f"--expires `{text}` is not a time to come", hint="for example 30d, 12h or 2027-01-31")
+        raise UsageError(f"--expires `{text}` is not a time in the future", hint="for example 30d, 12h or 2027-01-31")
     return moment

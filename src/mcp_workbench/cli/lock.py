@@ -28,8 +28,8 @@ as they are known, and a hash for each tool, prompt and resource. Commit it. Wit
 definitions that differ from it are reported ("warn"), or neither listed nor callable ("enforce").
 
 lock diff shows what differs, and points out hidden characters, sentences that address the model, tools with the name
-of another server's, and annotations that promise less. lock accept takes over what differs: of all servers, of SERVER,
-or of SERVER/TOOL (a prompt or resource too). Running workbenches notice within a second.
+of another server's, and annotations that promise less. lock accept accepts what differs: of all servers, of SERVER, or
+of SERVER/TOOL (also a prompt or resource). Running workbenches notice within a second.
 
 Exit code: 0; 1 if lock diff finds something, or a server cannot be started; 2 if the command line or the configuration
 is wrong.
@@ -146,7 +146,7 @@ class _Locking:
         lock = read_lock(self._config.lock_target)
         if lock is None:
             raise ConfigError(
-                f"there is no `{self._path}`", hint="`mcp-workbench lock` writes it; look at it, and commit it"
+                f"there is no `{self._path}`", hint="`mcp-workbench lock` creates it; review it, and commit it"
             )
         return lock
 

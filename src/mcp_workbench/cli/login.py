@@ -47,7 +47,7 @@ def run(parsed: Parsed) -> int:
     name = parsed.positional(0)
     if any(header.lower() == "authorization" for header in entry.config.headers):
         raise UsageError(
-            f"`{name}` has a token of its own in `headers`", hint="remove `Authorization` there to sign in instead"
+            f"`{name}` already has a token in `headers`", hint="remove `Authorization` there to sign in instead"
         )
     if entry.config.oauth is not None and entry.config.oauth.grant == "client_credentials":
         raise UsageError(f"`{name}` signs in by itself, as the client in `oauth`")
@@ -104,7 +104,9 @@ async def _login(engine: Engine, entry: ServerEntry, parsed: Parsed) -> None:
     try:
         await engine.listed(entry)
     except SignInNeeded as error:
-        raise SignInFailed(f"signed in, but {error.message}", hint="try --again, or ask whoever runs it") from None
+        raise SignInFailed(
+            f"signed in, but {error.message}", hint="try --again, or ask the operator of the server"
+        ) from None
     engine.remember(entry)
     print(f"{entry.name} offers {len(entry.tools)} tool{'s' * (len(entry.tools) != 1)}")
 

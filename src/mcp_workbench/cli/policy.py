@@ -36,11 +36,9 @@ def run(parsed: Parsed) -> int:
     """Test; the exit status."""
     action, who, path, written = (parsed.positional(number) for number in range(4))
     if action != "test" or who is None or path is None:
-        raise UsageError(
-            "expected `test`, somebody and something", hint="mcp-workbench policy test WHO TOOL [ARGUMENTS]"
-        )
+        raise UsageError("expected `test`, WHO and TOOL", hint="mcp-workbench policy test WHO TOOL [ARGUMENTS]")
     if parsed.has("prompt") and parsed.has("resource"):
-        raise UsageError("--prompt and --resource exclude each other")
+        raise UsageError("--prompt and --resource cannot be combined")
     kind = "prompts" if parsed.has("prompt") else "resources" if parsed.has("resource") else "tools"
     arguments = _arguments(written)
     config = configuration(parsed)

@@ -28,7 +28,7 @@ arguments; --json prints that list as JSON.
     mcp-workbench prompt
     mcp-workbench prompt desk/notes/weekly_review week=42
     mcp-workbench prompt weekly_review week=42
-    mcp-workbench prompt -- npx -y @modelcontextprotocol/server-everything simple-prompt
+    mcp-workbench prompt -- uvx mcp-server-fetch fetch url=https://example.com
 
 Arguments are key=value, all of them text. The name alone is enough if only one prompt has it. A server that is in no
 file is named as for call.

@@ -1,4 +1,4 @@
-"""`mcp-workbench remove`: take a server out of the configuration."""
+"""`mcp-workbench remove`: remove a server from the configuration."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ is started for the command.
     mcp-workbench resource notes://1
     mcp-workbench resource desk/notes notes://1
     mcp-workbench resource https://mcp.example.com/mcp docs://welcome
-    mcp-workbench resource -- npx -y @modelcontextprotocol/server-everything demo://resource/static/document/features.md
+    mcp-workbench resource -- ./my-server docs://welcome
 
 Exit code: 0, 1 if the server failed or has no such resource, 2 if there is no such server.
 """

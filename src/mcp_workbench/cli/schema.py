@@ -6,9 +6,10 @@ from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.screen import stdout
 
 ABOUT = """
-Prints the JSON Schema of the configuration. With it, an editor completes and checks what you type:
+Prints the JSON Schema of the configuration, with which an editor completes and checks what you type. Save it next to
+the configuration, and name it there:
+
     mcp-workbench schema > workbench-config.schema.json
-and in the configuration:
     "$schema": "./workbench-config.schema.json"
 """
 

@@ -74,7 +74,7 @@ class SecretStore:
             return "the system's keychain"
         files = os.path.join(self._folder, SECRETS_FOLDER)
         also = "the system's keychain and " if self._has_keychain else ""
-        return f"{also}files for you alone in {files}"
+        return f"{also}files that only you can read in {files}"
 
     def _put(self, name: str, value: str) -> str | None:
         """The name under which the keychain has it now; None where there is none."""
@@ -89,7 +89,7 @@ class SecretStore:
             keychain.put(*keychain.entry_of(own), value, os.environ)
         except keychain.KeychainUnusable as error:
             self._has_keychain = False
-            remark("note", f"{error.message}; secrets go to files for you alone")
+            remark("note", f"{error.message}; secrets go to files that only you can read")
             return None
         self._has_keychain = True
         keychain_names.remember(own)

@@ -141,7 +141,7 @@ def _show_token(screen: Screen, path: object) -> None:
 def _show_rejected(screen: Screen, configuration: object) -> None:
     rejected = configuration.get("rejected") if isinstance(configuration, dict) else None
     if rejected:
-        screen.line("the configuration has changed and is not in force:", indent=2)
+        screen.line("the configuration has changed, but the change has not taken effect:", indent=2)
         for line in rejected.splitlines():
             screen.line(line, indent=4)
 

@@ -34,12 +34,12 @@ _KEYS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"k": "up", b"j": "down", b"
 _A_KEY: Final = re.compile(rb"\x1b\[[A-Z]|.", re.DOTALL)
 
 ABOUT = """
-Shows what your running workbenches are doing, and again every second: toolboxes and servers with their state, memory,
+Shows what your running workbenches are doing, updated every second: toolboxes and servers with their state, memory,
 calls in flight, calls per second, the 50th and 95th percentile of how long calls take, errors, and the last calls.
-Figures are of the time since somebody looks: nothing is measured otherwise.
+Figures cover the time since top was started; nothing is measured while it is not running.
 
 Keys: up and down choose a server, l shows its log, s stops it (the next call starts it again), r restarts it, q quits.
-In a pipe, one picture is printed, of one second.
+In a pipe, it prints one snapshot, taken over one second.
 """
 
 

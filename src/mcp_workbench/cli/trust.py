@@ -19,8 +19,8 @@ from mcp_workbench.config.problems import ConfigProblems, quote
 from mcp_workbench.config.redact import Redactor
 
 ABOUT = """
-A workbench-config.json decides which programs are started, and one in a project's folder was written by whoever made
-the project. It is used only after this command, which shows what it starts and records its path and a hash of its
+A workbench-config.json decides which programs are started, and one in a project's folder was written by the
+project's authors. It is used only after this command, which shows what it starts and records its path and a hash of its
 content. After a change, trust it again. A file that you name with --config, as an argument or with WORKBENCH_CONFIG
 needs no trust.
 

@@ -13,9 +13,9 @@ from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file, replace_file
 
 ABOUT = """
-Takes back the last install or uninstall of a client: its file gets exactly the bytes that were there before, and one
-that was made is deleted. If the file has been changed since, nothing is done. In Claude Code, whose file is its own,
-the reverse commands are run instead. Called again, it takes back the change before.
+Undoes the last install or uninstall for a client: its file gets exactly the bytes that it had before, and a file that
+was created is deleted. If the file has been changed since, nothing is done. For Claude Code, which owns its file, the
+reverse commands are run instead. Run it again to undo the change before that.
 
 Exit code: 0, or 2 if there is nothing to undo or the file has changed.
 """
@@ -64,6 +64,6 @@ def _refuse_later_changes(client: Client, change: Change) -> None:
     if now != before and digest(now) != change.sha256:
         raise ConfigError(
             f"`{change.path}` has been changed since; nothing was done",
-            hint=f"mcp-workbench uninstall {client.name} takes out the workbench alone"
+            hint=f"mcp-workbench uninstall {client.name} removes only the workbench"
             + (f"; what was there is in `{change.backup}`" if change.backup else ""),
         )

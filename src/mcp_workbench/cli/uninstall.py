@@ -14,11 +14,11 @@ from mcp_workbench.config.problems import quote
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file
 
-PROJECT = Flag("project", None, "out of the files of this project")
+PROJECT = Flag("project", None, "from the files of this project")
 
 ABOUT = """
-Takes the entries that start the workbench out of a client's file; everything else there stays as it is. Servers that
-install --replace took out do not come back: mcp-workbench undo CLIENT does that.
+Removes the entries that start the workbench from a client's file; everything else in it stays as it is. Servers that
+install --replace removed do not come back; mcp-workbench undo CLIENT restores them.
 
 Exit code: 0; 1 if one of several clients has no workbench or its file cannot be written; 2 if nothing could be done.
 """
@@ -55,7 +55,7 @@ def _uninstall(client: Client, scope: Scope) -> None:
         remark(
             "warning",
             f"{client.title} does not have {', '.join(map(quote, sorted(gone)))} any more, "
-            f"which install --replace took out; mcp-workbench undo {client.name}, called twice, brings back all",
+            f"which install --replace removed; mcp-workbench undo {client.name}, run twice, restores everything",
         )
     if client.graphical:
         remark("note", f"quit {client.title} and start it again")

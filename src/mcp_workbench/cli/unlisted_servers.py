@@ -69,12 +69,12 @@ def _split(words: list[str], *, takes_pairs: bool) -> tuple[list[str], list[str]
     while takes_pairs and end > 0 and "=" in words[end - 1] and not words[end - 1].startswith("-"):
         end -= 1
     if end < 2:
-        raise UsageError("after `--` come the command of a server and then what is wanted of it")
+        raise UsageError("after `--` come the command of a server and then the name of what to use")
     command, word = words[: end - 1], words[end - 1]
     # `npx -y PACKAGE` with the tool forgotten: `npx -y` alone is a shell, which would wait for us as we wait for it.
     if not _starts_package(command) and _starts_package([*command, word]):
         raise UsageError(
-            f"`{shlex.join(command)}` starts no server: the last word, `{word}`, is taken as what is wanted of it",
+            f"`{shlex.join(command)}` starts no server: the last word, `{word}`, is taken as the name of what to use",
             hint=f"write that after the command: -- {shlex.join([*command, word])} NAME",
         )
     return command, words[end - 1 :]
@@ -107,7 +107,7 @@ def hint_about(error: WorkbenchError, named: Unlisted | None) -> str | None:
         return _TOKEN_HINT if isinstance(error, SignInNeeded) else error.hint
     read = (
         f"`{shlex.join([server.command, *server.args])}` was taken as the command, and the last word, "
-        f"`{named.words[0]}`, as what is wanted of it"
+        f"`{named.words[0]}`, as the name of what to use"
     )
     return read if error.hint is None or "startupTimeout" in error.hint else f"{error.hint}; {read}"
 

@@ -169,7 +169,7 @@ class _Translation:
         env = self._mapping(_ENV)
         for name in self._names("env_keys"):
             env[name] = f"${{{name}}}"
-            self._remarks.append(f"`{name}` lies in the client's own keyring: set the variable, or store it with "
+            self._remarks.append(f"`{name}` is in the client's own keyring: set the variable, or store it with "
                                  f"`mcp-workbench secret set {name}` and write `${{keyring:{name}}}`")  # fmt: skip
         if env:
             entry["env"] = env
@@ -249,7 +249,7 @@ class _Translation:
             entry[key] = self._text(path.replace(theirs, "."))
         else:
             self._remarks.append(
-                f"`{key}` is not carried over: `{theirs}` is an editor's; write `{key}` as an absolute path"
+                f"`{key}` is not carried over: only the editor knows `{theirs}`; write `{key}` as an absolute path"
             )
 
     def _first(self, keys: Sequence[str]) -> Any:
@@ -282,7 +282,9 @@ class _Translation:
             if theirs in text:
                 text = text.replace(theirs, ours)
                 if ours == ".":
-                    self._remarks.append(f"`{theirs}` is an editor's: `.`, the client's folder, stands there now")
+                    self._remarks.append(
+                        f"`{theirs}` is known only to the editor, so `.`, the client's folder, is used instead"
+                    )
         return _INPUT.sub(self._asked_for, text)
 
     def _asked_for(self, found: re.Match[str]) -> str:

@@ -45,11 +45,11 @@ def root_of(content: bytes, file: ClientFile, path: str) -> dict[str, Any]:
     else:
         root = _yaml(text, path) or {}
     if not isinstance(root, dict):
-        raise _problem(path, "does not hold an object at its top")
+        raise _problem(path, "is not an object at the top level")
     where = _at(root, file.key)
     allowed = (dict, list, type(None)) if file.list else (dict, type(None))
     if not isinstance(where, allowed):
-        raise _problem(path, f"holds something else than servers under `{'.'.join(file.key)}`")
+        raise _problem(path, f"has something other than servers under `{'.'.join(file.key)}`")
     return root
 
 

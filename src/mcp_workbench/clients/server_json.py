@@ -131,7 +131,7 @@ def _of_package(package: _Package) -> Way | str:
     if package.transport.kind != _STDIO:
         return f"the {label} speaks {package.transport.kind}, and only programs that speak stdio are started"
     if package.registry_type not in RUNNERS:
-        return f"the {label} is of a kind that nothing here can run"
+        return f"the {label} is of a kind that cannot be run here"
     program = package.runtime_hint or RUNNERS[package.registry_type]
     variables = package.environment_variables
     inputs = [

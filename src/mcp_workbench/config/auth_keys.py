@@ -184,7 +184,7 @@ class TrustedProxy(Kind[ProxyConfig]):
         if members is None or not _is_whole(members, path, reader, ("peers",)):
             return None
         if not members.get("secret") and not members.get("certificate"):
-            hint = "everybody who can connect from there could say who they are"
+            hint = "anyone who can connect from there could claim to be any user"
             reader.problem(path, "found neither `secret` nor `certificate`", "one of them", hint=hint)
             return None
         return ProxyConfig(**_by_field(ProxyConfig, members))

@@ -117,7 +117,7 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str],
     places = "\n".join(f"  {os.path.join(each, FILE_NAME)}" for each in folders)
     raise ConfigError(
         f"no configuration found; looked at `--config`, an argument, the variable `{VARIABLE}` and\n{places}",
-        hint="`mcp-workbench init` makes one from the servers that your clients have; or name a file with `--config`",
+        hint="`mcp-workbench init` creates one from the servers that your clients have; or name a file with `--config`",
     )
 
 

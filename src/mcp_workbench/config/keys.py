@@ -221,8 +221,8 @@ LOCK = Key(
     "lock",
     Choice({word: word for word in ("warn", "enforce")}),
     "Lock",
-    "What happens to tools, prompts and resources that differ from `workbench.lock` beside this file: it is said "
-    "(`warn`), or they are neither listed nor callable until `mcp-workbench lock accept` (`enforce`).",
+    "What happens to tools, prompts and resources that differ from `workbench.lock` beside this file: they are "
+    "reported (`warn`), or neither listed nor callable until `mcp-workbench lock accept` (`enforce`).",
 )
 INHERITED = (
     "Further variables of the workbench's environment that programs inherit, by name or `*` glob, in addition to a few "

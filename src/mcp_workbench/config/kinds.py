@@ -302,7 +302,7 @@ class Sharing(Kind[Share]):
 
     def read(self, value: object, path: Path, reader: Reader) -> Share | None:
         if value == "everyone" and not self._is_of_server:
-            hint = "write it at each server that keeps nothing of its users"
+            hint = "set it for each server that keeps no user's data"
             reader.problem(path, "found `everyone`, which is for single servers", _SHARES_TEXT, hint=hint)
             return None
         return cast("Share | None", (_SHARES_OF_SERVER if self._is_of_server else _SHARES).read(value, path, reader))

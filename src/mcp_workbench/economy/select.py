@@ -161,7 +161,7 @@ class _Bounded(TreeInterpreter):  # type: ignore[misc]  # The library has no ann
         return cut
 
     def visit_expref(self, node: Any, value: Any) -> Any:
-        raise BadExpression(f"`&` stands before an argument of {', '.join(sorted(_BY_EXPRESSION))}, and nowhere else")
+        raise BadExpression(f"`&` is allowed only before an argument of {', '.join(sorted(_BY_EXPRESSION))}")
 
     def visit_function_expression(self, node: Any, value: Any) -> Any:
         name = node["value"]

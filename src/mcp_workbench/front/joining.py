@@ -109,7 +109,7 @@ def introduce(hello: bytes, *, may_start: bool) -> tuple[_socket.socket, str, st
             # It ends, or has just ended: the next one is ours.
             connection.close()
         if time.monotonic() > deadline:
-            raise CannotJoin(f"the shared workbench was neither ready nor gone within {START_SECONDS:.0f} s")
+            raise CannotJoin(f"the shared workbench neither became ready nor exited within {START_SECONDS:.0f} s")
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -149,9 +149,7 @@ def _check_folder(folder: str) -> None:
     try:
         make_private(folder)
     except PermissionError as error:
-        raise CannotJoin(
-            f"{error.strerror or error}; sockets lie in a folder of mode 0700 that is yours alone"
-        ) from None
+        raise CannotJoin(f"{error.strerror or error}; sockets need a folder of yours with mode 0700") from None
     except OSError as error:
         raise CannotJoin(f"`{folder}` cannot be used for sockets: {error.strerror}") from None
 

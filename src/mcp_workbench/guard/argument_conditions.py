@@ -42,14 +42,14 @@ class JudgedArguments:
 
 def _read(raw: bytes) -> Any:
     if len(raw) > LARGEST_JUDGED:
-        raise Undecidable(f"a rule depends on the arguments, and {len(raw)} bytes of them are too many to be looked at")
+        raise Undecidable(f"a rule depends on the arguments, and {len(raw)} bytes of them are too many to check")
     try:
         value = json.loads(raw or b"{}", object_pairs_hook=_object)
     except (ValueError, RecursionError):
         raise Undecidable("a rule depends on the arguments, and they cannot be read") from None
     if value is not None and not isinstance(value, dict):
         # There are servers that take an object written into a string for the object.
-        raise Undecidable("a rule depends on the arguments, and they are no object")
+        raise Undecidable("a rule depends on the arguments, and they are not an object")
     return value
 
 

@@ -40,7 +40,7 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
         return TokenRejection(f"this token does not name its subject in `{settings.principal}`")
     groups = _words(find(claims, settings.groups), split=False)
     if len(groups) > MOST_GROUPS or not all(_is_name(group, LONGEST_GROUP) for group in groups):
-        return TokenRejection(f"this token has more than {MOST_GROUPS} groups, or one that is no name")
+        return TokenRejection(f"this token has more than {MOST_GROUPS} groups, or one whose name is not valid")
     given = {*_words(claims.get("scope"), split=True), *_words(claims.get("scp"), split=True)}
     if not given.issuperset(settings.scopes):
         return TokenRejection("this token lacks a scope", INSUFFICIENT, " ".join(settings.scopes))

@@ -94,7 +94,7 @@ class Lock:
             self._file, self.problem = None, error
         if self._file is None and self.problem is None:
             self.problem = ConfigError(
-                f"there is no `{target.path}`", hint="`mcp-workbench lock` writes it; look at it, and commit it"
+                f"there is no `{target.path}`", hint="`mcp-workbench lock` creates it; review it, and commit it"
             )
         if self.problem is not None:
             what = "nothing is shown until that is solved" if self.is_enforced else "nothing can be compared"

@@ -81,7 +81,7 @@ class IdentityAssertions:
                 reason = error.strerror if isinstance(error, OSError) else "it is damaged, or others can read it"
                 raise DownstreamError(
                     f"the key in `{self._path}` cannot be used: {reason}",
-                    hint="delete the file to have another key made; servers fetch the new one",
+                    hint="delete the file to have a new key created; servers fetch it",
                 ) from None
         return self._key
 

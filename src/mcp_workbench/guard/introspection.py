@@ -30,7 +30,7 @@ MOST_UNDER_WAY: Final = 32
 LOG_SECONDS: Final = 60.0
 
 BUSY: Final = TokenRejection("too many tokens are being checked; try again", UNREACHABLE)
-UNKNOWN: Final = TokenRejection("the identity provider does not know this token, or not any more")
+UNKNOWN: Final = TokenRejection("the identity provider does not know this token, or no longer accepts it")
 
 
 class Introspection:

@@ -124,7 +124,7 @@ class IssuerKeys:
         answer = await self._fetch(get(checked_url(url, "`jwks_uri` of the identity provider")))
         document = answer.fields() if answer.is_good else {}
         if not isinstance(document.get("keys"), list):
-            raise SignInFailed(_why(answer) or f"`{url}` is no set of keys")
+            raise SignInFailed(_why(answer) or f"`{url}` is not a set of keys")
         return document
 
     async def _discovered(self) -> str:

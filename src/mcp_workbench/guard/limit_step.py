@@ -127,7 +127,9 @@ class LimitStep:
             self._under_way[id(request)] = counted
         if longest is None:
             return None
-        return Pass(within=longest, late=Denial(LIMIT_REACHED, f"the call was stopped: it may take {longest:g} s"))
+        return Pass(
+            within=longest, late=Denial(LIMIT_REACHED, f"the call was stopped after {longest:g} s, the longest allowed")
+        )
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         for used in self._under_way.pop(id(request), ()):
@@ -152,9 +154,12 @@ class LimitStep:
 def _reached(limit: LimitRule, used: _Usage, size: int) -> tuple[str, int] | None:
     """Which limit is reached, and after how many seconds it may be worth another try."""
     if limit.calls_in_flight is not None and used.in_flight >= limit.calls_in_flight:
-        return f"{limit.calls_in_flight} calls are in flight, and no more may be", 1
+        return f"{limit.calls_in_flight} calls are in flight already, the most allowed", 1
     if limit.calls_per_minute is not None and used.calls.total >= limit.calls_per_minute:
-        return f"{limit.calls_per_minute} calls were made within a minute, and no more may be", used.calls.free_in()
+        return f"{limit.calls_per_minute} calls have been made within a minute, the most allowed", used.calls.free_in()
     if limit.bytes_per_minute is not None and used.bytes.total + size > limit.bytes_per_minute:
-        return f"{limit.bytes_per_minute} bytes within a minute are reached", used.bytes.free_in()
+        return (
+            f"{limit.bytes_per_minute} bytes have been transferred within a minute, the most allowed",
+            used.bytes.free_in(),
+        )
     return None

@@ -82,14 +82,14 @@ def parse_lock(content: bytes, target: LockTarget) -> LockFile:
     theirs = {(box, name) for box, servers in lock.toolboxes.items() for name in servers}
     if lock.config != target.config or (theirs and theirs.isdisjoint(target.places)):
         raise ConfigError(
-            f"`{path}` belongs to another configuration, `{lock.config}`: it has none of these servers, or lies beside "
+            f"`{path}` belongs to another configuration, `{lock.config}`: it has none of these servers, or is next to "
             "another file",
             hint=_ANEW,
         )
     return lock
 
 
-_ANEW: Final = "`mcp-workbench lock` writes it anew; look at what it locks before you commit it"
+_ANEW: Final = "`mcp-workbench lock` writes a new one; review it before you commit it"
 
 
 def read_lock(target: LockTarget) -> LockFile | None:

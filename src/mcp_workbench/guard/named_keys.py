@@ -162,7 +162,7 @@ class KeyFolder:
             log.warning("the key in `%s` cannot be read: %s", path, error)
             return None
         if record.name + _SUFFIX != file or not NAME.fullmatch(record.name) or record.name.lower() in RESERVED:
-            log.warning("the key in `%s` is not accepted: its name is another one", path)
+            log.warning("the key in `%s` is not accepted: the name in it does not match the file", path)
             return None
         return record
 

@@ -225,7 +225,7 @@ class _Outline:
         if (comma is None) != (not self._brackets) or not bare:
             raise ValueError("not valid JSON")
         if (not self._is_first and bare[:1] in b"]},") or (comma is not None and bare[-1:] in b"[{,"):
-            raise ValueError("a comma stands where a value is expected")
+            raise ValueError("found a comma where a value is expected")
         self._check(b"".join((_opened(before), text, _closed(self._brackets))))
         if self._is_first or comma is None or min(lowest, len(before)) < 2:
             self._keep(before, comma)

@@ -174,7 +174,7 @@ class AuditFile:
             is_damaged = head.seq < known.seq
             head = known if is_damaged else head
         self._head = head
-        told = [self._notice(f"`{self._path}{HEAD}` was changed by somebody else")] if is_damaged else []
+        told = [self._notice(f"`{self._path}{HEAD}` was changed by another program")] if is_damaged else []
         try:
             found = os.stat(self._path, follow_symlinks=False)
         except FileNotFoundError:
@@ -251,7 +251,7 @@ class AuditFile:
         if before and head.seq > before:
             # Hashes that fit prove nothing: there is no key, so anybody who can write here can make them.
             text = f"lines {before + 1} to {head.seq} of `{self._path}` are not in `{self._path}{HEAD}`"
-            told.append(self._notice(f"{text}: a workbench ended while it wrote them, or somebody else added them"))
+            told.append(self._notice(f"{text}: a workbench ended while it wrote them, or another program added them"))
         head.inode = os.fstat(self._file).st_ino
         if is_headless and size:
             head.first = _first_line(os.pread(self._file, TAIL_BYTES, 0)) or head.seq + 1

@@ -184,7 +184,7 @@ def _destination(config: AuditConfig, make_line: LineMaker, *, stdout_is_free: b
             reason = error.strerror or str(error)
             raise ConfigError(
                 f"the audit cannot be written to `{config.file}`: {reason}",
-                hint="name a file in a folder of yours in `audit`, on a disk of this machine",
+                hint="set `audit` to a file in a folder of yours, on a disk of this machine",
             ) from None
         return file, config.file
     from mcp_workbench.observe.audit_streams import Stdout, Syslog

@@ -244,8 +244,8 @@ class SharedWorkbench:
         if not context.config.shared and not os.path.lexists(os.path.join(os.path.dirname(self._path), WANTED)):
             if not self._was_joined and not self._stays:
                 # A front end started us at the moment of `down`: nobody would come for as long as we wait for clients.
-                self.end("nobody wants a shared workbench any more", COME_AGAIN)
-            raise Refused("alone", f"`{context.config.path}` is not shared, and nobody ran `mcp-workbench up`")
+                self.end("no client wants a shared workbench any more", COME_AGAIN)
+            raise Refused("alone", f"`{context.config.path}` is not shared, and `mcp-workbench up` was not run")
         return context
 
     async def _context(self, hello: Hello) -> ClientContext:
@@ -309,7 +309,7 @@ class SharedWorkbench:
         elif hello.command in ("down", "restart"):
             count = len(self.clients)
             goodbye = COME_AGAIN if hello.command == "restart" else SERVE_ALONE
-            self.end(f"told to by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
+            self.end(f"requested by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
             # It stays open until we are gone, which is what whoever told us waits for.
             self._told_by.append(connection.dup())
             await self._answer(connection, f"ending {os.getpid()} {count}")

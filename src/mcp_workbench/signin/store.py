@@ -294,7 +294,7 @@ class TokenStore:
         if found.st_mode & 0o077:
             raise StoreUnusable(
                 f"others can read the tokens in `{self.path}`",
-                hint=f"run `chmod 600 {self.path}`, and sign in again if somebody may have read them",
+                hint=f"run `chmod 600 {self.path}`, and sign in again if someone may have read them",
             )
 
     def _set_aside(self) -> None:
@@ -322,4 +322,4 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-_FOLDER_HINT: Final = "check the rights of the folder and the space on the disk"
+_FOLDER_HINT: Final = "check the permissions of the folder and the space on the disk"

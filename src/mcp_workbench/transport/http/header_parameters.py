@@ -44,7 +44,7 @@ def read_annotations(input_schema: object) -> HeaderParameters:
         if ANNOTATION not in schema:
             continue
         if not path:
-            raise InvalidAnnotation(f"`{ANNOTATION}` stands where no chain of `properties` leads")
+            raise InvalidAnnotation(f"`{ANNOTATION}` cannot be reached through `properties` alone")
         where, name, kind = ".".join(path), schema[ANNOTATION], schema.get("type")
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             raise InvalidAnnotation(f"`{ANNOTATION}` of `{where}` is not the name of a header")

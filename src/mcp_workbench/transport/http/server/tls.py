@@ -40,7 +40,7 @@ class TlsCertificate:
             if self._client_ca is not None:
                 self.context.load_verify_locations(self._client_ca)
         except (ConfigError, OSError) as error:
-            log.error("the renewed certificate is not in force, the one before is: %s", error)
+            log.error("the renewed certificate cannot be used, and the previous one stays in use: %s", error)
             return
         log.info("the certificate in `%s` was read again", self._certificate)
 
@@ -65,7 +65,7 @@ class TlsCertificate:
                 reason = error.strerror or getattr(error, "reason", None) or str(error)
                 raise ConfigError(
                     f"`{self._client_ca}` cannot be used to check certificates of clients: {reason}",
-                    hint="it is the PEM certificate of whoever signed them",
+                    hint="it must be the PEM certificate of the authority that signed them",
                 ) from None
             # Others than the proxy may connect, with tokens; a certificate that is shown has to be good.
             context.verify_mode = ssl.CERT_OPTIONAL
