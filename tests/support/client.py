@@ -153,6 +153,10 @@ class Conversation:
 
     # Waiting
 
+    def waiting(self) -> list[str | int]:
+        """The ids of requests that are not answered yet."""
+        return list(self._waiting)
+
     async def wait_for(self, predicate: Callable[[], bool], what: str, timeout: float = ANSWER_TIMEOUT) -> None:
         """Until `predicate()` holds; it is asked again whenever something arrives."""
         try:
