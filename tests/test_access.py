@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from mcp_workbench.guard.identity import Identity
-from tests.faces.harness import introduce
+from tests.faces.harness import Bench, introduce
 from tests.faces.memory import MemoryClient
-from tests.support.client import Json
+from tests.support.client import Json, RpcError
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 
 SECRET = "quetzal"
@@ -220,3 +220,21 @@ async def test_the_headers_of_a_hidden_tool_are_those_of_one_that_does_not_exist
         assert mirrored(f"dev:git:{SECRET}_push", "bob") is None
         await bench.gateway.apply_boxes(tmp_path, served)
         assert mirrored(f"dev:git:{SECRET}_push", "bob") == {("region",): "Region"}
+
+
+@pytest.mark.requirement("team.hidden")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_hidden_address_that_fits_a_template_is_answered_as_one_that_is_not_there(
+    tmp_path: Path, era: str
+) -> None:
+    hiding = [{"resources": [f"*/*/test:///item/{SECRET}"], "then": "hide"}, {"then": "allow"}]
+    boxes = {"box": {"server": ("--offers", "test")}}
+    async with Bench(tmp_path).within(boxes, "proxy", era, settings={"policy": hiding}) as seen:
+        await seen.open()
+        assert (await seen.client.request("resources/read", {"uri": "test:///item/7"}))["contents"]
+        refused = []
+        for uri in ("test:///item/missing", f"test:///item/{SECRET}", f"TEST:///item/./{SECRET}?x#y"):
+            with pytest.raises(RpcError) as error:
+                await seen.client.request("resources/read", {"uri": uri})
+            refused.append((error.value.code, error.value.data["uri"] == uri))
+        assert refused == [(-32002 if era == "legacy" else -32602, True)] * 3

@@ -39,6 +39,7 @@ from mcp_workbench.economy.signature import signature
 from mcp_workbench.economy.tool import Tool
 from mcp_workbench.economy.value_shape import shape
 from mcp_workbench.face.wording import no_such
+from mcp_workbench.guard.uri_spellings import other_spellings
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.printable import plain, visible
 from tests.support.regex_work import Counted, TooMuchWork, alphabet
@@ -208,6 +209,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "plain": plain,
     "visible": visible,
     "template": lambda text: uris.fits(text, text),
+    "spellings": lambda text: list(other_spellings(f"file:///{text}")),
+    "spellings of a host": lambda text: list(other_spellings(f"http://{text}")),
     "filter": lambda text: filters.is_shown(text, ("a*b*c*", "!*d")),
     "redacted": lambda text: Redactor(["secret", "aaa"]).text(text),
     "id": lambda text: messages.find_id(text.encode()),
@@ -289,6 +292,7 @@ class _Unicode:
 
 UNITS = [" ", "\n", " \n", "a", "A", "aB", ". ", "!?", "-", "{", "[", '"', '\\"', "\\", "\x1b[", "\r", "\x1b]"]
 UNITS += ["\x00", "é", "\u0316\u0300", "\u4e2d", "0", "_", "a ", "a/", "*", "|", "<title", '"id":', "'s ", "{a}"]
+UNITS += ["../", "%2e", "%25", "@", ":", "//"]
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -8,9 +8,9 @@
   or an opaque one (`introspection`); `claims` judges what either says.
 - `identity_assertions` signs who the user is, for servers; `token_exchange` gets tokens for them from the user's own.
 - `proxy_header` and `unix_users` recognise people without a token.
-- `policy`: rules, and the one function that decides by them (`globs`, `argument_conditions`); `rules_in_force` applies
-  those of a configuration. `limit_step` counts what is used,
-  `policy_findings` are rules that can never take effect.
+- `policy`: rules, and the one function that decides by them (`globs`, `argument_conditions`, `uri_spellings`);
+  `rules_in_force` applies those of a configuration. `limit_step` counts what is used, `policy_findings` are rules that
+  can never take effect.
 - `approval` holds what the user is to be asked about, `approval_question` is what is asked.
 Does not know transports: what must be fetched is fetched by a function that it is given. Imported where configured.
 """

@@ -7,9 +7,8 @@ know how it is carried out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
-from urllib.parse import unquote
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
@@ -19,6 +18,13 @@ from mcp_workbench.config.model import PolicyRule, Then
 from mcp_workbench.guard.argument_conditions import JudgedArguments, Undecidable
 from mcp_workbench.guard.globs import PathGlob, fits, takes_all
 from mcp_workbench.guard.identity import Identity
+from mcp_workbench.guard.uri_spellings import (
+    MOST_ENCODINGS,
+    bare_globs,
+    globs_of_same,
+    is_encoded_too_often,
+    other_spellings,
+)
 from mcp_workbench.steps import Subject
 
 KINDS: Final = ("tools", "prompts", "resources")
@@ -40,9 +46,6 @@ METHOD_OF: Final = {
 STRICTNESS: Final[dict[Then, int]] = {"allow": 0, "ask": 1, "deny": 2, "hide": 3}
 GROUP: Final = "group:"
 KEY_RULE: Final = "key"
-# How often the address of a resource may be percent-encoded over again. Servers decode once; gateways before them may
-# do so too. Nobody writes more than that but to get around a rule.
-MOST_ENCODINGS: Final = 4
 
 
 class Place(Protocol):
@@ -93,7 +96,7 @@ class Who:
 class Rule:
     """A rule of the configuration, made ready."""
 
-    __slots__ = ("_decoded", "_who", "name", "paths", "written")
+    __slots__ = ("_bare", "_same", "_who", "name", "paths", "written")
 
     def __init__(self, number: int, written: PolicyRule) -> None:
         self.name = f"policy[{number}]"
@@ -103,9 +106,10 @@ class Rule:
         self.paths: dict[str, tuple[PathGlob, ...]] | None = None
         if any(patterns is not None for patterns in written.kinds.values()):
             self.paths = {kind: tuple(map(PathGlob.read, patterns or ())) for kind, patterns in written.kinds.items()}
-        self._decoded = tuple(
-            PathGlob.read(glob) for glob in map(_decoded_glob, written.kinds["resources"] or ()) if glob
-        )
+        # Addresses in other spellings; and for what is allowed, what is left of them without query and fragment.
+        resources = () if self.paths is None else self.paths["resources"]
+        self._same = _spelled(resources, globs_of_same)
+        self._bare = _spelled((*resources, *self._same), bare_globs) if self.then == "allow" else ()
 
     @property
     def then(self) -> Then:
@@ -115,9 +119,9 @@ class Rule:
         """Whether it is about this principal."""
         return self._who.concerns(identity)
 
-    def is_about(self, kind: str, subject: Subject, *, is_decoded: bool = False) -> bool:
-        """Whether it is about this item, whatever is said of it. `is_decoded`: an address, in another spelling than
-        that of the request."""
+    def is_about(self, kind: str, subject: Subject, *, is_other_spelling: bool = False) -> bool:
+        """Whether it is about this item, whatever is said of it. `is_other_spelling`: an address that is written
+        otherwise in the request."""
         if self.written.has_annotations and kind != "tools":
             return False
         if self.written.arguments and kind not in ("tools", "prompts"):
@@ -126,8 +130,10 @@ class Rule:
             return True
         paths = self.paths.get(kind, ())
         # What is allowed is allowed as it is written; everything else holds for all spellings.
-        if kind == "resources" and (is_decoded or self.then != "allow"):
-            paths += self._decoded
+        if kind == "resources" and (is_other_spelling or self.then != "allow"):
+            paths += self._same
+        if kind == "resources" and is_other_spelling:
+            paths += self._bare
         return any(path.fits(subject.toolbox, subject.server, subject.item) for path in paths)
 
     def agrees(self, annotations: Annotations) -> bool:
@@ -159,12 +165,8 @@ def made_ready(rules: Iterable[PolicyRule]) -> tuple[Rule, ...]:
     return tuple(Rule(number, rule) for number, rule in enumerate(rules))
 
 
-def _decoded_glob(glob: str) -> str | None:
-    """The glob of a percent-encoded address without its encoding; None where that is nothing else, or would make a
-    wildcard of an encoded `*` or `?`."""
-    decoded = unquote(glob)
-    wild = [glob.count(each) == decoded.count(each) for each in "*?"]
-    return decoded if decoded != glob and all(wild) else None
+def _spelled(paths: Iterable[PathGlob], spell: Callable[[str], set[str]]) -> tuple[PathGlob, ...]:
+    return tuple(replace(path, item=item) for path in paths for item in sorted(spell(path.item)))
 
 
 NO_RULES: Final = Decision("allow", "", "there is no policy")
@@ -187,18 +189,14 @@ def decide(
         return NO_RULES
     kind = kind or KIND_OF.get(subject.method, "")
     decision = _first_match(rules, identity, subject, kind, annotations, arguments)
-    if kind != "resources" or "%" not in subject.item:
+    if kind != "resources":
         return decision
     # `note://%73ecret` is `note://secret` to a server that decodes it, and something else to one that does not.
-    item = subject.item
-    for _ in range(MOST_ENCODINGS):
-        encoded, item = item, unquote(item)
-        if item == encoded:
-            return decision
-        found = _first_match(rules, identity, replace(subject, item=item), kind, is_decoded=True)
+    for item in other_spellings(subject.item):
+        found = _first_match(rules, identity, replace(subject, item=item), kind, is_other_spelling=True)
         if STRICTNESS[found.then] > STRICTNESS[decision.then]:
-            decision = found
-    if unquote(item) != item and STRICTNESS[decision.then] < STRICTNESS["deny"]:
+            decision = replace(found, why=f"{found.why}; the address is judged as `{item}` too")
+    if STRICTNESS[decision.then] < STRICTNESS["deny"] and is_encoded_too_often(subject.item):
         return Decision("deny", "policy", f"the address is percent-encoded more than {MOST_ENCODINGS} times")
     return decision
 
@@ -211,14 +209,14 @@ def _first_match(
     annotations: Annotations | None = None,
     arguments: bytes | Raw | None = None,
     *,
-    is_decoded: bool = False,
+    is_other_spelling: bool = False,
 ) -> Decision:
     read = JudgedArguments(arguments)
     # Those that go by annotations, and hold unless what follows is stricter.
     tightening: list[Rule] = []
     decision = Decision("deny", "policy", "no rule matches")
     for rule in rules:
-        if not rule.concerns(identity) or not rule.is_about(kind, subject, is_decoded=is_decoded):
+        if not rule.concerns(identity) or not rule.is_about(kind, subject, is_other_spelling=is_other_spelling):
             continue
         if rule.written.has_annotations and not rule.agrees(annotations or Annotations()):
             continue

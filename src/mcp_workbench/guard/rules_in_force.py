@@ -15,6 +15,7 @@ from mcp_workbench.config.model import PolicyRule
 from mcp_workbench.guard import policy
 from mcp_workbench.guard.identity import Identities, Identity
 from mcp_workbench.guard.policy import Decision, annotations_of
+from mcp_workbench.protocol.constants import RESOURCE_NOT_FOUND
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass, Subject
 
 # In the range that JSON-RPC leaves to implementations, and used by no revision of MCP.
@@ -131,7 +132,14 @@ class PolicyStep:
 def denied(subject: Subject, decision: Decision) -> Denial:
     place = f"{subject.toolbox}/{subject.server}/{subject.item}"[:500]
     if decision.then == "hide":
-        # Whoever comes here has been told of it by somebody else.
+        # Whoever comes here has been told of it by somebody else, or has filled in a template.
+        if subject.method.startswith("resources/"):
+            return Denial(
+                RESOURCE_NOT_FOUND,
+                f"resource `{subject.item[:500]}` was not found",
+                {"uri": subject.item},
+                rule=decision.rule,
+            )
         return Denial(FORBIDDEN, f"`{place}` is not available", rule=decision.rule)
     text = f"the policy of this workbench does not allow `{place}` ({decision.rule})"
     return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)

@@ -362,13 +362,14 @@ class ClientCall(Struct, eq=False):
         """A step does not let it reach the server. Where an agent is to read errors, this becomes a result."""
         if self.round is not None:
             self.round.cancel()
+        error = ErrorObject(denial.code, denial.message)
+        if denial.data is not None:
+            error.data = Raw(messages.encode(denial.data))
         if self.route.decision is not None and self.route.decision.shows_errors:
-            error = ErrorObject(denial.code, denial.message)
-            if denial.data is not None:
-                error.data = Raw(messages.encode(denial.data))
             self.finish_result(error_result(f"[{self.where}] {denial.message}", error))
         else:
-            self.finish_error(denial.code, denial.message, denial.data)
+            # What is hidden is answered as servers answer about what is not there, in the client's revision.
+            self.emit("error", error_for_client(messages.encode(error), self.method, self.revision))
 
     def user(self) -> OwnQuestions:
         """Whom a step may ask about it."""

@@ -1,0 +1,165 @@
+"""Other ways to write the address of a resource that a server may take for the same. Pure.
+
+Whatever a rule keeps from somebody is kept from them in every spelling; so this errs on the side of too many. Follows
+RFC 3986, section 6, and what the URL parsers of servers do beyond it (WHATWG: tabs and line breaks are dropped, a
+backslash is a slash, `file:/x` is `file:///x`). Refuses to know what a rule says of an address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, Literal
+from urllib.parse import unquote
+
+# How often the address of a resource may be percent-encoded over again. Servers decode once; gateways before them may
+# do so too. Nobody writes more than that but to get around a rule.
+MOST_ENCODINGS: Final = 4
+# Beyond, marks on letters are compared as they are written: sorting them takes time in the square of their number. What
+# only makes an address longer has been taken out by then.
+LONGEST_COMPOSED: Final = 1000
+# What has no other spelling: most addresses in lists, which are judged by the thousand.
+_PLAIN: Final = re.compile(
+    r"(?!file://[^/])[a-z][a-z0-9+.-]*://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)?"
+    r"(?:/[A-Za-z0-9_~!$&'()*+,;=:@-][^/%#?\\\x00-\x20\x7f-\U0010ffff]*)*"
+)
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
+_TAIL: Final = re.compile(r"[?#]")
+_PORT: Final = re.compile(r":([0-9]*)$")
+_SLASHES: Final = re.compile(r"//+")
+_DEFAULT_PORTS: Final = {"http": "80", "https": "443", "ws": "80", "wss": "443"}
+# Dropped wherever they stand, and at the ends, as browsers do.
+_DROPPED: Final = {ord(each): None for each in "\t\r\n"}
+_AROUND: Final = "".join(map(chr, range(0x21)))
+
+
+def is_encoded_too_often(uri: str) -> bool:
+    for _ in range(MOST_ENCODINGS):
+        uri = unquote(uri)
+    return unquote(uri) != uri
+
+
+def other_spellings(uri: str) -> Iterator[str]:
+    """Those that are judged beside the address as it is written, each once."""
+    if _PLAIN.fullmatch(uri):
+        return
+    seen = {uri}
+    for _ in range(MOST_ENCODINGS + 1):
+        same = normalised(uri)
+        for each in (uri, same, bare(same), bare(_as_one_path(uri))):
+            if each not in seen:
+                seen.add(each)
+                yield each
+        decoded = unquote(uri)
+        if decoded == uri:
+            return
+        uri = decoded
+
+
+def normalised(uri: str) -> str:
+    """The same address: its scheme and host in lower case, its path without `.` and `..`."""
+    scheme, rest = _cut_scheme(_cleaned(uri))
+    rest, tail = _cut_tail(rest)
+    authority, path = _cut_authority(rest)
+    if authority is not None:
+        authority = _host(authority, scheme)
+    if scheme == "file" and path.startswith("/") and authority in (None, "localhost"):
+        authority = ""
+    if path.startswith("/"):
+        path = "/" + _resolved(path[1:])
+    return _composed(f"{_before(scheme)}{'' if authority is None else '//' + authority}{path}{tail}")
+
+
+def bare(uri: str) -> str:
+    """What many servers look at alone: without query, fragment and user, with no slash doubled or at the end."""
+    scheme, rest = _cut_scheme(uri)
+    authority, path = _cut_authority(_cut_tail(rest)[0])
+    place = "" if authority is None else "//" + authority.rpartition("@")[2]
+    return _composed(_before(scheme) + place + _SLASHES.sub("/", path).rstrip("/"))
+
+
+def globs_of_same(glob: str) -> set[str]:
+    """Other ways to write a glob of addresses, so that a rule may be written in any."""
+    found = {normalised(glob)}
+    decoded = unquote(glob)
+    # An encoded `*` or `?` is no wildcard.
+    if all(glob.count(each) == decoded.count(each) for each in "*?"):
+        found |= {decoded, normalised(decoded)}
+    return found - {glob}
+
+
+def bare_globs(glob: str) -> set[str]:
+    """Globs of what is left of addresses that fit this one, where only that is looked at."""
+    return {bare(each) for each in (glob, glob.removesuffix("/*"))} - {glob}
+
+
+def _cleaned(uri: str) -> str:
+    return uri.strip(_AROUND).translate(_DROPPED).replace("\\", "/")
+
+
+def _composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
+    """Letters and the marks on them in one piece."""
+    if text.isascii() or len(text) > LONGEST_COMPOSED:
+        return text
+    from unicodedata import normalize
+
+    return normalize(form, text)
+
+
+def _as_one_path(uri: str) -> str:
+    """As somebody reads it who takes all that follows the scheme for a path: `note://public/../secret`."""
+    scheme, rest = _cut_scheme(_cleaned(uri))
+    rest, tail = _cut_tail(rest)
+    if not rest.startswith("//"):
+        return normalised(uri)
+    return f"{_before(scheme)}//{_resolved(rest[2:])}{tail}"
+
+
+def _before(scheme: str) -> str:
+    return f"{scheme}:" if scheme else ""
+
+
+def _cut_scheme(uri: str) -> tuple[str, str]:
+    found = _SCHEME.match(uri)
+    return ("", uri) if found is None else (found[0].lower(), uri[found.end() + 1 :])
+
+
+def _cut_tail(rest: str) -> tuple[str, str]:
+    """What comes before the query or fragment, and these."""
+    found = _TAIL.search(rest)
+    return (rest, "") if found is None else (rest[: found.start()], rest[found.start() :])
+
+
+def _cut_authority(rest: str) -> tuple[str | None, str]:
+    if not rest.startswith("//"):
+        return None, rest
+    authority, slash, path = rest[2:].partition("/")
+    return authority, slash + path
+
+
+def _host(authority: str, scheme: str) -> str:
+    user, at, place = authority.rpartition("@")
+    # Names are looked up in this form: fullwidth letters are letters.
+    place = _composed(place, "NFKC").lower()
+    port = _PORT.search(place)
+    if port is None:
+        return f"{user}{at}{place.removesuffix('.')}"
+    host = place[: port.start()].removesuffix(".")
+    return f"{user}{at}{host}" + ("" if port[1] in ("", _DEFAULT_PORTS.get(scheme)) else port[0])
+
+
+def _resolved(path: str) -> str:
+    """Without dot segments (RFC 3986, 5.2.4)."""
+    if "." not in path:
+        return path
+    found: list[str] = []
+    segments = path.split("/")
+    for segment in segments:
+        if segment == "..":
+            if found:
+                found.pop()
+        elif segment != ".":
+            found.append(segment)
+    if segments[-1] in (".", "..") and found:
+        found.append("")
+    return "/".join(found)
