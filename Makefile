@@ -62,7 +62,7 @@ install: $(RUNTIME)
 dev: $(DEV)
 
 test: $(DEV)
-	@$(BIN)/python $(if $(AGAIN),-m scripts.second_try) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	@$(BIN)/python $(if $(AGAIN),-m scripts.second_try) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 coverage: $(DEV)
 	@$(BIN)/coverage report --skip-covered --fail-under=$(FLOOR)
@@ -71,7 +71,7 @@ quick: $(DEV)
 	@$(BIN)/python -m pytest -n 2 -q -m "not processes" --hypothesis-profile quick $(PYTEST_ARGS)
 
 faults: $(DEV)
-	@$(BIN)/python $(if $(LOAD),-m soak.beside $(BIN)/python) -m pytest -n $(WORKERS) --dist loadgroup tests/faults $(PYTEST_ARGS)
+	@$(BIN)/python $(if $(LOAD),-m soak.beside $(BIN)/python) -m pytest -n $(WORKERS) tests/faults $(PYTEST_ARGS)
 
 soak: $(DEV)
 	@$(BIN)/python -m soak $(SOAK_ARGS)

@@ -57,16 +57,31 @@ STARTS_SOMETHING = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "
 SHARED_SETUP = ("conformance", "http_clients", "real_authorities", "real_clients", "real_servers")
 
 
-# First, because the scheduler writes the groups into the names of the tests when it runs.
+# First, because `-m` looks at the marks when it runs.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        folder = item.path.relative_to(here).parts[0] if here in item.path.parents else ""
-        if folder in WITH_PROCESSES:
+        if _folder(item) in WITH_PROCESSES:
             item.add_marker(pytest.mark.processes)
-        if folder in SHARED_SETUP:
-            item.add_marker(pytest.mark.xdist_group(folder))
+    if hasattr(config, "workerinput"):
+        # What takes longest first: no worker is left with it when the others have nothing more to do.
+        waiting = {item.path for item in items if item.get_closest_marker("processes")}
+        items.sort(key=lambda item: (_folder(item) not in SHARED_SETUP, item.path not in waiting))
+
+
+def _folder(item: pytest.Item) -> str:
+    here = Path(__file__).parent
+    return item.path.relative_to(here).parts[0] if here in item.path.parents else ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who is given which tests; not where `--dist` asks for another way."""
+    if config.getvalue("dist") != "load":
+        return None
+    from tests.support.distribution import FilesTogether
+
+    return FilesTogether(config, log, {f"tests/{folder}" for folder in SHARED_SETUP})
 
 
 @pytest.hookimpl(tryfirst=True)

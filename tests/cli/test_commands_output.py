@@ -7,7 +7,7 @@ import pytest
 from mcp_workbench.cli.commands import SUMMARIES
 from tests.cli.golden_output import CASES, FOLDER, MODES, WIDTH, record
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("golden-output")]
+pytestmark = pytest.mark.processes
 AGAIN = "look at it, and if it is right: .venv/bin/python -m tests.cli.golden_output"
 
 

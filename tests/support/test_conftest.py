@@ -37,6 +37,15 @@ async def test_good(tmp_path): pass
 async def test_bad(): assert False
 """
 
+WHICH_WORKER = """
+import os, pathlib, pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_which(number):
+    with open("workers.txt", "a") as file:
+        file.write(f"{pathlib.Path(__file__).parent.name} {os.environ['PYTEST_XDIST_WORKER']}\\n")
+"""
+
 UNMARKED = """
 import subprocess
 
@@ -74,3 +83,18 @@ def test_what_a_test_leaves_behind_fails_it_and_without_the_mark_it_can_start_no
             "*`subprocess.Popen` in a test without `pytest.mark.processes`*",
         ]
     )
+
+
+def test_one_worker_runs_the_tests_that_share_what_takes_long_to_set_up(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("from tests.conftest import pytest_xdist_make_scheduler")
+    for path in ("conformance/test_a", "conformance/test_b", "cli/test_c", "cli/test_d", "cli/test_e"):
+        file = pytester.path / "tests" / f"{path}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(WHICH_WORKER)
+    pytester._monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    lean = [word for name in ("cacheprovider", "hypothesispytest", "pytest_cov") for word in ("-p", f"no:{name}")]
+    result = pytester.runpytest_subprocess(*lean, "-n", "2", "--import-mode=importlib")
+    result.assert_outcomes(passed=20)
+    ran = [line.split() for line in (pytester.path / "workers.txt").read_text().splitlines()]
+    assert len({worker for folder, worker in ran if folder == "conformance"}) == 1
+    assert len({worker for _, worker in ran}) == 2
