@@ -10,6 +10,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.downstream.fair_requests import LEAST_UNDER_WAY, MOST_UNDER_WAY
+from mcp_workbench.downstream.status import status_of
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.pending import PendingRequests
 from mcp_workbench.transport import backlog
@@ -84,6 +85,19 @@ async def test_a_flood_of_one_client_stays_behind_the_next_call_of_another(serve
         assert [message["id"] for message in one.received] == [request.id for request in flooded]
         assert [name for name in sent(server) if name != "other"] == [f"one {number}" for number in range(FLOOD)]
         assert stage.is_clean()
+
+
+async def test_what_waits_for_its_turn_is_in_flight_and_told_apart() -> None:
+    async with shared_stage() as stage:
+        client = stage.client("legacy")
+        server = await stage.connect(client)
+        flood(client, "one", 100)
+        (connection,) = stage.gateway.pool.connections()
+        (found,) = status_of([connection.entry], [connection], 0.0)
+        assert (found["callsInFlight"], found["callsWaiting"]) == (100, 100 - MOST_UNDER_WAY)
+        InOrder(server).answer()
+        (found,) = status_of([connection.entry], [connection], 0.0)
+        assert (found["callsInFlight"], found["callsWaiting"]) == (0, 0)
 
 
 async def test_clients_that_all_flood_are_served_in_turn() -> None:

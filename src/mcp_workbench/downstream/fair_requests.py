@@ -128,6 +128,10 @@ class FairRequests(PendingRequests):
 
     # ── what waits ──
 
+    @property
+    def waiting_count(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
     def withdraw(self, id: int) -> bool:
         """Forget a request that has not been sent; False where it has, or has ended."""
         for client, waiting in self._waiting.items():

@@ -49,6 +49,8 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         **_sign_in(connection.entry),
         "waitingForStart": connection.waiting,
         "callsInFlight": traffic.call_count,
+        # Of these.
+        "callsWaiting": traffic.pending.waiting_count,
         "bytesReceived": received,
         "bytesSent": sent,
         "noiseLines": noise,
@@ -78,6 +80,7 @@ def _unused(entry: ServerEntry) -> dict[str, object]:
         **_sign_in(entry),
         "waitingForStart": 0,
         "callsInFlight": 0,
+        "callsWaiting": 0,
         "bytesReceived": 0,
         "bytesSent": 0,
         "noiseLines": 0,

@@ -94,8 +94,8 @@ class Traffic:
 
     @property
     def call_count(self) -> int:
-        """How many requests of clients are under way."""
-        return sum(isinstance(exchange, ForwardedExchange) for exchange in self.pending.values())
+        """How many requests of clients are under way, those included that wait here for their turn."""
+        return self.pending.waiting_count + sum(isinstance(each, ForwardedExchange) for each in self.pending.values())
 
     @property
     def takes_retries(self) -> bool:

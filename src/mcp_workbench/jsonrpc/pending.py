@@ -138,6 +138,11 @@ class PendingRequests:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    @property
+    def waiting_count(self) -> int:
+        """How many are not under way yet, because too many of the same client are."""
+        return 0
+
     def values(self) -> list[Exchange]:
         """Everything under way, oldest first."""
         return list(self._by_id.values())
