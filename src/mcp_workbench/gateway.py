@@ -397,7 +397,8 @@ class Gateway:
             self._start_summary_timer()
 
     def _summarise_if_missing(self, view: View, toolbox: str) -> None:
-        """Servers that list the same as last time report no change, but a new configuration has no summary yet."""
+        """Servers that list what another process has remembered of them meanwhile report no change, but there is no
+        summary of it yet."""
         if self.face.tool_index is not None and self.face.tool_index.is_summary_missing:
             self._start_summary_timer()
 

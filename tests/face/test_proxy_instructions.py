@@ -125,15 +125,16 @@ async def test_a_server_that_is_listed_alone_does_not_make_its_toolbox_smaller(
             await asyncio.sleep(0.01)
 
 
-async def test_a_new_configuration_of_known_servers_is_introduced_after_a_toolbox_was_opened(
+async def test_what_another_process_listed_meanwhile_is_introduced_after_a_toolbox_was_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its servers list what their manifests say by then, so nothing changes that would be told."""
     monkeypatch.setattr(gateway, "SUMMARISE_AFTER", 0.0)
-    async with workbench_with(tmp_path, {"one": {"a": words(0)}}) as seen:
-        await seen.open(toolbox_name="one")
-    for stored in tmp_path.rglob("summary-*.bin"):
-        stored.unlink()
-    async with workbench_with(tmp_path, {"one": {"a": words(0)}}) as seen:
+    every = {"one": {"a": words(0)}}
+    async with workbench_with(tmp_path, every) as seen:
+        assert "tools)" not in (await first_words(seen, "legacy"))["instructions"]
+        async with workbench_with(tmp_path, every) as other:
+            await other.open(toolbox_name="one")
         await seen.open(toolbox_name="one")
         while "one (3 tools)" not in await seen.said():
             await asyncio.sleep(0.01)
