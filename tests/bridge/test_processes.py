@@ -56,7 +56,7 @@ async def test_a_server_that_is_killed_while_its_call_is_parked(tmp_path: Path) 
         asked = await client.call_tool("use_tool", start_use("box", "server", "ask"))
         (pid,) = bench.starts()
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not alive(pid), 10.0)
+        wait_until(lambda: not alive(pid))
         fields = {"requestState": asked["requestState"], "inputResponses": {}}
         result = await client.call_tool("use_tool", start_use("box", "server", "ask"), **fields)
         # It may be noticed a moment later: then the client is asked again, and told with its next return.

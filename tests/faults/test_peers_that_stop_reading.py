@@ -34,8 +34,8 @@ async def test_a_client_that_reads_late_gets_everything_and_is_not_read_from_mea
         # More than the first bound, in one write, and nobody reads the answers.
         count = 3 * PAUSE_ABOVE // MIB
         await client.write_all(b"".join(large(number) for number in range(100, 100 + count)))
-        await eventually(lambda: len(logged(log, "tools/call")) == 2 + count, 30, "all of them at the server")
-        await eventually(lambda: resident_bytes(client.pid) - before > PAUSE_ABOVE, 30, "answers that wait")
+        await eventually(lambda: len(logged(log, "tools/call")) == 2 + count, what="all of them at the server")
+        await eventually(lambda: resident_bytes(client.pid) - before > PAUSE_ABOVE, what="answers that wait")
         # From here on the pipe fills up: it is not read any more.
         padding = line("p", "ping", {"x": "x" * 60_000})
         sent = 0

@@ -57,7 +57,7 @@ async def test_a_killed_workbench_fails_what_is_under_way_and_the_client_goes_on
         calls = [each for each in logged(tmp_path / "log", "tools/call") if each["params"]["name"] == "hang"]
         assert len(calls) == 1, "nothing is replayed"
         first, second = starts(tmp_path)
-        wait_until(lambda: not alive(first), 5)
+        wait_until(lambda: not alive(first))
         assert alive(second)
         assert "joined the one of process" in client.stderr
     assert len(shared.pids) == 2
@@ -171,9 +171,9 @@ async def test_a_killed_front_end_leaves_nothing_to_do(shared: Shared, tmp_path:
         own = (await client.use_tool("own", "server", "pid", {}))["structuredContent"]["pid"]
         await hanging_call(client, tmp_path)
         os.kill(client.pid, signal.SIGKILL)
-        wait_until(lambda: "leaves: the front end was closed" in shared.log, 10)
-        wait_until(lambda: not alive(own), 20, "the end of a server that was its own")
-        wait_until(lambda: len(logged(tmp_path / "log", "notifications/cancelled")) == 1, 10, "the end of its call")
+        wait_until(lambda: "leaves: the front end was closed" in shared.log)
+        wait_until(lambda: not alive(own), what="the end of a server that was its own")
+        wait_until(lambda: len(logged(tmp_path / "log", "notifications/cancelled")) == 1, what="the end of its call")
     (server,) = starts(tmp_path)
     assert alive(server), "it is there for others until it has been idle for a while"
 

@@ -138,7 +138,7 @@ async def test_a_server_with_state_is_each_clients_own_and_goes_with_it(shared: 
 def _ended(pid: int) -> bool:
     from tests.support.processes import wait_until
 
-    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), 15.0)
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
     return True
 
 

@@ -22,9 +22,9 @@ LEGACY_VERSION = "2025-11-25"
 MODERN_VERSION = "2026-07-28"
 CLIENT_INFO = {"name": "raw-client", "version": "1.0"}
 # Generous, because the machine may be busy: nothing that works comes near it.
-ANSWER_TIMEOUT = 20.0
+ANSWER_TIMEOUT = 60.0
 # How long a process may take to go after its stdin was closed before the test is failed for it.
-EXIT_TIMEOUT = 15.0
+EXIT_TIMEOUT = 30.0
 POLL_INTERVAL = 0.01
 # The largest message that a test sends or receives.
 MESSAGE_LIMIT = 256 * 1024 * 1024

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 # From <linux/prctl.h>.
 PR_SET_CHILD_SUBREAPER = 36
 POLL_INTERVAL = 0.02
+# What a busy machine may take for anything that is waited for. Only a test that fails waits for so long.
+PATIENCE = 45.0
 
 
 def available() -> bool:
@@ -98,7 +100,7 @@ def reap_zombies() -> None:
             return
 
 
-def wait_until(predicate: Callable[[], bool], timeout: float = 10.0, what: str = "the condition") -> None:
+def wait_until(predicate: Callable[[], bool], timeout: float = PATIENCE, what: str = "the condition") -> None:
     """Poll until `predicate()` holds: for what cannot be waited for, such as processes that are not our children."""
     deadline = time.monotonic() + timeout
     while not predicate():
@@ -107,7 +109,7 @@ def wait_until(predicate: Callable[[], bool], timeout: float = 10.0, what: str =
         time.sleep(POLL_INTERVAL)
 
 
-async def eventually(predicate: Callable[[], bool], timeout: float = 10.0, what: str = "the condition") -> None:
+async def eventually(predicate: Callable[[], bool], timeout: float = PATIENCE, what: str = "the condition") -> None:
     """`wait_until` for async tests: the event loop goes on meanwhile."""
     deadline = time.monotonic() + timeout
     while not predicate():

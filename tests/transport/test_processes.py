@@ -194,7 +194,7 @@ def test_when_we_are_killed_the_guardian_ends_every_group_and_every_marked_proce
         dying.stdin.write(b"\n")
         dying.stdin.flush()
         dying.wait()
-    wait_until(lambda: not descendants(os.getpid()) - before, 2.0, "the end of everything it started")
+    wait_until(lambda: not descendants(os.getpid()) - before, what="the end of everything it started")
 
 
 def test_killing_everything_at_once_ends_groups_and_strays() -> None:
@@ -204,4 +204,4 @@ def test_killing_everything_at_once_ends_groups_and_strays() -> None:
     before = descendants(os.getpid())
     done = subprocess.run([sys.executable, "-c", script], stdin=subprocess.DEVNULL, capture_output=True, check=True)
     assert done.stdout == b"2\n"
-    wait_until(lambda: not descendants(os.getpid()) - before, 2.0, "the end of everything it started")
+    wait_until(lambda: not descendants(os.getpid()) - before, what="the end of everything it started")
