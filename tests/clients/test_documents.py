@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from mcp_workbench.clients import documents
 from mcp_workbench.clients.documents import has_comments, servers_in, with_server, without_servers
 from mcp_workbench.clients.table import clients
 from mcp_workbench.config.problems import ConfigProblems
@@ -92,3 +93,21 @@ def test_names_that_differ_in_case_are_two_servers() -> None:
     before = b'{"mcpServers": {"GitHub": {"command": "a"}, "github": {"command": "b"}}}'
     after = without_servers(before, CURSOR, ["github"], "x")
     assert list(servers_in(after, CURSOR, "x")) == ["GitHub"]
+
+
+def test_servers_in_dotted_keys_stay_as_they_are() -> None:
+    before = b'mcp_servers.a.command = "x"\nmcp_servers.a.args = ["--safe"]\n\n[other]\nb = 1\n'
+    after = with_server(before, CODEX, "workbench", ENTRY, "x")
+    assert after.startswith(before.rstrip())
+    assert servers_in(after, CODEX, "x") == {"a": {"command": "x", "args": ["--safe"]}, "workbench": ENTRY}
+    assert servers_in(without_servers(after, CODEX, ["workbench"], "x"), CODEX, "x").keys() == {"a"}
+
+
+def test_an_edit_that_would_change_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("set_member", "remove_member"):
+        monkeypatch.setattr(documents, name, lambda text, *_: text.replace("--safe", "--fast"))
+    before = b'{"mcpServers": {"a": {"command": "x", "args": ["--safe"]}}}'
+    with pytest.raises(ConfigProblems, match="cannot be edited without changing something else; nothing was changed"):
+        with_server(before, CURSOR, "workbench", ENTRY, "x")
+    with pytest.raises(ConfigProblems, match="cannot be edited without changing something else; nothing was changed"):
+        without_servers(before, CURSOR, ["a"], "x")

@@ -63,3 +63,17 @@ def test_comments_and_layout_stay(before: str, after: str) -> None:
 def test_removing_what_is_not_there_changes_nothing() -> None:
     for text in ("", "{}", '{"a": 1}', '{"a": {"b": 1}}'):
         assert remove_member(text, ("a", "c")) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"a": 1, // mine\n  "w": 2 }', '{"a": 1 // mine\n  }'),
+        ('{// mine\n  "w": 2 }', "{// mine\n  }"),
+        ('{"a": 1, // mine\r\n  "w": 2 }', '{"a": 1 // mine\r\n  }'),
+        ('{"a": 1, /* mine */\n  "w": 2 }', '{"a": 1 /* mine */}'),
+    ],
+)
+def test_a_comment_before_what_is_removed_keeps_its_end(before: str, after: str) -> None:
+    assert remove_member(before, ("w",)) == after
+    assert "w" not in str(parsed(after, "x"))

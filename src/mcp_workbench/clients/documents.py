@@ -7,6 +7,7 @@ members of a server mean (`dialects`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from io import StringIO
 from typing import Any
 
@@ -41,7 +42,7 @@ def root_of(content: bytes, file: ClientFile, path: str) -> dict[str, Any]:
     if file.format in ("json", "jsonc"):
         root = parsed(text, path)
     elif file.format == "toml":
-        root = _toml(text, path).unwrap()
+        root = _toml_values(text, path)
     else:
         root = _yaml(text, path) or {}
     if not isinstance(root, dict):
@@ -71,26 +72,90 @@ def with_server(content: bytes, file: ClientFile, name: str, entry: dict[str, An
     """The content in which the server `name` is `entry`. Raises `ConfigProblems`."""
     root = root_of(content, file, path)
     text = _text(content, path)
+    key = _key(root, file)
+    expected = _changed(_with_list(root, file), key, name, entry)
     if file.format in ("json", "jsonc"):
-        return set_member(text, (*_key(root, file), name), entry).encode()
-    if file.format == "toml":
-        return _toml_with(text, file, name, entry, path).encode()
-    return _yaml_with(text, file, name, entry, path).encode()
+        after = set_member(text, (*key, name), entry)
+    elif file.format == "toml":
+        after = _toml_with(text, file, name, entry, path)
+        if not _says(after, file, path, [key], expected):
+            # `tomlkit` loses its way among dotted keys. A table of its own at the end is right in any document.
+            after = _toml_appended(text, (*key, name), entry)
+    else:
+        after = _yaml_with(text, file, name, entry, path)
+    if not _says(after, file, path, [key], expected):
+        raise _uneditable(path)
+    return after.encode()
 
 
 def without_servers(content: bytes, file: ClientFile, names: list[str], path: str) -> bytes:
     """The content without these servers. Raises `ConfigProblems`."""
-    root = root_of(content, file, path)
+    expected = root = root_of(content, file, path)
     text = _text(content, path)
+    keys = {file.key, file.newer_key or file.key, _key(root, file)}
     for name in names:
+        for key in keys:
+            expected = _changed(expected, key, name, None)
         if file.format in ("json", "jsonc"):
-            for key in {file.key, file.newer_key or file.key, _key(root, file)}:
+            for key in keys:
                 text = remove_member(text, (*key, name))
         elif file.format == "toml":
             text = _toml_with(text, file, name, None, path)
         else:
             text = _yaml_with(text, file, name, None, path)
+    if not _says(text, file, path, keys, expected):
+        raise _uneditable(path)
     return text.encode()
+
+
+def _with_list(root: dict[str, Any], file: ClientFile) -> dict[str, Any]:
+    """A place that servers are listed at has to be known as one while it is empty."""
+    return {**root, file.key[0]: []} if file.list and not isinstance(root.get(file.key[0]), list) else root
+
+
+def _changed(root: dict[str, Any], key: tuple[str, ...], name: str, entry: dict[str, Any] | None) -> dict[str, Any]:
+    """What a document has to say after the edit, worked out on its values alone."""
+    if key:
+        inner = root.get(key[0])
+        if inner is None and entry is None:
+            return root
+        changed = _changed_list(inner, name, entry) if isinstance(inner, list) else None
+        return {**root, key[0]: changed if changed is not None else _changed(inner or {}, key[1:], name, entry)}
+    rest = {other: value for other, value in root.items() if entry is not None or other != name}
+    return rest if entry is None else {**rest, name: entry}
+
+
+def _changed_list(servers: list[Any], name: str, entry: dict[str, Any] | None) -> list[Any]:
+    def is_it(server: object) -> bool:
+        return isinstance(server, dict) and server.get("name") == name
+
+    new = [] if entry is None else [{"name": name, **entry}]
+    place = next((index for index, server in enumerate(servers) if is_it(server)), len(servers))
+    return servers[:place] + new + servers[place + 1 :]
+
+
+def _says(text: str, file: ClientFile, path: str, keys: Iterable[tuple[str, ...]], expected: dict[str, Any]) -> bool:
+    """Whether the text means what it should. A place that was left empty may be gone, and one that is new made."""
+    try:
+        found = root_of(text.encode(), file, path)
+    except ConfigProblems:
+        return False
+    for key in keys:
+        found, expected = _without_empty(found, key), _without_empty(expected, key)
+    return found == expected
+
+
+def _without_empty(root: Any, key: tuple[str, ...]) -> Any:
+    if not key or not isinstance(root, dict) or key[0] not in root:
+        return root
+    inner = _without_empty(root[key[0]], key[1:])
+    rest = {name: value for name, value in root.items() if name != key[0]}
+    return {**rest, key[0]: inner} if inner else rest
+
+
+def _uneditable(path: str) -> ConfigProblems:
+    found = "is written in a way that cannot be edited without changing something else; nothing was changed"
+    return _problem(path, found, "edit it by hand; mcp-workbench install CLIENT --print shows what to enter")
 
 
 def _key(root: dict[str, Any], file: ClientFile) -> tuple[str, ...]:
@@ -120,8 +185,18 @@ def _text(content: bytes, path: str) -> str:
         raise _problem(path, "is not UTF-8 text") from None
 
 
-def _problem(path: str, found: str) -> ConfigProblems:
-    return ConfigProblems(path, [Problem(steps=None, found=found, hint="repair it, or move it away, and try again")])
+def _problem(path: str, found: str, hint: str = "repair it, or move it away, and try again") -> ConfigProblems:
+    return ConfigProblems(path, [Problem(steps=None, found=found, hint=hint)])
+
+
+def _toml_values(text: str, path: str) -> dict[str, Any]:
+    """By another parser than the one that edits: it is also there to see whether the edit was right."""
+    import tomllib
+
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _problem(path, f"is not TOML: {error}") from None
 
 
 def _toml(text: str, path: str) -> Any:
@@ -152,6 +227,17 @@ def _toml_with(text: str, file: ClientFile, name: str, entry: dict[str, Any] | N
         servers[name] = entry
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     return mark + tomlkit.dumps(document)
+
+
+def _toml_appended(text: str, key: tuple[str, ...], entry: dict[str, Any]) -> str:
+    import tomlkit
+
+    table: Any = entry
+    for step in reversed(key):
+        table = {step: table}
+    newline = "\r\n" if "\r\n" in text else "\n"
+    written = tomlkit.dumps(table).replace("\n", newline)
+    return f"{text.rstrip()}{newline}{newline}{written}" if text.strip() else written
 
 
 def _yaml(text: str, path: str) -> Any:

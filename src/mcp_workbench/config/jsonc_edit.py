@@ -18,6 +18,7 @@ from mcp_workbench.config.jsonc import Document
 from mcp_workbench.config.problems import ConfigProblems
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.)*?\*/)*+")
+_COMMENT: Final = re.compile(r"//[^\n]*+|/\*(?s:.)*?\*/")
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"')
 _SCALAR: Final = re.compile(r'[^\s,\]\}/"]++')
 _REST_OF_LINE: Final = re.compile(r"[ \t]*+(?://[^\r\n]*+|/\*[^\r\n]*?\*/[ \t]*+)?(?=\r?\n)")
@@ -93,7 +94,8 @@ def remove_member(text: str, steps: Sequence[str]) -> str:
     if not text[line:start].strip() and rest[1]:
         start, end = line, rest.end()
     elif not text[line:start].strip() and line > place.start:
-        start = line - 1 - text[: line - 1].endswith("\r")
+        if not _ends_comment(text, place.start + 1 if before is None else before.end, line):
+            start = line - 1 - text[: line - 1].endswith("\r")
         end = rest.end() if text[rest.end() : rest.end() + 1] in "}" else end
     elif rest[1] is None and member.comma is not None:
         end = rest.end()
@@ -162,6 +164,11 @@ def _skip(text: str, position: int) -> int:
     match = _BLANK.match(text, position)
     assert match is not None
     return match.end()
+
+
+def _ends_comment(text: str, start: int, line: int) -> bool:
+    """Whether the line break before `line` ends a comment, which would swallow what follows without it."""
+    return any(each.end() == line - 1 for each in _COMMENT.finditer(text, start, line) if each[0].startswith("//"))
 
 
 def _member(place: Span | None, key: str) -> Member | None:
