@@ -165,3 +165,19 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         read_file(str(tmp_path / "pipe"))
     with pytest.raises(ConfigError, match=r"is no file|cannot be read"):
         read_file(str(tmp_path))
+
+
+def test_what_another_program_writes_while_we_write_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_bytes(b"old")
+    sync = os.fsync
+
+    def slow(descriptor: int) -> None:
+        sync(descriptor)
+        path.write_bytes(b"theirs")
+
+    monkeypatch.setattr(os, "fsync", slow)
+    with pytest.raises(ConfigError, match="changed by another program meanwhile; nothing was written"):
+        replace_file(str(path), b"old", b"ours", str(tmp_path / "locks"))
+    assert path.read_bytes() == b"theirs"
+    assert [each.name for each in tmp_path.glob("mcp.json*")] == ["mcp.json"], "no draft is left"

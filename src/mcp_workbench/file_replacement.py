@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from mcp_workbench.errors import ConfigError
@@ -56,17 +56,14 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
     is_written = False
     try:
         with locked(target, lock_folder):
-            if read_file(target) != expected:
-                raise ConfigError(
-                    f"`{path}` has been changed by another program meanwhile; nothing was written",
-                    hint="quit the client, and run the command again",
-                )
+            _refuse_changes(path, target, expected)
             refuse_what_is_not_ours(path)
             if content is None:
                 os.unlink(target)
                 _sync_folder(target)
             else:
-                write_whole(target, content)
+                # Once more when all is written: a slow disk takes its time, and the client may have used it.
+                write_whole(target, content, lambda: _refuse_changes(path, target, expected))
             is_written = True
             if read_file(target) != content:
                 raise ConfigError(
@@ -79,6 +76,14 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
             return
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise ConfigError(f"`{path}` cannot be written: {why}; it is as it was", hint="run the command again") from None
+
+
+def _refuse_changes(path: str, target: str, expected: bytes | None) -> None:
+    if read_file(target) != expected:
+        raise ConfigError(
+            f"`{path}` has been changed by another program meanwhile; nothing was written",
+            hint="quit the client, and run the command again",
+        )
 
 
 @contextlib.contextmanager
@@ -141,8 +146,9 @@ def back_up(path: str, content: bytes, folder: str) -> str:
     raise ConfigError(f"`{folder}` holds too many backups of this second")
 
 
-def write_whole(target: str, content: bytes) -> None:
-    """Write a file beside and rename it, so that it is never seen in part. Raises `OSError`."""
+def write_whole(target: str, content: bytes, check: Callable[[], None] = lambda: None) -> None:
+    """Write a file beside and rename it, so that it is never seen in part; `check` may still refuse before the
+    renaming. Raises `OSError`, and what `check` raises."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
     draft = f"{target}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
@@ -154,6 +160,7 @@ def write_whole(target: str, content: bytes) -> None:
         if hasattr(os, "fchmod"):
             os.fchmod(descriptor, mode)
         _write_all(descriptor, content)
+        check()
         os.replace(draft, target)
     except BaseException:
         with contextlib.suppress(OSError):
