@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -282,13 +283,16 @@ def test_replace_leaves_what_the_workbench_cannot_start(home: Path) -> None:
         "file": {"command": "b", "env": {"T": "${file:missing.txt}"}},
     }
     write(home, ".config/mcp-workbench/workbench-config.json", json.dumps({"mcpServers": servers}))
-    theirs = {"clock": SERVER, "v": {"command": "a", "args": ["abc"]}, "f": {"command": "b", "env": {"T": "x"}}}
+    secrets = {"variable": {"command": "a", "args": ["abc"]}, "file": {"command": "b", "env": {"T": "x"}}}
+    theirs = {"clock": SERVER, **secrets}
     path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": theirs}))
     done = shell(home, "install", "kiro", "--replace", "--json")
-    assert list(json.loads(path.read_text())["mcpServers"]) == ["v", "f", "workbench"]
+    assert list(json.loads(path.read_text())["mcpServers"]) == [*secrets, "workbench"]
     (result,) = json.loads(done.stdout)
-    assert result["removed"] == ["clock"] and list(result["kept"]) == ["v", "f"]
-    assert "warning: `v` stays in Kiro: the workbench cannot start it" in done.stderr and "NOT_SET" in done.stderr
+    assert result["removed"] == ["clock"] and list(result["kept"]) == [*secrets]
+    assert (
+        "warning: `variable` stays in Kiro: the workbench cannot start it" in done.stderr and "NOT_SET" in done.stderr
+    )
 
 
 def test_uninstall_says_how_servers_that_were_replaced_come_back(home: Path) -> None:
@@ -317,3 +321,83 @@ def test_a_client_that_is_not_here_and_paths_of_this_machine_are_noted(home: Pat
     config = write(home, "workbench-config.json", json.dumps({"mcpServers": {"time": SERVER}}))
     done = shell(home, "install", "kiro", "--project", "--config", config)
     assert done.status == 0 and "paths of this machine are written into the project's file" in done.stderr
+
+
+CLAUDE = """#!{python}
+import json, os, sys
+home, words = os.environ["HOME"], sys.argv[1:]
+path = os.path.join(home, ".claude.json")
+root = json.load(open(path))
+servers = root.setdefault("mcpServers", {{}})
+name = words[4]
+if os.path.exists(os.path.join(home, "refuse-" + words[1] + "-" + name)):
+    sys.exit("it refuses")
+if words[1] == "remove":
+    del servers[name]
+else:
+    assert name not in servers, name
+    servers[name] = json.loads(words[5])
+json.dump(root, open(path, "w"))
+"""
+
+
+@pytest.fixture
+def claude(home: Path) -> Path:
+    """Claude Code's file in a home whose `claude` adds and removes, unless a file says that it refuses."""
+    program = write(home, "bin/claude", CLAUDE.format(python=sys.executable))
+    program.chmod(0o755)
+    return write(home, ".claude.json", json.dumps({"mcpServers": {"time": SERVER, "url": {"url": "https://x"}}}))
+
+
+def names_in(path: Path) -> set[str]:
+    return set(json.loads(path.read_text())["mcpServers"])
+
+
+def test_an_install_that_fails_on_the_way_leaves_nothing_less(home: Path, claude: Path) -> None:
+    refusal = write(home, "refuse-add-json-workbench", "")
+    assert shell(home, "install", "claude-code", "--replace").status == 2
+    assert names_in(claude) == {"time", "url"}
+    assert "nothing was changed" in shell(home, "undo", "claude-code").stderr
+    refusal.unlink()
+    write(home, "refuse-remove-time", "")
+    assert shell(home, "install", "claude-code", "--replace").status == 2
+    assert names_in(claude) == {"time", "url", "workbench"}
+    assert shell(home, "undo", "claude-code").status == 0
+    assert names_in(claude) == {"time", "url"}
+
+
+def test_an_undo_that_fails_on_the_way_can_be_called_again(home: Path, claude: Path) -> None:
+    assert shell(home, "install", "claude-code", "--replace").status == 0
+    assert names_in(claude) == {"url", "workbench"}
+    refusal = write(home, "refuse-remove-workbench", "")
+    assert shell(home, "undo", "claude-code").status == 2
+    assert names_in(claude) == {"time", "url", "workbench"}
+    refusal.unlink()
+    # What somebody has done by hand meanwhile is done.
+    claude.write_text(json.dumps({"mcpServers": {"time": SERVER}}))
+    assert shell(home, "undo", "claude-code").status == 0
+    assert names_in(claude) == {"time"}
+    assert shell(home, "undo", "claude-code").status == 2
+
+
+def test_settings_that_the_user_gave_our_entry_stay(home: Path) -> None:
+    path = home / ".cursor" / "mcp.json"
+    assert shell(home, "install", "cursor").status == 0
+    root = json.loads(path.read_text())
+    entry = root["mcpServers"]["workbench"]
+    entry |= {"disabled": True, "args": ["serve", "--config", "/old"]}
+    entry["env"] |= {"MINE": "1"}
+    path.write_text(json.dumps(root))
+    assert shell(home, "install", "cursor").status == 0
+    after = json.loads(path.read_text())["mcpServers"]["workbench"]
+    assert after["disabled"] is True and after["env"]["MINE"] == "1" and after["args"][-1] != "/old"
+
+
+def test_a_client_whose_command_takes_programs_alone_has_servers_with_addresses(home: Path) -> None:
+    program = write(home, "bin/codex", f"#!{sys.executable}\nimport sys\nsys.exit('it refuses')\n")
+    program.chmod(0o755)
+    config = {"mcpServers": {"url": {"url": "https://x"}}}
+    write(home, ".config/mcp-workbench/workbench-config.json", json.dumps(config))
+    write(home, ".codex/config.toml", '[mcp_servers.url]\nurl = "https://x"\n')
+    done = shell(home, "install", "codex", "--replace", "--dry-run")
+    assert done.status == 0 and "codex mcp remove url" in done.stdout

@@ -71,6 +71,14 @@ def test_the_same_is_said_once() -> None:
         ("python3", ["-m", "mcp_workbench", "serve"], True),
         ("mcp-workbench", ["demo", "clock"], False),
         ("npx", ["-y", "other"], False),
+        ("npx", ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/src/mcp-workbench"], False),
+        ("uv", ["--directory", "/src/mcp-workbench", "run", "server.py"], False),
+        ("npx", ["-y", "notes", "mcp-workbench"], False),
+        ("uvx", ["--from", "/src/mcp-workbench", "mcp-workbench", "serve"], True),
+        ("uvx", ["--from", "/src/mcp-workbench", "mcp-workbench"], True),
+        ("cmd", ["/c", "mcp-workbench"], True),
+        ("env", ["A=b", "/opt/bin/mcp-workbench", "serve"], True),
+        ("uvx", ["mcp-workbench", "demo", "clock"], False),
     ],
 )
 def test_our_own_entry_is_recognised(command: str, args: list[str], expected: bool) -> None:

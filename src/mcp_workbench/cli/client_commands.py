@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
+
 from mcp_workbench.clients.table import Client, Scope
 from mcp_workbench.errors import ConfigError
 
@@ -19,10 +21,49 @@ COMMAND_SECONDS: Final = 60.0
 _LAST_WORDS: Final = 500
 
 
+class CommandStep(Struct, frozen=True):
+    """One command that adds or removes one server, and the one that takes it back, where there is one."""
+
+    name: str
+    command: list[str]
+    back: list[str] | None
+    # Whether the client has the server afterwards.
+    is_there: bool
+
+
 def can_add(client: Client, scope: Scope) -> bool:
     """Whether the client has a command for this, and it is there."""
     own = client.own
     return own is not None and bool(own.add) and scope in own.scopes and shutil.which(own.program) is not None
+
+
+def can_carry(client: Client, entry: Mapping[str, Any]) -> bool:
+    """Whether its command takes all of an entry; some take a program, arguments and variables alone."""
+    assert client.own is not None
+    return any(word.startswith("{json") for word in client.own.add) or entry.keys() <= {"command", "args", "env"}
+
+
+def program(client: Client) -> str:
+    """What its command is called."""
+    assert client.own is not None
+    return client.own.program
+
+
+def adding(client: Client, scope: Scope, name: str, entry: Mapping[str, Any]) -> CommandStep:
+    """Add a server, written as in the client's file."""
+    return CommandStep(
+        name, add_command(client, scope, name, entry), remove_command(client, scope, name), is_there=True
+    )
+
+
+def removing(client: Client, scope: Scope, name: str, entry: Mapping[str, Any]) -> CommandStep | None:
+    """Remove a server, which is `entry` in the client's file; None where the client has no command for that."""
+    command = remove_command(client, scope, name)
+    if command is None:
+        return None
+    # Only a client whose file is never written by hand needs the words that bring it back; its command takes any entry.
+    back = add_command(client, scope, name, entry) if client.command_only else None
+    return CommandStep(name, command, back, is_there=False)
 
 
 def add_command(client: Client, scope: Scope, name: str, entry: Mapping[str, Any]) -> list[str]:

@@ -10,12 +10,14 @@ import glob
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mcp_workbench.cli import client_commands
 from mcp_workbench.clients.client_paths import System, patterns, this_system
 from mcp_workbench.clients.documents import Servers, servers_in
 from mcp_workbench.clients.table import Client, ClientFile, Scope, clients
@@ -40,6 +42,10 @@ class FoundFile(Struct, frozen=True):
     file: ClientFile
     path: str
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        return (self.path, *self.file.key)
+
     def content(self) -> bytes | None:
         """Raises `ConfigError`."""
         return read_file(self.path)
@@ -57,6 +63,10 @@ class Change(Struct, frozen=True, omit_defaults=True):
     backup: str | None = None
     sha256: str | None = None
     reverse: list[list[str]] = []
+    # Whether the client had the server `name` before, in which file and under which key: a reverse command that finds
+    # it so again has nothing to do.
+    was_there: bool | None = None
+    seen_in: tuple[str, ...] = ()
     # Changes of one command belong together: a client may have several files.
     run: str = ""
 
@@ -156,6 +166,38 @@ def write(found: FoundFile, before: bytes | None, after: bytes, name: str, run: 
         forget(found.client, change)
         raise
     return change.backup
+
+
+def take_steps(
+    found: FoundFile, before: bytes | None, steps: Sequence[client_commands.CommandStep], run: str
+) -> str | None:
+    """Run a client's own commands, so that `undo` can take back as many as were run. The path of the backup.
+
+    Raises `ConfigError`.
+    """
+    client = found.client
+    if client.command_only:
+        # A file that its client rewrites all the time is not brought back by its bytes.
+        for step in steps:
+            reverse = [] if step.back is None else [step.back]
+            change = Change(step.name, reverse=reverse, run=run, was_there=not step.is_there, seen_in=found.place)
+            record(client, change)
+            try:
+                client_commands.run(client, step.command)
+            except ConfigError:
+                if (step.name in found.servers()) is not step.is_there:
+                    forget(client, change)
+                raise
+        return None
+    backup = keep(found, before)
+    try:
+        for step in steps:
+            client_commands.run(client, step.command)
+    finally:
+        now = found.content()
+        if now != before:
+            record(client, Change(steps[-1].name, found.path, backup, digest(now), run=run))
+    return backup
 
 
 def keep(found: FoundFile, content: bytes | None) -> str | None:

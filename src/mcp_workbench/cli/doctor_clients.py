@@ -14,7 +14,7 @@ from mcp_workbench.cli.client_files import FoundFile, changes, existing, is_pres
 from mcp_workbench.cli.diagnosis import Diagnosis, Examined
 from mcp_workbench.cli.install import own_command, served_by
 from mcp_workbench.clients.dialects import is_own, translated
-from mcp_workbench.clients.identity import is_served
+from mcp_workbench.clients.identity import Served, is_served
 from mcp_workbench.clients.table import Client, clients
 from mcp_workbench.errors import ConfigError
 
@@ -62,7 +62,7 @@ def _may_read(client: Client) -> bool:
     return sys.platform != "darwin" or bool(changes(client))
 
 
-def _about(client: Client, served: list[dict[str, Any]]) -> tuple[list[Diagnosis], bool]:
+def _about(client: Client, served: list[Served]) -> tuple[list[Diagnosis], bool]:
     found: list[Diagnosis] = []
     own: list[tuple[FoundFile, str, dict[str, Any]]] = []
     doubles: list[str] = []
@@ -78,7 +78,7 @@ def _about(client: Client, served: list[dict[str, Any]]) -> tuple[list[Diagnosis
                 continue
             if is_own(entry):
                 own.append((file, name, entry))
-            elif is_served(entry, served):
+            elif is_served(name, entry, served):
                 doubles.append(name)
     for file, name, entry in own:
         found += _about_own(client, file, name, entry)

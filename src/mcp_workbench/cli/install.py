@@ -19,18 +19,8 @@ from msgspec import Struct
 
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.check_references import look
-from mcp_workbench.cli.client_files import (
-    Change,
-    FoundFile,
-    digest,
-    is_present,
-    keep,
-    new_run,
-    present,
-    record,
-    to_write,
-    write,
-)
+from mcp_workbench.cli.client_commands import CommandStep
+from mcp_workbench.cli.client_files import FoundFile, is_present, new_run, present, take_steps, to_write, write
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.own_configuration import servers_written
@@ -39,13 +29,14 @@ from mcp_workbench.cli.settings import CONFIG, JSON
 from mcp_workbench.clients.client_paths import this_system
 from mcp_workbench.clients.dialects import is_own, own_entry, translated
 from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server, without_servers
-from mcp_workbench.clients.identity import is_served
+from mcp_workbench.clients.identity import Served, is_served
 from mcp_workbench.clients.remote_wrappers import unwrapped
 from mcp_workbench.clients.table import Client, Scope, find
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, own_file
 from mcp_workbench.config.environment import server_environment
 from mcp_workbench.config.load import load, read
+from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor, secrets_in, secrets_in_arguments, secrets_in_url
 from mcp_workbench.errors import ConfigError
@@ -83,13 +74,16 @@ class InstallPlan(Struct):
     entry: dict[str, Any]
     before: bytes | None
     after: bytes
-    # Run in this order, instead of writing the file; and what takes them back.
-    commands: list[list[str]] = []
-    reverse: list[list[str]] = []
+    # Taken in this order, instead of writing the file.
+    steps: list[CommandStep] = []
     removed: list[str] = []
     # Servers that the workbench has too and cannot start, and why.
     kept: dict[str, str] = {}
     is_done: bool = False
+
+    @property
+    def commands(self) -> list[list[str]]:
+        return [step.command for step in self.steps]
 
 
 def run(parsed: Parsed) -> int:
@@ -166,15 +160,19 @@ def _own_environment(client: Client) -> dict[str, str]:
     return {"PATH": path} if client.graphical and this_system().name != "windows" and path else {}
 
 
-def served_by(config: str) -> dict[str, dict[str, Any]]:
-    """The servers of the configuration as they are written, by `toolbox/server`, to recognise the same elsewhere.
-    Raises `ConfigError`."""
-    load(config, os.environ)
+def served_by(config: str) -> dict[str, Served]:
+    """The servers of the configuration by `toolbox/server`, to recognise the same elsewhere. Raises `ConfigError`."""
+    loaded = load(config, os.environ)
     return {
-        f"{toolbox}/{name}": entry
+        f"{toolbox}/{name}": Served(name, entry, _filled_in(loaded.toolboxes[toolbox].servers[name]))
         for toolbox, servers in servers_written(read(config), config).items()
         for name, entry in servers.items()
     }
+
+
+def _filled_in(server: ServerConfig) -> dict[str, Any]:
+    parts = {"command": server.command, "args": server.args, "url": server.url}
+    return {key: value for key, value in parts.items() if value} | {"env": server.env, "headers": server.headers}
 
 
 def _lacking(config: str) -> dict[str, str]:
@@ -194,20 +192,21 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     client, file = found.client, found.file
     before = found.content()
     servers = servers_in(before or b"", file, found.path)
-    entry = own_entry(file.dialect, name, own_command(config), _own_environment(client))
     _check_name(client, name, servers, file.dialect)
+    entry = own_entry(file.dialect, name, own_command(config), _own_environment(client))
+    current = {key: value for key, value in servers.get(name, {}).items() if key != "name" or "name" in entry}
+    entry = _with_what_the_user_added(current, entry)
     served = served_by(config) if replaces else {}
     same = {
         other: labels
         for other, written in servers.items()
-        if other != name and (labels := _served_as(translated(written, file.dialect).entry, served))
+        if other != name and (labels := _served_as(other, translated(written, file.dialect).entry, served))
     }
     lacking = _lacking(config) if same else {}
     # What the workbench could not start would be gone for the agent.
     removed = [other for other, labels in same.items() if any(label not in lacking for label in labels)]
     kept = {other: lacking[labels[0]] for other, labels in same.items() if other not in removed}
     after = with_server(without_servers(before or b"", file, removed, found.path), file, name, entry, found.path)
-    current = {key: value for key, value in servers.get(name, {}).items() if key != "name" or "name" in entry}
     plan = InstallPlan(found, name, entry, before, after, removed=removed, kept=kept)
     plan.is_done = current == entry and not removed
     if client_commands.can_add(client, scope) and not file.each:
@@ -221,19 +220,24 @@ def plan_for(found: FoundFile, scope: Scope, name: str, config: str, *, replaces
     return plan
 
 
+def _with_what_the_user_added(current: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    """Our entry, with the settings and variables that the user gave it."""
+    both = {key for key, value in entry.items() if isinstance(value, dict) and isinstance(current.get(key), dict)}
+    return current | entry | {key: current[key] | entry[key] for key in both}
+
+
 def _use_own_command(plan: InstallPlan, scope: Scope, servers: Servers) -> None:
+    """First comes what is new, so that a failure on the way never leaves less than there was."""
     client = plan.found.client
-    for gone in (*plan.removed, *([plan.name] if plan.name in servers else [])):
-        command = client_commands.remove_command(client, scope, gone)
-        if command is None and gone != plan.name:
-            # It can add and not remove: the file is edited.
-            return
-        if command is not None:
-            plan.commands.append(command)
-            plan.reverse.insert(0, client_commands.add_command(client, scope, gone, servers[gone]))
-    plan.commands.append(client_commands.add_command(client, scope, plan.name, plan.entry))
-    if back := client_commands.remove_command(client, scope, plan.name):
-        plan.reverse.insert(0, back)
+    if plan.name in servers and not client_commands.can_carry(client, plan.entry):
+        # It would drop settings that the user gave our entry.
+        return
+    added = [client_commands.adding(client, scope, plan.name, plan.entry)]
+    before = [client_commands.removing(client, scope, plan.name, servers[plan.name])] if plan.name in servers else []
+    removed = [client_commands.removing(client, scope, gone, servers[gone]) for gone in plan.removed]
+    if None not in removed:
+        # Else it can add and not remove: the file is edited.
+        plan.steps = [step for step in (*before, *added, *removed) if step is not None]
 
 
 def _check_name(client: Client, name: str, servers: Servers, dialect: str) -> None:
@@ -247,11 +251,11 @@ def _check_name(client: Client, name: str, servers: Servers, dialect: str) -> No
             )
 
 
-def _served_as(entry: dict[str, Any] | None, served: dict[str, dict[str, Any]]) -> list[str]:
+def _served_as(name: str, entry: dict[str, Any] | None, served: dict[str, Served]) -> list[str]:
     """Those of our servers that an entry means."""
     if entry is None or is_own(entry):
         return []
-    return [label for label, ours in served.items() if is_served(entry, [ours])]
+    return [label for label, ours in served.items() if is_served(name, entry, [ours])]
 
 
 def _without_doubles(chosen: list[Client]) -> list[Client]:
@@ -319,22 +323,13 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
 def apply(plan: InstallPlan, run: str) -> str | None:
     """Carry it out and see that it is there; the path of the backup. Raises `ConfigError`."""
     found, client = plan.found, plan.found.client
-    if not plan.commands:
+    if not plan.steps:
         return write(found, plan.before, plan.after, plan.name, run)
-    backup = None if client.command_only else keep(found, plan.before)
-    try:
-        for command in plan.commands:
-            client_commands.run(client, command)
-    finally:
-        now = found.content()
-        if now != plan.before:
-            # A file that its client rewrites all the time is not brought back by its bytes.
-            reverse = plan.reverse if client.command_only else []
-            path = "" if client.command_only else found.path
-            record(client, Change(plan.name, path, backup, digest(now), reverse, run))
+    backup = take_steps(found, plan.before, plan.steps, run)
     if plan.name not in found.servers():
         raise ConfigError(
-            f"`{plan.commands[-1][0]}` said that it added the workbench, but `{found.path}` does not have it",
+            f"`{client_commands.program(client)}` said that it added the workbench, "
+            f"but `{found.path}` does not have it",
             hint=f"mcp-workbench install {client.name} --print shows what to enter by hand",
         )
     return backup

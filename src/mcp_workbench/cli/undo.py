@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from mcp_workbench.cli import client_commands
-from mcp_workbench.cli.client_files import Change, changes, digest, forget, state_folder
+from mcp_workbench.cli.client_files import Change, changes, digest, existing, forget, state_folder
 from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.clients.table import Client, find
@@ -34,14 +34,25 @@ def run(parsed: Parsed) -> int:
     for change in reversed(last):
         if change.path:
             _restore(client, change)
-        for command in change.reverse:
-            client_commands.run(client, command)
+        if not _is_as_before(client, change):
+            for command in change.reverse:
+                client_commands.run(client, command)
         forget(client, change)
-        stdout().line((change.path or client.title, "strong"), ": ", ("as it was before", "good"))
+    for where in dict.fromkeys(change.path or client.title for change in reversed(last)):
+        stdout().line((where, "strong"), ": ", ("as it was before", "good"))
     return 0
 
 
 COMMAND = Command("undo CLIENT", ABOUT, (), run, names=("CLIENT",), takes=1)
+
+
+def _is_as_before(client: Client, change: Change) -> bool:
+    """Whether what the reverse commands would do has been done: by an undo that failed later on, or by hand."""
+    return any(
+        (change.name in found.servers()) is change.was_there
+        for found in existing(client, None)
+        if found.place == change.seen_in
+    )
 
 
 def _restore(client: Client, change: Change) -> None:

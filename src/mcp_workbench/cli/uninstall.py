@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcp_workbench.cli import client_commands
-from mcp_workbench.cli.client_files import Change, FoundFile, changes, digest, existing, keep, new_run, record, write
+from mcp_workbench.cli.client_files import FoundFile, changes, existing, new_run, take_steps, write
 from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import stdout
@@ -86,16 +86,10 @@ def _take_out(found: FoundFile, scope: Scope, run: str) -> str | None:
     ours = [name for name, entry in servers.items() if is_own(translated(entry, file.dialect).entry or {})]
     if not ours or file.read_only:
         return None
-    commands = [client_commands.remove_command(client, scope, name) for name in ours]
-    if not client.command_only and not (commands[0] and client_commands.can_add(client, scope)):
-        write(found, before, without_servers(before, file, ours, found.path), ours[0], run)
-        return found.path
-    backup = None if client.command_only else keep(found, before)
-    reverse = [client_commands.add_command(client, scope, name, servers[name]) for name in ours]
-    for command in filter(None, commands):
-        client_commands.run(client, command)
-    if client.command_only:
-        record(client, Change(ours[0], reverse=reverse, run=run))
+    steps = [client_commands.removing(client, scope, name, servers[name]) for name in ours]
+    taken = [step for step in steps if step is not None]
+    if client.command_only or (len(taken) == len(ours) and client_commands.can_add(client, scope)):
+        take_steps(found, before, taken, run)
     else:
-        record(client, Change(ours[0], found.path, backup, digest(found.content()), run=run))
+        write(found, before, without_servers(before, file, ours, found.path), ours[0], run)
     return found.path

@@ -69,6 +69,10 @@ _TRANSPORTS: Final = {"sse": "sse", "http": "http", "streamable-http": "http", "
 _TRANSPORTS_HERE: Final = {**_TRANSPORTS, "streamable_http": "http"}
 # Kinds of entries that are part of the client itself.
 _BUILT_IN: Final = ("builtin", "platform", "frontend", "inline_python")
+# Programs that fetch or find another program and start it, their subcommands, and their options with a value.
+_RUNNERS: Final = frozenset({"uvx", "uv", "pipx", "npx", "bunx", "pnpm", "env", "cmd"})
+_RUNNER_WORDS: Final = frozenset({"tool", "run", "x", "dlx", "exec", "/c", "/C"})
+_RUNNER_VALUES: Final = frozenset({"--from", "--with", "--python", "-p", "--directory", "--project", "--index-url"})
 # Has no counterpart here: what to do instead.
 _WITHOUT_COUNTERPART: Final = {
     "headersHelper": "use `${cmd:…}` in `headers`",
@@ -118,13 +122,35 @@ def own_entry(dialect_name: str, name: str, command: Sequence[str], env: Mapping
 
 
 def is_own(entry: Mapping[str, Any]) -> bool:
-    """Whether a server, in our words, is the workbench itself rather than one of its demo servers."""
+    """Whether a server, in our words, is the workbench itself rather than one of its demo servers.
+
+    A folder of that name, or a server that gets it as an argument, is somebody else's.
+    """
     words = [str(entry.get("command", "")), *map(str, entry.get("args", ()))]
     for index, word in enumerate(words):
-        name = word.replace("\\", "/").rpartition("/")[2].removesuffix(".exe").partition("@")[0].partition("==")[0]
-        if name == "mcp-workbench" or (word == "mcp_workbench" and words[index - 1] == "-m"):
-            return words[index + 1 : index + 2] != ["demo"]
+        after = words[index + 1 : index + 2]
+        if word == "mcp_workbench" and words[index - 1] == "-m":
+            return after != ["demo"]
+        if _names_workbench(word) and (index == 0 or after == ["serve"] or _is_what_runs(words, index)):
+            return after != ["demo"]
     return False
+
+
+def _names_workbench(word: str) -> bool:
+    name = word.replace("\\", "/").rpartition("/")[2]
+    return name.removesuffix(".exe").partition("@")[0].partition("==")[0] == "mcp-workbench"
+
+
+def _is_what_runs(words: list[str], index: int) -> bool:
+    """Whether the word is the program that a runner (`uvx`, `pipx run`, `cmd /c`) starts."""
+    runner = words[0].replace("\\", "/").rpartition("/")[2].removesuffix(".exe")
+    if runner not in _RUNNERS or "/" in words[index]:
+        return False
+    before = iter(words[1:index])
+    return all(
+        (word in _RUNNER_VALUES and next(before, "") is not None) or word.startswith("-") or word in _RUNNER_WORDS
+        for word in before
+    )
 
 
 class _Translation:

@@ -1,4 +1,7 @@
-"""When an entry of another file means a server that our configuration has. Pure."""
+"""When an entry of another file means a server that our configuration has. Pure.
+
+Servers are taken out of a client's file on this word, so what cannot be known counts as different.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,58 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from msgspec import Struct
+
 from mcp_workbench.clients.remote_wrappers import unwrapped
 
 _REFERENCE: Final = re.compile(r"\$\{[^{}]*\}")
 
 
-def is_served(entry: Mapping[str, Any], served: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether one of the servers, as they are written in our configuration, is this one: the same program and
-    arguments, or the same address. A wrapper around an address is that address."""
-    words = _words(unwrapped(entry)[0])
-    return any(_match(_words(unwrapped(each)[0]), words) for each in served)
+class Served(Struct, frozen=True):
+    """A server of our configuration: its entry as it is written, and with its variables filled in."""
+
+    name: str
+    written: Mapping[str, Any]
+    resolved: Mapping[str, Any]
 
 
-def _words(entry: Mapping[str, Any]) -> list[str]:
-    if entry.get("command"):
-        return [str(entry["command"]), *map(str, entry.get("args", ()))]
-    return [str(entry.get("url", "")).rstrip("/")]
+def is_served(name: str, entry: Mapping[str, Any], served: Iterable[Served]) -> bool:
+    """Whether one of our servers is this one: the same program and arguments, or the same address, with the same
+    variables and headers. A wrapper around an address is that address."""
+    entry = unwrapped(entry)[0]
+    return any(_is_same(name, entry, each) for each in served)
 
 
-def _match(ours: list[str], theirs: list[str]) -> bool:
-    """What `init` made a reference of still stands in the other file as it was."""
-    if len(ours) != len(theirs):
+def _is_same(name: str, entry: Mapping[str, Any], ours: Served) -> bool:
+    written, resolved = unwrapped(ours.written)[0], unwrapped(ours.resolved)[0]
+    program = _program(entry)
+    if program not in (_program(resolved), _program(written)) and not (
+        # Part of an address may be a secret that `init` took out of it. A reference alone would match any address.
+        "url" in entry and not _program(written).startswith("${") and _has_taken_out(_program(written), program)
+    ):
         return False
-    return all(one == other or _pattern(one).fullmatch(other) for one, other in zip(ours, theirs, strict=True))
+    theirs, as_written, as_resolved = ([*map(str, each.get("args", ()))] for each in (entry, written, resolved))
+    if len(theirs) != len(as_written):
+        return False
+    values = [*zip(theirs, as_written, as_resolved if len(as_resolved) == len(theirs) else as_written, strict=True)]
+    for kind in ("env", "headers"):
+        for key, value in entry.get(kind, {}).items():
+            if key not in written.get(kind, {}):
+                return False
+            ours_written = written[kind][key]
+            values.append((str(value), str(ours_written), str(resolved.get(kind, {}).get(key, ours_written))))
+    doubtful = [pair for pair in values if pair[0] not in pair[1:]]
+    # A secret that lies elsewhere now cannot be compared: then the name has to agree as well.
+    return not doubtful or (
+        name.casefold() == ours.name.casefold() and all(_has_taken_out(each[1], each[0]) for each in doubtful)
+    )
 
 
-def _pattern(word: str) -> re.Pattern[str]:
-    return re.compile(".+".join(map(re.escape, _REFERENCE.split(word))), re.DOTALL)
+def _program(entry: Mapping[str, Any]) -> str:
+    return str(entry["command"]) if entry.get("command") else str(entry.get("url", "")).rstrip("/")
+
+
+def _has_taken_out(ours: str, theirs: str) -> bool:
+    """Whether `init` may have made `ours` of `theirs`: what became a reference still stands there as it was."""
+    pieces = _REFERENCE.split(ours)
+    return len(pieces) > 1 and re.fullmatch(".+".join(map(re.escape, pieces)), theirs, re.DOTALL) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from functools import cache
 from typing import Final, Literal
 
@@ -75,9 +76,18 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     notes: tuple[str, ...] = ()
 
 
-@cache
+# `doctor` looks in threads, and two that make a `Client` for the first time at once crash msgspec (0.22).
+_first_reading: Final = threading.Lock()
+
+
 def clients() -> dict[str, Client]:
     """All clients by name, in the order of the table."""
+    with _first_reading:
+        return _read_clients()
+
+
+@cache
+def _read_clients() -> dict[str, Client]:
     import tomllib
 
     with open(TABLE, "rb") as file:
