@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli.commands import run
-from tests.cli.shell import Done
+from mcp_workbench.cli import commands
+from mcp_workbench.entry_point import main
+from tests.cli import shell
+from tests.cli.shell import Done, environment
 
 
 class Stream(io.TextIOWrapper):
@@ -52,7 +55,31 @@ def command(
         patched.setattr(sys, "stdin", stdin)
         patched.setattr(sys, "stdout", stdout)
         patched.setattr(sys, "stderr", stderr)
-        status = run([str(each) for each in arguments])
+        status = commands.run([str(each) for each in arguments])
+    return Done(status, stdout.text(), stderr.text())
+
+
+def run(
+    *arguments: object, stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | str | None = None
+) -> Done:
+    """`shell.run` without its process, which takes four times as long: for tests of what a command says and does.
+
+    Tests of the process (signals, encodings, terminals, what is left running) take `shell.run`, and so do async tests,
+    whose event loop is in the way."""
+    if arguments[:1] == ("serve",) or arguments[0] not in ("help", *commands.SUMMARIES):
+        # `serve` takes over signals and streams, and what is no command may be its configuration.
+        return shell.run(*arguments, stdin=stdin, env=env, cwd=cwd)
+    streams = Stream(stdin), Stream(), Stream()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - environment(env).keys():
+            patch.delenv(name)
+        for name, value in environment(env).items():
+            patch.setenv(name, value)
+        patch.chdir(cwd or Path.cwd())
+        for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+            patch.setattr(sys, name, stream)
+        status = main([str(each) for each in arguments])
+    _, stdout, stderr = streams
     return Done(status, stdout.text(), stderr.text())
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import Done, on_terminal, run
+from tests.cli.in_process import run
+from tests.cli.shell import Done, on_terminal
 from tests.support.workbench import logged, scripted_entry, write_config
 
 Json = dict[str, Any]

@@ -13,7 +13,8 @@ from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.cli import check
 from mcp_workbench.cli.engine import MOST_AT_ONCE, StartingPlaces
 from mcp_workbench.config.model import ServerConfig
-from tests.cli.shell import Done, on_terminal, run
+from tests.cli.in_process import run
+from tests.cli.shell import Done, on_terminal
 from tests.support.workbench import logged, scripted_entry, write_config
 
 DIES = {

@@ -11,7 +11,8 @@ from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.downstream.listing import offered_over_http
 from mcp_workbench.protocol.handshake import ServerProfile
-from tests.cli.shell import Done, run
+from tests.cli.in_process import run
+from tests.cli.shell import Done
 from tests.support.workbench import scripted_entry, write_config
 
 TOOLBOXES = {

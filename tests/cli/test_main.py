@@ -15,8 +15,9 @@ import pytest
 import mcp_workbench
 from mcp_workbench.cli.commands import SUMMARIES, groups
 from mcp_workbench.cli.main import COMMANDS
-from tests.cli.in_process import command
-from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal, run
+from tests.cli import shell
+from tests.cli.in_process import command, run
+from tests.cli.shell import COMMAND, CTRL_D, Done, environment, on_terminal
 from tests.support.processes import available
 from tests.support.workbench import scripted_entry, write_config
 
@@ -151,7 +152,7 @@ def test_a_closed_output_is_quiet_and_has_a_status_of_its_own() -> None:
 
 def test_characters_that_the_encoding_lacks_are_written_out(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"värmland": {"server": scripted_entry()}})
-    status, shown, complaints = run("list", config, env={"PYTHONIOENCODING": "ascii"})
+    status, shown, complaints = shell.run("list", config, env={"PYTHONIOENCODING": "ascii"})
     assert (status, complaints) == (0, "")
     assert shown.startswith("v\\xe4rmland")
 

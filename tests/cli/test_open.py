@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.cli.shell import Done, on_terminal, run
+from tests.cli.in_process import run
+from tests.cli.shell import Done, on_terminal
 from tests.support.client import RawClient
 from tests.support.workbench import logged, scripted_entry, workbench_command, write_config
 

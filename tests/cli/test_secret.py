@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Done, on_terminal, run
+from tests.cli.in_process import run
+from tests.cli.shell import Done, on_terminal
 from tests.support import fake_keyring
 
 

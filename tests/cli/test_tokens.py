@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import on_terminal, run
+from tests.cli.in_process import run
+from tests.cli.shell import on_terminal
 from tests.support.workbench import scripted_entry, write_config
 
 FORMS = ["full", "lean", "text", "clipped", "sentence", "arguments", "names"]

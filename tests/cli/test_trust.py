@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Done, run
+from tests.cli.in_process import run
+from tests.cli.shell import Done
 from tests.support.client import RawClient
 from tests.support.workbench import scripted_entry, workbench_command, write_config
 
