@@ -1,10 +1,13 @@
-"""Writes what is made from the tables of clients, in docs/clients.md and docs/client-behaviour.md."""
+"""Write what is made from the tables of clients into docs/clients.md and docs/client-behaviour.md.
+
+`python -m scripts.write_client_docs`
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from mcp_workbench.clients import behaviour_docs, client_docs
+from scripts import behaviour_docs, client_docs
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 DOCUMENT = DOCS / "clients.md"

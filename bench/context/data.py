@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bench.context.tokenizer import Tokenizer
-from mcp_workbench.economy.index import SearchDocument
+from mcp_workbench.economy.fields import SearchDocument
 from mcp_workbench.economy.tokens import tokens
 from mcp_workbench.economy.tool import Tool
 

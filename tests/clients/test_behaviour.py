@@ -7,9 +7,9 @@ import json
 import pytest
 
 from mcp_workbench.clients.behaviour import MOST_REMEMBERED, UNKNOWN, Recogniser, behaviour_of, behaviours
-from mcp_workbench.clients.behaviour_docs import START, table
 from mcp_workbench.clients.table import clients
 from mcp_workbench.faces import FACES_OF_CLIENTS
+from scripts.behaviour_docs import START, table
 from scripts.write_client_docs import BEHAVIOUR, behaviour_document
 
 
@@ -80,6 +80,6 @@ def test_any_number_of_introductions_takes_a_bounded_memory() -> None:
 
 @pytest.mark.requirement("project.documentation")
 def test_the_document_is_what_the_table_says() -> None:
-    assert BEHAVIOUR.read_text("utf-8") == behaviour_document(), "run python scripts/write_client_docs.py"
+    assert BEHAVIOUR.read_text("utf-8") == behaviour_document(), "run python -m scripts.write_client_docs"
     assert table().startswith(START)
     assert all(f"| {row.title} |" in table() for row in behaviours().values())

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from mcp_workbench.economy.distinctive_words import distinctive_words
-from mcp_workbench.economy.index import SearchDocument
+from mcp_workbench.economy.fields import SearchDocument
 
 
 def entries(*texts: tuple[str, str]) -> list[SearchDocument]:

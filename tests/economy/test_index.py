@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.economy.index import Index, SearchDocument
+from mcp_workbench.economy.fields import SearchDocument
+from mcp_workbench.economy.index import Index
 
 CATALOGUE = [
     SearchDocument(

@@ -79,10 +79,10 @@ async def test_a_folder_that_others_can_enter_is_not_used(shared: Shared) -> Non
     want_it()
     os.chmod(runtime_folder(), 0o777)
     done = run("up")
-    assert done.status == 1 and "can be entered by others or belongs to somebody else" in done.stderr
+    assert done.status == 1 and "can be entered by other users, or belongs to one" in done.stderr
     async with shared.client(BOX) as client:
         assert await client.request("ping") == {}
-        assert "can be entered by others" in client.stderr and "serving alone" in client.stderr
+        assert "can be entered by other users" in client.stderr and "serving alone" in client.stderr
     assert shared.pids == []
 
 

@@ -164,7 +164,7 @@ def test_lines_that_were_written_before_the_head_could_be_are_taken_over(path: P
     write(opened(path), 4)
     assert [line.get("n") for line in lines(path)] == [1, 2, 3, None, 4]
     report = verify(str(path))
-    assert report.findings == [] and "lines 2 to 3 of" in report.notes[0] and "somebody else" in report.notes[0]
+    assert report.findings == [] and "lines 2 to 3 of" in report.notes[0] and "another program" in report.notes[0]
 
 
 def test_a_line_that_somebody_else_chained_to_the_last_one_is_said(path: Path, file: AuditFile) -> None:
@@ -174,7 +174,7 @@ def test_a_line_that_somebody_else_chained_to_the_last_one_is_said(path: Path, f
         other.write(chained(2, line_hash(last), b'{"n":"forged"}') + b"\n")
     write(file, 2)
     assert "lines 2 to 2 of" in lines(path)[2]["reason"]
-    assert "somebody else added them" in verify(str(path)).notes[0]
+    assert "another program added them" in verify(str(path)).notes[0]
 
 
 def test_what_somebody_else_appended_is_said(path: Path, file: AuditFile) -> None:
@@ -193,7 +193,7 @@ def test_a_head_that_is_gone_or_changed_is_said(path: Path, file: AuditFile, con
     head.unlink() if content is None else head.write_bytes(content)
     write(file, 3)
     assert [line["seq"] for line in lines(path)] == [1, 2, 3, 4]
-    assert "was changed by somebody else" in lines(path)[2]["reason"]
+    assert "was changed by another program" in lines(path)[2]["reason"]
     assert verify(str(path)).findings == []
 
 

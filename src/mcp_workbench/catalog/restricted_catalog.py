@@ -8,7 +8,7 @@ entries are for faces alone, and lead back to the real ones (`real_of`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -17,8 +17,6 @@ from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.catalog.offer import KINDS, Definitions, Offer
 from mcp_workbench.config.model import ToolboxConfig
-
-_NO_SIZES: Final[dict[str, int]] = {}
 
 
 class Visibility(Protocol):

@@ -9,13 +9,13 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from mcp_workbench.catalog.entry import ServerEntry
-from mcp_workbench.cli.engine import Engine, connect
-from mcp_workbench.cli.error_output import FAILED, remark
+from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.serve import face_named, separator_named
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, PRIVATE, configuration, log_for
-from mcp_workbench.cli.shared_engine import engine_for
+from mcp_workbench.cli.shared_engine import engine_that_knows, reported
 from mcp_workbench.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor
@@ -43,11 +43,7 @@ def run(parsed: Parsed) -> int:
     options = _options(parsed)
     config = configuration(parsed, parsed.positional(0))
     redactor = log_for(parsed, config)
-    if parsed.has("connect"):
-        engine = engine_for(parsed, config, use_cache=True, redactor=redactor)
-        failures = connect(engine)
-    else:
-        engine, failures = Engine(config, use_cache=True, redactor=redactor), {}
+    engine, failures = engine_that_knows(parsed, config, redactor)
     screen = stdout()
     if options is not None:
         _show_names(screen, engine, options, as_json=parsed.has("json"))
@@ -56,9 +52,7 @@ def run(parsed: Parsed) -> int:
     else:
         _show(screen, config, engine, redactor)
     screen.flush()
-    for place, error in failures.items():
-        remark("warning", f"{place}: {redactor.text(error.message.partition(chr(10))[0])}")
-    return FAILED if failures else 0
+    return reported(failures, redactor)
 
 
 FLAGS = (CONFIG, FACE, SEPARATOR, NO_PREFIX, CONNECT, JSON, PRIVATE, DEBUG)

@@ -10,12 +10,11 @@ from msgspec import Raw
 from mcp_workbench.cli.arguments import Given
 from mcp_workbench.cli.call import RAW, print_raw
 from mcp_workbench.cli.conversing import conversing, engine_of
-from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
-from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of
+from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.result_output import show
-from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.screen import Part
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
 from mcp_workbench.cli.unlisted_servers import HEADER, TOOLBOX
 from mcp_workbench.face.wording import no_such
@@ -61,7 +60,7 @@ def run(parsed: Parsed) -> int:
     if result is None:
         return status
     if not name:
-        _show_list(parsed, json.loads(result))
+        show_list(parsed, json.loads(result), "no server has prompts", _lines)
     elif parsed.has("raw"):
         print_raw(result)
     else:
@@ -108,14 +107,6 @@ def _signature(prompt: Definition) -> str:
     return " ".join([prompt["name"], *words])
 
 
-def _show_list(parsed: Parsed, prompts: list[Definition]) -> None:
-    screen = stdout()
-    if parsed.has("json"):
-        screen.json(prompts)
-        return
-    if not prompts:
-        remark("note", "no server has prompts")
-    for prompt in prompts:
-        screen.line((_signature(prompt), "code"), wrap=False)
-        if isinstance(prompt.get("description"), str) and prompt["description"].strip():
-            screen.line(prompt["description"].strip(), indent=4)
+def _lines(prompt: Definition) -> tuple[list[Part], str]:
+    about = prompt.get("description")
+    return [(_signature(prompt), "code")], about.strip() if isinstance(about, str) else ""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import Raw
 from msgspec.json import decode
 
 from mcp_workbench.cli.engine import Engine, ToolClient
-from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.flags import Parsed
+from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.unlisted_servers import Unlisted, hint_about
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import WorkbenchError
@@ -46,6 +48,26 @@ def owners(engine: Engine, kind: str) -> dict[str, list[str]]:
         for identity in entry.offer.lists.get(kind, {}) if entry.offer is not None else ():
             found.setdefault(identity, []).append(entry.label)
     return found
+
+
+def show_list(
+    parsed: Parsed,
+    definitions: list[Definition],
+    nothing: str,
+    lines: Callable[[Definition], tuple[Sequence[Part], str]],
+) -> None:
+    """Print definitions: `lines` gives the parts of each one's first line, and what is said below it."""
+    screen = stdout()
+    if parsed.has("json"):
+        screen.json(definitions)
+        return
+    if not definitions:
+        remark("note", nothing)
+    for each in definitions:
+        head, about = lines(each)
+        screen.line(*head, wrap=False)
+        if about:
+            screen.line(about, indent=4)
 
 
 def result_of(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from msgspec import Raw
 
 from mcp_workbench.cli.call import OUTPUT, RAW, print_raw
 from mcp_workbench.cli.conversing import conversing, engine_of
-from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Command, Parsed, UsageError
-from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of
+from mcp_workbench.cli.prompts_and_resources import Definition, listed, owners, result_of, show_list
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.result_output import show
-from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.screen import Part
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
 from mcp_workbench.cli.unlisted_servers import HEADER
 from mcp_workbench.jsonrpc.messages import encode
@@ -56,7 +56,8 @@ def run(parsed: Parsed) -> int:
     if result is None:
         return status
     if uri is None:
-        _show_list(parsed, json.loads(result), {**owners(engine, "resources"), **owners(engine, "resourceTemplates")})
+        servers = {**owners(engine, "resources"), **owners(engine, "resourceTemplates")}
+        show_list(parsed, json.loads(result), "no server has resources", partial(_lines, servers))
     elif parsed.has("raw"):
         print_raw(result)
     else:
@@ -84,16 +85,8 @@ def _show(reading: ResultContent, parsed: Parsed) -> None:
     show(reading, None if target is None else Path(target))
 
 
-def _show_list(parsed: Parsed, resources: list[Definition], servers: dict[str, list[str]]) -> None:
-    screen = stdout()
-    if parsed.has("json"):
-        screen.json(resources)
-        return
-    if not resources:
-        remark("note", "no server has resources")
-    for each in resources:
-        address = str(each.get("uri") or each.get("uriTemplate"))
-        screen.line((address, "code"), (f"  {', '.join(servers.get(address, []))}".rstrip(), "dim"), wrap=False)
-        said = [str(each[key]).strip() for key in ("title", "description") if each.get(key)]
-        if said:
-            screen.line(". ".join(said), indent=4)
+def _lines(servers: dict[str, list[str]], resource: Definition) -> tuple[list[Part], str]:
+    address = str(resource.get("uri") or resource.get("uriTemplate"))
+    offered_by = f"  {', '.join(servers.get(address, []))}".rstrip()
+    about = ". ".join(str(resource[key]).strip() for key in ("title", "description") if resource.get(key))
+    return [(address, "code"), (offered_by, "dim")], about

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from msgspec import Raw, Struct
@@ -17,11 +17,12 @@ from msgspec.json import decode
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.catalog.offer import Offer
-from mcp_workbench.cli.engine import Engine, Listed, ToolClient
+from mcp_workbench.cli.engine import Engine, Listed, ToolClient, connect
+from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.errors import DownstreamError, SignInNeeded
+from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
 from mcp_workbench.front.joining import CannotJoin, NotRunning, introduce, written_hello
 from mcp_workbench.jsonrpc.framing import LineSplitter
 from mcp_workbench.jsonrpc.pending import RemoteError
@@ -51,6 +52,24 @@ def engine_for(
                 return SharedEngine(config, use_cache=use_cache, redactor=redactor, descriptor=connection.detach())
             connection.close()
     return Engine(config, use_cache=use_cache, redactor=redactor, is_audited=is_audited)
+
+
+def engine_that_knows(
+    parsed: Parsed, config: WorkbenchConfig, redactor: Redactor
+) -> tuple[Engine, dict[str, WorkbenchError]]:
+    """An engine for commands that show what servers offer: as cached or, with `--connect`, after the others have been
+    listed. Also the failures, by `toolbox/server`."""
+    if not parsed.has("connect"):
+        return Engine(config, use_cache=True, redactor=redactor), {}
+    engine = engine_for(parsed, config, use_cache=True, redactor=redactor)
+    return engine, connect(engine)
+
+
+def reported(failures: Mapping[str, WorkbenchError], redactor: Redactor) -> int:
+    """Warn of each; the exit status."""
+    for place, error in failures.items():
+        remark("warning", f"{place}: {redactor.text(error.message.partition(chr(10))[0])}")
+    return FAILED if failures else 0
 
 
 class ListedThere(Struct):

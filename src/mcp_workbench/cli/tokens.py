@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mcp_workbench.cli.engine import Engine, connect
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.settings import CONFIG, DEBUG, JSON, PRIVATE, configuration, log_for
-from mcp_workbench.cli.shared_engine import engine_for
+from mcp_workbench.cli.shared_engine import engine_that_knows, reported
 from mcp_workbench.cli.token_report import ABOUT_FLAT, ABOUT_FULL, COLUMNS, Report, Row, as_json, measure, rows, said
 
 # What decides, where there is no room for every form.
@@ -32,11 +31,7 @@ def run(parsed: Parsed) -> int:
     """Measure and show; the exit status."""
     config = configuration(parsed, parsed.positional(0))
     redactor = log_for(parsed, config)
-    if parsed.has("connect"):
-        engine = engine_for(parsed, config, use_cache=True, redactor=redactor)
-        failures = connect(engine)
-    else:
-        engine, failures = Engine(config, use_cache=True, redactor=redactor), {}
+    engine, failures = engine_that_knows(parsed, config, redactor)
     report = measure(config, engine)
     screen = stdout()
     if parsed.has("json"):
@@ -54,9 +49,7 @@ def run(parsed: Parsed) -> int:
         except OSError as failure:
             return complain(f"`{page}` cannot be written: {failure.strerror}", status=FAILED)
         remark("note", f"wrote {page}")
-    for place, error in failures.items():
-        remark("warning", f"{place}: {redactor.text(error.message.partition(chr(10))[0])}")
-    return FAILED if failures else 0
+    return reported(failures, redactor)
 
 
 COMMAND = Command("tokens [OPTIONS] [CONFIG]", ABOUT, (CONFIG, CONNECT, JSON, HTML, PRIVATE, DEBUG), run, takes=1)

@@ -3,8 +3,7 @@
 `clients.toml` has a row for each client, `table` makes values of it, `client_paths` knows where files lie on each
 system, `documents` reads and edits the content of a file as bytes, `dialects` translates one server between a client's
 way of writing and ours, `identity` says when two entries mean the same server, `remote_wrappers` and `literal_secrets`
-make better entries of them, `toolbox_proposals` groups them, `client_docs` makes docs/clients.md. `server_json` reads
-what the MCP registry says of a server.
-`behaviour.json` and `behaviour` say how clients behave once they are connected, `behaviour_docs` tells people.
+make better entries of them, `toolbox_proposals` groups them. `server_json` reads what the MCP registry says about a
+server. `behaviour.json` and `behaviour` say how clients behave once they are connected.
 Everything is a function of values: who reads and writes files is `cli`.
 """

@@ -48,7 +48,6 @@ class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
     name_length: int | None = 64
     # In characters, where it cuts; 0: its model never sees them, None: it does not cut.
     instructions_length: int | None = USUAL_ROOM
-    description_length: int | None = None
     # Where results are cut.
     results: str = ""
     # What of a result with both text and structured content its model sees.

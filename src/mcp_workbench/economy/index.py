@@ -25,8 +25,6 @@ from mcp_workbench.economy.postings import STEPS, Postings, post, rarity, read
 from mcp_workbench.economy.synonyms import SYNONYMS
 from mcp_workbench.economy.terms import Splitter, runs, stem
 
-__all__ = ["Found", "Hit", "Index", "SearchDocument"]
-
 NAME_COVERED = 1.0
 # A tool that speaks to less than about one word of the need, or half of a short one, is a weak match, unless it has a
 # word that few tools have: `create` says little, `weather` enough.
