@@ -85,6 +85,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], str]] = {
     "access": (
         {
             "config",
+            "printable",
             "jsonrpc",
             "downstream",
             "catalog",

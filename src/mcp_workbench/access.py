@@ -25,7 +25,8 @@ from mcp_workbench.guard.identity import Identities, Identity
 from mcp_workbench.guard.limit_step import LimitStep
 from mcp_workbench.guard.rules_in_force import Policy, PolicyStep, Role, RoleVisibility, denied
 from mcp_workbench.jsonrpc.messages import encode
-from mcp_workbench.steps import Denial, EventRecorder, Step, Subject
+from mcp_workbench.printable import one_line
+from mcp_workbench.steps import Denial, EventRecorder, GuardedRequest, Step, Subject
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.server_subscriptions import Subscriber
@@ -65,6 +66,7 @@ class Access:
         self._roles: OrderedDict[Role, Face] = OrderedDict()
         self.policy = Policy(rules, identities, self._definition_of, router.tasks.tool_of)
         self.approvals = approvals
+        self._record = record
         self._limits = LimitStep(limits, identities) if limits else None
         self._approval = ApprovalStep(self.policy, approvals, record) if self.policy.asks else None
 
@@ -134,6 +136,18 @@ class Access:
         """What comes last: nobody is asked about what would not pass anyway."""
         return tuple(step for step in (self._limits, self._approval) if step is not None)
 
+    def approve(self, id: str, seconds: float | None, *, only_shows: bool) -> str | None:
+        """Our own user looks at a call that waits, or allows it: what it is. None where none waits under this id."""
+        found = self.approvals.look_at(id) if only_shows else self.approvals.approve(id, seconds)
+        if found is None:
+            return None
+        told = one_line(f"{found.place} for {found.principal or 'local'}")
+        if not only_shows:
+            self._record("approval", principal=found.principal, item=found.place, decision="passed")
+            return told
+        whole = found.arguments if found.whole is None else found.whole.decode(errors="backslashreplace")
+        return f"{told}\n{whole}"
+
     # ── what principals see ──
 
     def face_of(self, principal: str) -> Face:
@@ -190,9 +204,19 @@ class Access:
         entry, decision = call.route.entry, call.route.decision
         if entry is None or decision is None:
             return None
-        subject = _subject(call.view.principal, call.method, entry.toolbox, entry.name, decision.item)
-        judged = self.policy.decide(subject)
-        return None if judged.then in ("allow", "ask") else denied(subject, judged)
+        # With its arguments: rules that depend on them may have come since.
+        held = GuardedRequest(
+            principal=call.view.principal,
+            method=call.method,
+            toolbox=entry.toolbox,
+            server=entry.name,
+            item=decision.item,
+            client=b"{}",
+            session=0,
+            body=decision.body,
+        )
+        judged = self.policy.decide(held)
+        return None if judged.then in ("allow", "ask") else denied(held, judged)
 
     def _definition_of(self, toolbox: str, server: str, tool: str) -> Raw | None:
         entry = self._catalog.toolboxes.get(toolbox, {}).get(server)

@@ -361,13 +361,9 @@ class Gateway:
         """Calls that wait for their user's approval. Told to our own user alone."""
         return [] if self.access is None else self.access.approvals.waiting()
 
-    def approve(self, id: str, seconds: float | None = None) -> str | None:
-        """Our own user allows a call that waits. Returns what it is; None where none waits under this id."""
-        waiting = None if self.access is None else self.access.approvals.approve(id, seconds)
-        if waiting is None:
-            return None
-        self.record("approval", principal=waiting.principal, item=waiting.place, decision="passed")
-        return f"{waiting.place} for {waiting.principal or 'local'}"
+    def approve(self, id: str, seconds: float | None = None, only_shows: bool = False) -> str | None:
+        """Our own user allows a call that waits, or looks at it: what it is. None where none waits under this id."""
+        return None if self.access is None else self.access.approve(id, seconds, only_shows=only_shows)
 
     def _describe(self) -> dict[str, Any]:
         from mcp_workbench.downstream.status import status_of

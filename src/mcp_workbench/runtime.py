@@ -251,8 +251,8 @@ class Runtime:
             self._approval_socket = ApprovalSocket(self._approve)
             _ = self.start_task(self._approval_socket.open())
 
-    def _approve(self, id: str, seconds: float | None) -> str | None:
-        return next((found for each in self._approvers if (found := each(id, seconds)) is not None), None)
+    def _approve(self, id: str, seconds: float | None, only_shows: bool) -> str | None:
+        return next((found for each in self._approvers if (found := each(id, seconds, only_shows)) is not None), None)
 
     def _close_sockets(self) -> None:
         for each in (self._status_socket, self._approval_socket):

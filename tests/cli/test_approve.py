@@ -30,7 +30,9 @@ class Waiting:
         self.calls = {"one": "box/server/tool for alice"}
         self.asked: list[tuple[str, float | None]] = []
 
-    def approve(self, id: str, seconds: float | None) -> str | None:
+    def approve(self, id: str, seconds: float | None, only_shows: bool) -> str | None:
+        if only_shows:
+            return self.calls.get(id)
         self.asked.append((id, seconds))
         return self.calls.pop(id, None)
 
@@ -40,6 +42,8 @@ async def test_a_call_is_approved_where_it_waits(folder: Path) -> None:
     socket = ApprovalSocket(waiting.approve)
     await socket.open()
     try:
+        assert await approve_anywhere("one", None, only_shows=True) == "box/server/tool for alice"
+        assert not waiting.asked, "looking at it allows nothing"
         assert await approve_anywhere("one", 5.0) == "box/server/tool for alice"
         assert await approve_anywhere("one", None) is None, "an approval twice is none"
         assert waiting.asked == [("one", 5.0), ("one", None)]
@@ -100,9 +104,11 @@ def test_a_wrong_command_line_is_explained(
 
 
 def test_what_was_approved_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def approve(id: str, seconds: float | None) -> str:
-        return f"{id} for {seconds}"
+    async def approve(id: str, seconds: float | None, *, only_shows: bool) -> str:
+        return f"{id} shown\n{{\n}}" if only_shows else f"{id} for {seconds}"
 
     monkeypatch.setattr("mcp_workbench.cli.approve.approve_anywhere", approve)
     done = command(monkeypatch, "approve", "abc", "--for", "60")
     assert (done.status, done.stdout) == (0, "approved: abc for 60.0\n")
+    done = command(monkeypatch, "approve", "abc", "--show")
+    assert (done.status, done.stdout) == (0, "abc shown\n{\\n}\n"), "in a line of its own, whatever is in it"

@@ -268,3 +268,60 @@ def test_what_a_client_adds_to_a_call_is_shown(meta: bytes, told: str | None) ->
     message = json.loads(bytes(rig.asked(replace(request(), meta=Raw(meta))).params))["message"]
     assert ("`_meta`" in message) is (told is not None)
     assert told is None or message.endswith(told)
+
+
+@pytest.mark.requirement("team.approval")
+@pytest.mark.parametrize(
+    ("approved", "later", "is_same"),
+    [
+        (b'{"com.example/force":"no"}', b'{"com.example/force":"yes"}', False),
+        (b'{"com.example/force":"no"}', b"{}", False),
+        (b'{"a":1}', b'{"a":1,"b":2}', False),
+        (b'{"a":1}', b'{"a":1.0}', False),
+        (b'{"a":1}', b'{"a":2,"a":1}', False),
+        (b'{"a":1,"b":2}', b'{"b":2,"a":1}', True),
+        (b'{"a":1,"progressToken":1}', b'{"a":1,"progressToken":2,"traceparent":"00-1"}', True),
+        (b'{"claudecode/toolUseId":"1","callId":"1"}', b'{"claudecode/toolUseId":"2","callId":"2"}', True),
+        (b'{"io.modelcontextprotocol/logLevel":"debug"}', b"{}", True),
+    ],
+)
+def test_an_approval_is_for_what_the_client_adds_as_well(approved: bytes, later: bytes, is_same: bool) -> None:
+    rig = Rig()
+    rig.answer(replace(request(), meta=Raw(approved)), "hour")
+    again = rig.check(replace(request(), meta=Raw(later)))
+    assert (again == Pass("approved")) is is_same and (isinstance(again, Ask) is not is_same)
+
+
+@pytest.mark.requirement("team.approval")
+def test_a_question_that_is_cut_says_so_and_where_all_of_it_is() -> None:
+    rig = Rig()
+    long = request({"path": "/a" * 5000, "then": "rm -rf /"})
+    held = rig.asked(long)
+    message = json.loads(bytes(held.params))["message"]
+    (waiting,) = rig.approvals.waiting()
+    assert "too long for this question" in message and f"approve {waiting['id']} --show" in message
+    assert "characters more (sha256 of all:" in message and "rm -rf" not in message
+    found = rig.approvals.look_at(str(waiting["id"]))
+    assert found is not None and found.whole == long.params
+    assert rig.approvals.waiting(), "looking at it allows nothing"
+    assert isinstance(held.answered(b'{"action":"decline"}'), Denial)
+    assert not rig.approvals.waiting() and rig.approvals.look_at(str(waiting["id"])) is None
+    short = json.loads(bytes(rig.asked(request()).params))["message"]
+    assert "too long" not in short and not rig.approvals.waiting()
+
+
+def test_what_was_said_elsewhere_does_not_count_beside_the_answer() -> None:
+    rig = Rig()
+    long = request({"path": "/a" * 5000})
+    held = rig.asked(long)
+    assert rig.approvals.approve(str(rig.approvals.waiting()[0]["id"])) is not None
+    assert isinstance(held.answered(b'{"action":"decline"}'), Denial)
+    rig.asked(long)
+
+
+def test_a_call_that_is_too_large_to_be_kept_waits_without_its_end() -> None:
+    rig = Rig()
+    rig.asked(request({"path": "a" * approval.LARGEST_WAITING}))
+    found = rig.approvals.look_at(str(rig.approvals.waiting()[0]["id"]))
+    assert found is not None and found.whole is None and "sha256 of all" in found.arguments
+    assert found.arguments.isprintable() and len(found.arguments) < 4200

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.config.model import PolicyRule
+from mcp_workbench.config.model import PolicyRule, Then
 from mcp_workbench.guard.identity import Identity
 from mcp_workbench.guard.policy import (
     STRICTNESS,
@@ -218,6 +218,14 @@ def test_a_list_shows_what_some_arguments_are_allowed_for() -> None:
 
 
 # ── keys ──
+
+
+@pytest.mark.parametrize("kept", ["deny", "hide"])
+def test_a_rule_on_arguments_keeps_calls_from_somebody_and_not_the_item(kept: Then) -> None:
+    some = PolicyRule(arguments={"/a": "b"}, then=kept)
+    assert then([some, ALLOW])[0] == "allow" and then([some, ASK])[0] == "ask"
+    assert then([some, HIDE])[0] == "hide", "nothing of it can be used, so it is not shown"
+    assert then([some, ALLOW], arguments=b'{"a": "b"}')[0] == kept
 
 
 def test_the_toolboxes_of_a_key_come_before_all_rules() -> None:

@@ -17,6 +17,7 @@ arguments, and the user who made it. `mcp-workbench status` shows the calls that
 # A day: nobody remembers tomorrow what they have allowed today.
 MOST_SECONDS = 86_400
 
+SHOW = Flag("show", None, "print all of what will be sent, and allow nothing")
 FOR = Flag("for", "SECONDS", "allow the same call repeatedly for this long; without it, once")
 
 
@@ -25,12 +26,17 @@ def run(parsed: Parsed) -> int:
     id = parsed.positional(0)
     if id is None:
         raise UsageError("which call?", hint="`mcp-workbench status` shows those that are waiting, and their ids")
-    approved = run_loop(approve_anywhere(id, _seconds(parsed.value("for"))))
+    only_shows = parsed.has("show")
+    approved = run_loop(approve_anywhere(id, _seconds(parsed.value("for")), only_shows=only_shows))
     if approved is None:
         return complain(
             f"no call waits for the approval `{id[:50]}`: it has been approved already, has expired, or never existed",
             hint="`mcp-workbench status` shows the calls that are waiting",
         )
+    if only_shows:
+        for line in approved.split("\n", 1):
+            stdout().line(one_line(line))
+        return 0
     stdout().line(f"approved: {one_line(approved)}")
     return 0
 
@@ -43,4 +49,4 @@ def _seconds(written: str | None) -> float | None:
     return float(written)
 
 
-COMMAND = Command("approve ID [OPTIONS]", ABOUT, (FOR,), run, takes=1)
+COMMAND = Command("approve ID [OPTIONS]", ABOUT, (SHOW, FOR), run, takes=1)

@@ -1,12 +1,13 @@
 """`ask`: what a rule does not allow by itself passes once the user has said so, and never otherwise.
 
-An approval is for exactly one call (its server, its item, its parameters, byte by byte) of one principal: once, for the
-rest of its session, or for a time. It is kept in memory alone, so that a restart takes all of them back. Owns what was
-approved and what waits; how a client is asked is the request's business (`steps.Ask`).
+An approval is for exactly one call (its server, its item, its parameters and `_meta`, byte by byte) of one principal:
+once, for the rest of its session, or for a time. It is kept in memory alone, so that a restart takes all of them back.
+Owns what was approved and what waits; how a client is asked is the request's business (`steps.Ask`).
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from typing import Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode, encode
 
-from mcp_workbench.guard.approval_question import Duration, chosen, question, shown
+from mcp_workbench.guard.approval_question import Duration, chosen, is_cut, question, shown
 from mcp_workbench.guard.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy, denied
 from mcp_workbench.steps import Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass
 
@@ -33,11 +34,15 @@ MOST_APPROVALS: Final = 10_000
 # Calls whose last approved parameters are remembered, to say what is different this time.
 MOST_REMEMBERED: Final = 1000
 LARGEST_REMEMBERED: Final = 16 * 1024
+# A call that waits is kept whole up to this, to be looked at with `mcp-workbench approve --show`.
+LARGEST_WAITING: Final = 256 * 1024
 # What a client adds when it comes back to a modern server: the same call all the same.
 _RETRY_MEMBERS: Final = ("requestState", "inputResponses")
 # In `_meta`, what belongs to the protocol and to tracing: no server decides by it what a call does.
 _PROTOCOL: Final = "io.modelcontextprotocol/"
 _CARRIED: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
+# By these known clients (Claude Code, VS Code, Codex) number their calls and turns: no call would be the same twice.
+_NUMBERS: Final = frozenset({"claudecode/toolUseId", "vscode.requestId", "callId", "itemId", "x-codex-turn-metadata"})
 
 
 class GrantedApproval(Struct):
@@ -60,6 +65,8 @@ class WaitingCall(Struct, frozen=True):
     arguments: str
     digest: str
     expires: float
+    # What will be sent; None where that is too much to be kept.
+    whole: bytes | None = None
 
 
 class _Interim(Struct):
@@ -123,7 +130,7 @@ class Approvals:
 
     # ── calls that nobody could be asked about ──
 
-    def wait(self, principal: str, place: str, params: bytes, digest: str) -> str | None:
+    def wait(self, principal: str, place: str, params: bytes, digest: str, meta: bytes | None = None) -> str | None:
         """The id by which this call can be approved; None where too many wait."""
         self._forget_expired()
         for waiting in self._waiting.values():
@@ -134,7 +141,10 @@ class Approvals:
             return None
         id = urandom(5).hex()
         expires = self.now() + WAITING_SECONDS
-        self._waiting[id] = WaitingCall(id, principal, place, shown(params), digest, expires)
+        told = shown(params) if meta is None else f"{shown(params)} with `_meta` {shown(meta)}"
+        whole = params if meta is None else params + b" with `_meta` " + meta
+        kept = whole if len(whole) <= LARGEST_WAITING else None
+        self._waiting[id] = WaitingCall(id, principal, place, told, digest, expires, kept)
         if self.on_waiting is not None:
             self.on_waiting()
         return id
@@ -147,6 +157,18 @@ class Approvals:
             expires = self.now() + (WAITING_SECONDS if seconds is None else seconds)
             self.grant(waiting.principal, waiting.digest, GrantedApproval(expires, is_once=seconds is None))
         return waiting
+
+    def look_at(self, id: str) -> WaitingCall | None:
+        """The call that waits under this id, as it is."""
+        self._forget_expired()
+        return self._waiting.get(id)
+
+    def settle(self, id: str, principal: str, digest: str) -> None:
+        """The question about this call is answered: what was said elsewhere meanwhile does not count beside it."""
+        self._waiting.pop(id, None)
+        grant = self._granted.get((principal, digest))
+        if grant is not None and grant.is_once:
+            del self._granted[principal, digest]
 
     def waiting(self) -> list[dict[str, object]]:
         """For `mcp-workbench status`."""
@@ -196,23 +218,26 @@ class ApprovalStep:
             request.principal, request.session, digest, is_retry=bool(members.keys() & set(_RETRY_MEMBERS))
         ):
             return self._approved(request, digest)
-        last = self._approvals.last(request.principal, _place(request))
         self._record("question", principal=request.principal, item=_place(request), rule=decision.rule)
-        return Ask(
-            Raw(
-                encode(
-                    question(
-                        _place(request),
-                        request.params,
-                        last,
-                        has_session=request.session > 0,
-                        meta=_told_meta(request),
-                    )
-                )
-            ),
-            lambda answer: self._answered(request, digest, decision.rule, answer),
-            lambda: self._refer(request, digest, decision.rule),
+        meta = _told_meta(request)
+        id: str | None = None
+        if is_cut(request.params, meta):
+            id = self._approvals.wait(request.principal, _place(request), request.params, digest, meta)
+        asked = question(
+            _place(request),
+            request.params,
+            self._approvals.last(request.principal, _place(request)),
+            has_session=request.session > 0,
+            meta=meta,
+            id=id,
         )
+
+        def answered(answer: Raw | bytes | None) -> Pass | Denial:
+            if id is not None:
+                self._approvals.settle(id, request.principal, digest)
+            return self._answered(request, digest, decision.rule, answer)
+
+        return Ask(Raw(encode(asked)), answered, lambda: self._refer(request, digest, decision.rule))
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         digest = self._passed.pop(id(request), None)
@@ -248,7 +273,7 @@ class ApprovalStep:
     def _refer(self, request: GuardedRequest, digest: str, rule: str) -> Denial:
         """This client cannot be asked: say how its user can allow it all the same."""
         place = _place(request)
-        waiting = self._approvals.wait(request.principal, place, request.params, digest)
+        waiting = self._approvals.wait(request.principal, place, request.params, digest, _told_meta(request))
         if waiting is None:
             text = f"`{place}` needs the user's approval, and too many calls are waiting for one"
             return Denial(FORBIDDEN, text, {"rule": rule}, rule=rule)
@@ -269,6 +294,7 @@ def digest_of(request: GuardedRequest, members: dict[str, Raw] | None = None) ->
     for name in sorted(found):
         if name not in _RETRY_MEMBERS:
             digest.update(encode(name) + b":" + bytes(found[name]) + b"\n")
+    digest.update(b"_meta:" + _bound_meta(request))
     return digest.hexdigest()
 
 
@@ -283,12 +309,31 @@ def _told_meta(request: GuardedRequest) -> bytes | None:
     """The `_meta` that a server may act upon: without what the protocol and tracing keep in it."""
     if request.meta is None:
         return None
-    try:
-        members = decode(request.meta, type=dict[str, Raw])
-    except (DecodeError, ValidationError, RecursionError):
+    members = _named_once(bytes(request.meta))
+    if members is None:
         return bytes(request.meta)
-    told = {name: each for name, each in members.items() if not name.startswith(_PROTOCOL) and name not in _CARRIED}
+    told = {name: each for name, each in members if not name.startswith(_PROTOCOL) and name not in _CARRIED}
     return encode(told) if told else None
+
+
+def _bound_meta(request: GuardedRequest) -> bytes:
+    """Of that, what has to be the same in a call that was approved before."""
+    told = _told_meta(request)
+    members = None if told is None else _named_once(told)
+    if members is None:
+        return told or b""
+    bound = {name: each for name, each in sorted(members) if name not in _NUMBERS}
+    return encode(bound) if bound else b""
+
+
+def _named_once(written: bytes) -> list[tuple[str, Raw]] | None:
+    """The members of an object; None for anything else, and where one is named twice: two readers differ on those."""
+    try:
+        members = decode(written, type=dict[str, Raw])
+        names = [name for name, _ in json.loads(written, object_pairs_hook=list)]
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return list(members.items()) if len(members) == len(names) else None
 
 
 def _place(request: GuardedRequest) -> str:

@@ -18,7 +18,8 @@ Duration = Literal["once", "session", "hour"]
 DURATIONS: Final = get_args(Duration)
 _SAID: Final = {"once": "Once", "session": "For this session", "hour": "For an hour"}
 MEMBER: Final = "allow"
-# Beyond, nobody reads; what is left out is said, and known by its hash.
+# Beyond, nobody reads in a form, and windows grow over the edge of a screen. What is left out is said, known by its
+# hash, and can be read elsewhere.
 LONGEST_SHOWN: Final = 4000
 MOST_DIFFERENCES: Final = 20
 _LONGEST_VALUE: Final = 200
@@ -38,13 +39,26 @@ _decode_choice: Final = Decoder(_Choice).decode
 
 
 def question(
-    place: str, params: bytes, last: bytes | None, *, has_session: bool, meta: bytes | None = None
+    place: str,
+    params: bytes,
+    last: bytes | None,
+    *,
+    has_session: bool,
+    meta: bytes | None = None,
+    id: str | None = None,
 ) -> dict[str, object]:
-    """The params of an `elicitation/create`: a message and a form."""
-    lines = [f"Allow this call of {one_line(place)}?", "", "It will be sent as:", shown(params)]
+    """The params of an `elicitation/create`: a message and a form. `id` is where all of it can be seen if it is cut."""
+    lines = [f"Allow this call of {one_line(place)}?", ""]
+    if is_cut(params, meta):
+        how = (
+            "decline what you cannot judge"
+            if id is None
+            else f"to see all of it, run: mcp-workbench approve {id} --show"
+        )
+        lines += [f"It is too long for this question, which shows the beginning; {how}", ""]
+    lines += ["It will be sent as:", shown(params)]
     if meta is not None:
-        # Clients number their calls in it, so that no call would be the same twice: it is shown, and not approved.
-        lines += ["", "with this `_meta`, which may be another one in later calls:", shown(meta)]
+        lines += ["", "with this `_meta`:", shown(meta)]
     if last is not None:
         changes = differences(last, params)
         said = "\n".join(changes) if changes else "nothing"
@@ -84,7 +98,12 @@ def shown(params: bytes) -> str:
     if len(text) <= LONGEST_SHOWN:
         return text
     mark = sha256(params).hexdigest()
-    return f"{text[:LONGEST_SHOWN]}… and {len(text) - LONGEST_SHOWN} characters more (sha256 of all: {mark})"
+    return f"{text[:LONGEST_SHOWN]}… and {len(text) - LONGEST_SHOWN:,} characters more (sha256 of all: {mark})"
+
+
+def is_cut(params: bytes, meta: bytes | None) -> bool:
+    """Whether a question shows only the beginning of one of them."""
+    return any(len(one_line(each.decode(errors="backslashreplace"))) > LONGEST_SHOWN for each in (params, meta or b""))
 
 
 def differences(before: bytes, after: bytes) -> list[str]:

@@ -180,7 +180,8 @@ def decide(
     arguments: bytes | Raw | None = None,
     kind: str | None = None,
 ) -> Decision:
-    """What becomes of this request. Without `arguments`, as for a list: of an item that some arguments are allowed for.
+    """What becomes of this request. Without `arguments`, as for a list or for what a call has left behind: the best
+    that any arguments get.
 
     `kind` says what the item is where the method does not."""
     if identity.toolboxes is not None and not any(fits(glob, subject.toolbox) for glob in identity.toolboxes):
@@ -219,6 +220,9 @@ def _first_match(
         if not rule.concerns(identity) or not rule.is_about(kind, subject, is_other_spelling=is_other_spelling):
             continue
         if rule.written.has_annotations and not rule.agrees(annotations or Annotations()):
+            continue
+        if arguments is None and rule.written.arguments and rule.then in ("deny", "hide"):
+            # It keeps some calls of this item from somebody, and not the item.
             continue
         try:
             if not read.agree(rule.written.arguments):

@@ -27,13 +27,18 @@ ANSWER_SECONDS: Final = 2.0
 # A request has some hundred bytes.
 LARGEST_REQUEST: Final = 4096
 
-# Given an id and for how many seconds, if not once: what was approved; None where nothing waits under this id.
-Approve = Callable[[str, float | None], str | None]
+# A call is kept whole up to 256 KiB, and what is not printable in it is written out.
+LARGEST_REPLY: Final = 4 * 1024 * 1024
+
+# Given an id, for how many seconds if not once, and whether it is only looked at: which call it is, with all of it if
+# it is looked at. None where nothing waits under this id.
+Approve = Callable[[str, float | None, bool], str | None]
 
 
 class ApprovalRequest(Struct):
     id: str
     seconds: float | None = None
+    only_shows: bool = False
 
 
 class ApprovalReply(Struct):
@@ -71,7 +76,8 @@ class ApprovalSocket:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if _peer_of(writer.get_extra_info("socket")) in (None, os.getuid()):
                     wanted = _decode_request(await reader.readline())
-                    writer.write(encode(ApprovalReply(self._approve(wanted.id, wanted.seconds))) + b"\n")
+                    found = self._approve(wanted.id, wanted.seconds, wanted.only_shows)
+                    writer.write(encode(ApprovalReply(found)) + b"\n")
                     await writer.drain()
         writer.close()
 
@@ -84,15 +90,15 @@ def _peer_of(connection: socket.socket) -> int | None:
     return int(struct.unpack("3i", credentials)[1])
 
 
-async def approve_anywhere(id: str, seconds: float | None) -> str | None:
-    """Approve the call with this id, in whichever of the user's workbenches it waits: what it is."""
+async def approve_anywhere(id: str, seconds: float | None, *, only_shows: bool = False) -> str | None:
+    """Approve the call with this id, or look at it, in whichever of the user's workbenches it waits: what it is."""
     try:
         names = sorted(os.listdir(runtime_folder()))
     except OSError:
         return None
     for name in names:
         if name.partition(".")[2] == APPROVAL_SUFFIX:
-            approved = await _approve(os.path.join(runtime_folder(), name), ApprovalRequest(id, seconds))
+            approved = await _approve(os.path.join(runtime_folder(), name), ApprovalRequest(id, seconds, only_shows))
             if approved is not None:
                 return approved
     return None
@@ -101,7 +107,7 @@ async def approve_anywhere(id: str, seconds: float | None) -> str | None:
 async def _approve(path: str, request: ApprovalRequest) -> str | None:
     with contextlib.suppress(OSError, TimeoutError, ValueError, DecodeError, ValidationError):
         async with asyncio.timeout(ANSWER_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(path)
+            reader, writer = await asyncio.open_unix_connection(path, limit=LARGEST_REPLY)
             try:
                 writer.write(encode(request) + b"\n")
                 return _decode_reply(await reader.readline()).approved
