@@ -41,7 +41,7 @@ class Subject(Struct, frozen=True, kw_only=True, gc=False):
     item: str = ""
 
 
-class GuardedRequest(Subject, frozen=True, kw_only=True, gc=False):
+class GuardedRequest(Subject, frozen=True, kw_only=True, gc=False, cache_hash=True):
     """A client's request or notification, before it is sent to a server."""
 
     # How the client introduced itself (`clientInfo`), as JSON.
@@ -100,12 +100,12 @@ Verdict = Substitute | Denial | Pass | None
 Decision = Literal["passed", "answered", "denied", "undecided"]
 
 
-class Outcome(Struct, frozen=True, kw_only=True, gc=False):
+class Outcome(Struct, frozen=True, gc=False):
     """How a request ended. Times are those of `time.monotonic`, in seconds."""
 
     kind: Kind
     # What the client got, in parts; nothing for a request that was cancelled or needs no answer.
-    payload: tuple[Part, ...] = ()
+    payload: tuple[Part, ...]
     arrived: float
     # None where a step answered or refused it, or it was cancelled before: no server has seen it.
     sent: float | None
@@ -119,7 +119,7 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
         """The bytes of the answer."""
         total = 0
         for part in self.payload:
-            total += memoryview(part).nbytes
+            total += len(part)
         return total
 
     @property
@@ -153,6 +153,10 @@ class Listener(Step, Protocol):
     """A step that looks and never decides. It comes before all others, and is not asked while `is_listener` holds."""
 
     is_listener: bool
+
+    def on_unchecked_end(self, origin: GuardedRequest, body: bytes, meta: Raw | None, outcome: Outcome) -> None:
+        """The same as `on_end`, for a request that nobody had to be asked about, and for as little as can be: `origin`
+        is the request without its own body and `_meta`, and the same object for calls that are alike."""
 
 
 # What happens beside requests, and is recorded too: somebody proved or failed to prove who they are (`authentication`),
@@ -263,22 +267,41 @@ class Passage(Struct, eq=False):
         if asyncio.iscoroutine(self.held):
             # Cancelled before anybody came to wait for it.
             self.held.close()
-        now = monotonic()
-        outcome = Outcome(
-            kind=kind,
-            payload=payload,
-            arrived=self.arrived,
-            sent=self.sent,
-            ended=now,
-            decision=self.decision,
-            rules=self.rules,
-        )
-        for step in (*reversed(self.steps[: self.asked]), *self.listeners):
-            try:
-                step.on_end(self.request, outcome)
-            except Exception:
-                # The client gets its answer, and the other steps learn of it, all the same.
-                log.exception("a step around requests failed; please report this")
+        outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules)
+        _tell((*reversed(self.steps[: self.asked]), *self.listeners), self.request, outcome)
+
+
+class UncheckedPassage(Struct, eq=False, gc=False):
+    """The same where nobody decides: it is sent as it arrives, and a listener learns of its end. There is one for each
+    call wherever nothing but an audit is configured, so it does as little as can be."""
+
+    listener: Listener
+    # Whose and what: shared by calls that are alike.
+    origin: GuardedRequest
+    body: bytes
+    meta: Raw | None
+    arrived: float
+    is_over: bool = False
+
+    def end(self, kind: Kind, *payload: Part) -> None:
+        """It has ended; only the first end counts."""
+        if self.is_over:
+            return
+        self.is_over = True
+        try:
+            outcome = Outcome(kind, payload, self.arrived, self.arrived, monotonic())
+            self.listener.on_unchecked_end(self.origin, self.body, self.meta, outcome)
+        except Exception:
+            log.exception("a step around requests failed; please report this")
+
+
+def _tell(steps: tuple[Step, ...], request: GuardedRequest, outcome: Outcome) -> None:
+    for step in steps:
+        try:
+            step.on_end(request, outcome)
+        except Exception:
+            # The client gets its answer, and the other steps learn of it, all the same.
+            log.exception("a step around requests failed; please report this")
 
 
 async def _asked(question: Ask, asker: UserAsker | None) -> Denial | Pass:

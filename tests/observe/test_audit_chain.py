@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.observe.audit_chain import MOST_FINDINGS, OpenedFiles, verify
-from mcp_workbench.observe.audit_file import HEAD, chained, line_hash
+from mcp_workbench.observe.audit_file import HEAD, chained, group_hash
 from tests.observe.test_audit_file import opened, write
 
 Lines = list[str]
@@ -25,8 +25,8 @@ def swap(lines: Lines) -> Lines:
 def rechained(lines: Lines) -> Lines:
     found: Lines = []
     for number, line in enumerate(lines, 1):
-        body = b"{" + line.encode().split(b",", 2)[2]
-        found.append(chained(number, line_hash(found[-1].encode()) if found else "", body).decode())
+        body = b"{" + line.encode()[line.index('"n":') :]
+        found.append(chained(number, group_hash(found[-1].encode()) if found else "", body).decode())
     return found
 
 
@@ -64,16 +64,58 @@ DAMAGE: dict[str, tuple[Callable[[Lines], Lines], str]] = {
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "audit.jsonl"
     file = opened(path)
-    write(file, 1, 2, 3, 4, 5)
+    for number in range(1, 6):
+        write(file, number)
     file.close()
     return path
+
+
+def change_lines(path: Path, change: Callable[[Lines], Lines]) -> None:
+    path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_found(path: Path, damage: str) -> None:
     change, expected = DAMAGE[damage]
-    path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
+    change_lines(path, change)
     assert any(expected in finding for finding in verify(str(path)).findings)
+
+
+@pytest.mark.parametrize("groups", [[(1, 2, 3, 4, 5)], [(1, 2), (3, 4, 5)], [(1, 2, 3), (4,), (5,)]], ids=str)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_found_in_lines_that_were_written_at_once(
+    tmp_path: Path, groups: list[tuple[int, ...]], damage: str
+) -> None:
+    file = opened(tmp_path / "audit.jsonl")
+    for numbers in groups:
+        write(file, *numbers)
+    file.close()
+    report = verify(str(tmp_path / "audit.jsonl"))
+    assert (report.findings, report.lines) == ([], 5)
+    change_lines(tmp_path / "audit.jsonl", DAMAGE[damage][0])
+    assert verify(str(tmp_path / "audit.jsonl")).findings
+
+
+def test_an_edit_among_lines_that_were_written_at_once_is_narrowed_down_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = opened(path)
+    for numbers in ((1,), (2, 3, 4), (5, 6)):
+        write(file, *numbers)
+    change_lines(path, edit)
+    assert verify(str(path)).findings == [f"one of lines 2 to 4 was changed after line 5 was written ({path}:5)"]
+
+
+def test_the_hash_of_the_first_lines_cannot_be_left_out(path: Path) -> None:
+    """Without it, nothing would tie them to those that follow."""
+    change_lines(path, lambda lines: [lines[0].replace('"prev":"",', ""), *lines[1:]])
+    assert "does not name the hash" in verify(str(path)).findings[0]
+
+
+def test_a_file_with_a_hash_in_each_line_is_read_as_before(path: Path) -> None:
+    Path(f"{path}{HEAD}").unlink()
+    change_lines(path, rechained)
+    report = verify(str(path))
+    assert report.findings == [] and report.hash == group_hash(path.read_bytes().splitlines()[-1])
 
 
 def test_half_a_line_at_the_end_is_found(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -14,7 +15,7 @@ import pytest
 
 from mcp_workbench.observe import audit_file
 from mcp_workbench.observe.audit_chain import verify
-from mcp_workbench.observe.audit_file import HEAD, AuditFile, chained, line_hash, rotated_files
+from mcp_workbench.observe.audit_file import HEAD, AuditFile, chained, group_hash, rotated_files
 
 
 def notice(text: str) -> bytes:
@@ -171,7 +172,7 @@ def test_a_line_that_somebody_else_chained_to_the_last_one_is_said(path: Path, f
     write(file, 1)
     last = path.read_bytes().rstrip(b"\n")
     with path.open("ab") as other:
-        other.write(chained(2, line_hash(last), b'{"n":"forged"}') + b"\n")
+        other.write(chained(2, group_hash(last), b'{"n":"forged"}') + b"\n")
     write(file, 2)
     assert "lines 2 to 2 of" in lines(path)[2]["reason"]
     assert "another program added them" in verify(str(path)).notes[0]
@@ -262,3 +263,48 @@ def test_a_file_that_cannot_be_put_aside_grows_on(path: Path, monkeypatch: pytes
     assert path.stat().st_size > 4096
     write(file, 12)
     assert rotated_files(str(path)) and verify(str(path)).findings == []
+
+
+def test_lines_that_were_written_at_once_are_taken_over_whole_or_in_part(path: Path, file: AuditFile) -> None:
+    """As a crash leaves them: without a head that names them, the last one not completed."""
+    write(file, 1)
+    head = Path(f"{path}{HEAD}").read_bytes()
+    write(file, 2, 3, 4)
+    file.close()
+    Path(f"{path}{HEAD}").write_bytes(head)
+    path.write_bytes(path.read_bytes()[:-5])
+    again = opened(path)
+    write(again, 5)
+    again.close()
+    report = verify(str(path))
+    assert [finding for finding in report.findings if "was not written by the workbench" not in finding] == []
+    assert any("lines 2 to 3 of" in note for note in report.notes)
+    assert lines_with(path, "n")[-1] == (6, 5)
+
+
+def test_a_long_file_without_its_head_goes_on_from_its_last_lines(path: Path, file: AuditFile) -> None:
+    for _ in range(4):
+        file.append([body(number, 10_000) for number in range(10)])
+    file.close()
+    Path(f"{path}{HEAD}").unlink()
+    write(opened(path), 1)
+    report = verify(str(path))
+    assert report.findings == [] and any("was missing" in note for note in report.notes)
+
+
+def test_what_is_written_at_once_is_no_more_than_is_read_to_find_its_end(path: Path, file: AuditFile) -> None:
+    bodies = [body(number, 20_000) for number in range(20)]
+    written = file.append(bodies)
+    assert 1 <= written < 20
+    assert path.stat().st_size <= audit_file.TAIL_BYTES / 2
+    assert file.append([body(1, 300_000)]) == 1
+
+
+def lines_with(path: Path, member: str) -> list[tuple[int, Any]]:
+    found = []
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            read = json.loads(line)
+            if member in read:
+                found.append((read["seq"], read[member]))
+    return found

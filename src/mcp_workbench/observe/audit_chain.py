@@ -10,12 +10,16 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import BinaryIO, Final, NamedTuple
+from hashlib import sha256
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
-from msgspec import DecodeError, Struct, ValidationError
+from msgspec import DecodeError, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.observe.audit_file import HEAD, HEAD_BYTES, ChainHead, line_hash, rotated_files
+from mcp_workbench.observe.audit_file import HEAD, HEAD_BYTES, ChainedLine, ChainHead, rotated_files
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 # Longer than any line of ours; what is longer is not one.
 LONGEST_LINE: Final = 1 << 20
@@ -25,9 +29,7 @@ MOST_FINDINGS: Final = 100
 _read_head: Final = Decoder(ChainHead).decode
 
 
-class _Link(Struct):
-    seq: int
-    prev: str
+class _Link(ChainedLine):
     kind: str = ""
     event: str = ""
     reason: str = ""
@@ -108,7 +110,19 @@ class _ChainChecker:
         self.findings: list[str] = []
         self.notes: list[str] = []
         self.lines = self.first = self.last = self.lost = 0
-        self.hash = ""
+        # Of the group that the last line belongs to, and its first line. None: it cannot be known.
+        self._hash: _Hash | None = None
+        self._begin = 0
+
+    @property
+    def hash(self) -> str:
+        """Of the lines since the last that named one. What the next one must name, if it names any."""
+        return "" if self._hash is None else self._hash.hexdigest()
+
+    @property
+    def group(self) -> str:
+        """The lines that this is the hash of."""
+        return f"line {self.last}" if self._begin >= self.last else f"one of lines {self._begin} to {self.last}"
 
     def find(self, text: str) -> None:
         if len(self.findings) < MOST_FINDINGS:
@@ -131,20 +145,31 @@ class _ChainChecker:
             self.find(f"{where} {what}")
             return
         self.lines += 1
-        self._place(where, link, begins_file=number == 1)
-        self.last, self.hash = link.seq, line_hash(text)
+        is_next = self._place(where, link, begins_file=number == 1)
+        if isinstance(link.prev, str):
+            self._hash, self._begin = sha256(text), link.seq
+        elif self._hash is not None and is_next:
+            self._hash.update(b"\n" + text)
+        else:
+            # What begins its group is missing. The next that names a hash is not held against it: this was said.
+            self._hash = None
+        self.last = link.seq
         self.lost += link.lost
         if link.kind == "audit" and link.event == "file":
             self.notes.append(f"line {link.seq} says: {link.reason}")
         if link.lost:
             self.notes.append(f"line {link.seq} says that {link.lost} lines before it could not be written")
 
-    def _place(self, where: str, link: _Link, *, begins_file: bool) -> None:
+    def _place(self, where: str, link: _Link, *, begins_file: bool) -> bool:
+        """Whether it is the one after the last."""
         if not self.first:
             self.first = link.seq
+            if not isinstance(link.prev, str):
+                self.find(f"{where} does not name the hash of what was before it: lines were removed or changed")
         elif link.seq == self.last + 1:
-            if link.prev != self.hash:
-                self.find(f"line {self.last} was changed after line {link.seq} was written ({where})")
+            if isinstance(link.prev, str) and self._hash is not None and link.prev != self.hash:
+                self.find(f"{self.group} was changed after line {link.seq} was written ({where})")
+            return True
         elif link.seq > self.last:
             gap = (
                 f"line {self.last + 1} is"
@@ -152,11 +177,12 @@ class _ChainChecker:
                 else f"lines {self.last + 1} to {link.seq - 1} are"
             )
             self.find(f"{gap} missing before {where}")
-        elif link.seq == 1 and not link.prev and (begins_file or not self._has_head):
+        elif link.seq == 1 and link.prev == "" and (begins_file or not self._has_head):
             # With a head, a workbench goes on in the file that it finds: it begins anew only in a new one.
             self.notes.append(f"another chain begins at {where}")
         else:
             self.find(f"{where} has number {link.seq} after number {self.last}: lines were repeated or moved")
+        return False
 
 
 def verify(path: str, expected: tuple[int, str] | None = None) -> ChainReport:
@@ -164,17 +190,17 @@ def verify(path: str, expected: tuple[int, str] | None = None) -> ChainReport:
     told at an earlier time. Raises OSError where nothing can be read."""
     opened = OpenedFiles(path)
     checker = _ChainChecker(has_head=opened.has_head)
-    seen = at_head = ""
+    seen = at_head = at_head_group = ""
     try:
         for name, number, line in opened.lines():
             checker.take(name, number, line)
             if opened.head is not None and checker.last == opened.head.seq:
-                at_head = checker.hash
+                at_head, at_head_group = checker.hash, checker.group
             if expected is not None and checker.last == expected[0]:
                 seen = checker.hash
     finally:
         opened.close()
-    _check_ends(checker, opened, path, at_head)
+    _check_ends(checker, opened, path, at_head, at_head_group)
     if expected is not None and seen != expected[1]:
         checker.find(
             f"line {expected[0]} is not the one that was expected: {'it was changed' if seen else 'it is missing'}"
@@ -182,8 +208,8 @@ def verify(path: str, expected: tuple[int, str] | None = None) -> ChainReport:
     return ChainReport(checker.findings, checker.notes, checker.lines, checker.first, checker.last, checker.hash)
 
 
-def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str, at_head: str) -> None:
-    """`at_head`: the hash of the line that the head names, as it is in the file."""
+def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str, at_head: str, group: str) -> None:
+    """`at_head`: the hash at the line that the head names, as it is in the file; `group`: the lines that it is of."""
     head = opened.head
     if head is None:
         if opened.is_head_damaged:
@@ -199,7 +225,7 @@ def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str, at_head:
         checker.find(f"lines {checker.last + 1} to {head.seq} are missing at the end")
         return
     if head.seq and at_head != head.hash:
-        checker.find(f"line {head.seq}, the last one, was changed after it was written")
+        checker.find(f"{group}, the last one, was changed after it was written")
     if checker.last > head.seq:
         # After a crash too, until a workbench opens the file again and says so in a line.
         checker.find(f"after line {head.seq}, the last one by `{path}{HEAD}`, lines up to {checker.last} were added")

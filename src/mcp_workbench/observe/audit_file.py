@@ -1,9 +1,9 @@
 """The audit's file on disk: appended to by any number of processes, rotated, and tied together by hashes.
 
-Each line names the hash of the line before it. `FILE.head` says which line was written last and in which file, so that
-a cut at the end can be noticed too; it is also what processes lock, because the file itself is renamed. Owns what is
-done when the file was deleted, replaced, cut or damaged: a new line says so, and writing goes on. Refuses to know what
-lines say otherwise.
+Lines that are written at once are a group, and the first of them names the hash of the group before. `FILE.head` says
+which line was written last and in which file, so that a cut at the end can be noticed too; it is also what processes
+lock, because the file itself is renamed. Owns what is done when the file was deleted, replaced, cut or damaged: a new
+line says so, and writing goes on. Refuses to know what lines say otherwise.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
+from itertools import accumulate, dropwhile
 from typing import Final
 
-from msgspec import DecodeError, Struct, ValidationError
+from msgspec import UNSET, DecodeError, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, encode
 
 # Who else appends does so in milliseconds; a process that was stopped meanwhile must not hold up this one for ever.
@@ -28,14 +29,24 @@ LOCK_POLL_SECONDS: Final = 0.01
 HEAD_BYTES: Final = 512
 # How much of the end of a file is read to find its last line, beyond which no line of ours goes.
 TAIL_BYTES: Final = 256 * 1024
+# What is written at once: less than that.
+GROUP_BYTES: Final = 128 * 1024
 HEAD: Final = ".head"
 _ROTATED: Final = re.compile(r"\.(\d{1,20})")
+
+
+class ChainedLine(Struct):
+    """What places a line in the chain. Only the first of a group names the hash of the one before."""
+
+    seq: int
+    prev: str | UnsetType = UNSET
 
 
 class ChainHead(Struct):
     """The last line that was written."""
 
     seq: int = 0
+    # Of the group that it ends.
     hash: str = ""
     # The file that it is in: its inode, and its size with this line.
     inode: int = 0
@@ -46,13 +57,8 @@ class ChainHead(Struct):
     first: int = 1
 
 
-class _Line(Struct):
-    seq: int
-    prev: str
-
-
 _read_head: Final = Decoder(ChainHead).decode
-_read_line: Final = Decoder(_Line).decode
+_read_line: Final = Decoder(ChainedLine).decode
 
 # A line without its first two members, as JSON.
 Body = bytes
@@ -61,13 +67,24 @@ Notice = Callable[[str], Body]
 
 
 def chained(seq: int, previous: str, body: Body) -> bytes:
-    """A line, without its end. `body` is a JSON object with at least one member."""
-    return b'{"seq":%d,"prev":"%s",%b' % (seq, previous.encode(), body[1:])
+    """The first line of a group, without its end. `body` is a JSON object with at least one member."""
+    return b'{"seq":%d,"prev":"%b",%b' % (seq, previous.encode(), body[1:])
 
 
-def line_hash(line: bytes) -> str:
-    """What the next line names. `line` is without its end."""
-    return sha256(line).hexdigest()
+def group(seq: int, previous: str, bodies: Iterable[Body]) -> bytes:
+    """Lines that are written at once, without the end of the last. `seq`: the number of the first.
+
+    One hash for all of them: it finds an edit or a cut as surely as one for each line, for a fraction of the time.
+    """
+    first, *others = bodies
+    lines = [chained(seq, previous, first)]
+    lines += [b'{"seq":%d,%b' % (number, body[1:]) for number, body in enumerate(others, seq + 1)]
+    return b"\n".join(lines)
+
+
+def group_hash(lines: bytes) -> str:
+    """What the group after these lines names. `lines` is without the end of the last."""
+    return sha256(lines).hexdigest()
 
 
 def rotated_files(path: str) -> list[str]:
@@ -104,18 +121,16 @@ class AuditFile:
             self._save_head()
 
     def append(self, bodies: Sequence[Body]) -> int:
-        """Write a line for each of them. Raises OSError, and then none was written."""
+        """Write lines of them, from the first on, at least one, and say how many. Raises OSError, and then none was
+        written."""
         with self._locked():
             told = (*self._unsaid, *self._find_file())
-            head, lines = self._head, []
-            seq, previous = head.seq, head.hash
-            for body in (*told, *bodies):
-                seq += 1
-                line = chained(seq, previous, body)
-                previous = line_hash(line)
-                lines.append(line)
-            self._write(b"\n".join(lines) + b"\n")
-            head.seq, head.hash = seq, previous
+            head = self._head
+            if sum(map(len, bodies)) > GROUP_BYTES:
+                bodies = _within(bodies, GROUP_BYTES)
+            lines = group(head.seq + 1, head.hash, (*told, *bodies))
+            self._write(lines + b"\n")
+            head.seq, head.hash = head.seq + len(told) + len(bodies), group_hash(lines)
             self._unsaid = []
             self._save_head()
             if head.size >= self._largest:
@@ -236,18 +251,12 @@ class AuditFile:
         lines = [line for line in complete.split(b"\n") if line]
         if is_headless and start:
             # The first is cut by where we began to read.
-            lines = lines[1:]
-        for line in lines:
-            try:
-                read = _read_line(line)
-            except (DecodeError, ValidationError):
-                read = None
-            if read is None or (head.seq and (read.seq, read.prev) != (head.seq + 1, head.hash)):
-                told = [
-                    self._notice(f"what follows line {head.seq} in `{self._path}` was not written by the workbench")
-                ]
-                break
-            head.seq, head.hash = read.seq, line_hash(line)
+            # Nor can the end of a group be hashed; none of ours is longer than what is read.
+            lines = list(dropwhile(lambda line: b'"prev":' not in line, lines[1:]))
+        if not _follow(head, lines):
+            told.append(
+                self._notice(f"what follows line {head.seq} in `{self._path}` was not written by the workbench")
+            )
         if before and head.seq > before:
             # Hashes that fit prove nothing: there is no key, so anybody who can write here can make them.
             text = f"lines {before + 1} to {head.seq} of `{self._path}` are not in `{self._path}{HEAD}`"
@@ -314,6 +323,34 @@ class AuditFile:
             return
         finally:
             self._save_head()
+
+
+def _within(bodies: Sequence[Body], most: int) -> Sequence[Body]:
+    """As many as fit, from the first, which always does."""
+    sizes = accumulate(map(len, bodies))
+    return bodies[: max(1, sum(size <= most for size in sizes))]
+
+
+def _follow(head: ChainHead, lines: list[bytes]) -> bool:
+    """Go on from the head over lines that belong to the chain. Whether all of them do."""
+    hashed = None
+    for line in lines:
+        try:
+            read = _read_line(line)
+        except (DecodeError, ValidationError):
+            return False
+        if head.seq and read.seq != head.seq + 1:
+            return False
+        if isinstance(read.prev, str):
+            if head.seq and read.prev != head.hash:
+                return False
+            hashed = sha256(line)
+        elif hashed is not None:
+            hashed.update(b"\n" + line)
+        else:
+            return False
+        head.seq, head.hash = read.seq, hashed.hexdigest()
+    return True
 
 
 def _first_line(start: bytes) -> int | None:

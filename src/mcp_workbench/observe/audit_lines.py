@@ -6,17 +6,24 @@ before, but for their times and sizes: what they have in common is written once 
 
 from __future__ import annotations
 
+import logging
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Struct, ValidationError
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, encode
 
 from mcp_workbench.observe.audit_arguments import Arguments, described_arguments
 
 if TYPE_CHECKING:
     from mcp_workbench.config.redact import Redactor
+    from mcp_workbench.steps import GuardedRequest, Part
 
+log = logging.getLogger(__name__)
+
+# In a larger answer it is not looked for whether the tool said that it failed.
+MOST_SEARCHED: Final = 256 * 1024
 # Names and URIs come from clients and servers, and may be of any length.
 LONGEST_TEXT: Final = 1024
 # Beginnings of lines that are kept.
@@ -26,32 +33,62 @@ LOCAL: Final = "local"
 # A step that holds a request waits for somebody; what takes less is our own work.
 SHORTEST_HOLD: Final = 0.001
 
+# How times end, by their milliseconds: `strftime` knows none, and formatting one costs more than looking it up.
+_FRACTIONS: Final = tuple(f".{number:03d}Z" for number in range(1000))
+
 Field = str | int | float | bool | None
-# Principal, peer, client info, session, method, toolbox, server, item, decision, rules.
-Who = tuple[str, str, bytes, int, str, str, str, str, str, tuple[str, ...]]
+# What many lines have in common: whose request and what for, the decision, the rules, the outcome.
+Common = tuple["GuardedRequest", str, tuple[str, ...], str]
 
 
-class CallEntry(NamedTuple):
-    """What is kept of a request until its line is written."""
+class CallEntry(Struct, frozen=True, gc=False):
+    """What is written of a request."""
 
-    who: Who
-    # When it arrived, in seconds since 1970.
-    at: float
-    seconds: float
-    held: float
-    end: str
-    code: int | None
+    # Without its own body and `_meta`; the same object for calls that are alike.
+    origin: GuardedRequest
+    decision: str
+    rules: tuple[str, ...]
+    outcome: str
+    # By `time.monotonic`. `sent` is None where it was not.
+    arrived: float
+    ended: float
+    sent: float | None
     bytes_in: int
     bytes_out: int
     trace: str
+    code: int | None
     # Where arguments are written: the params, as JSON without the closing brace.
     body: bytes
 
 
-class EventEntry(NamedTuple):
+class EventEntry(Struct, frozen=True):
     kind: str
     at: float
     fields: dict[str, Field]
+
+
+class _CallLine(Struct, gc=False):
+    """The members of a line, in their order. Written by C in one go, which matters where there are many."""
+
+    time: str
+    # With it, all that many lines have in common: a `Raw` is written as it is.
+    kind: Raw
+    ms: float
+    bytesIn: int
+    bytesOut: int
+    code: int | UnsetType = UNSET
+    heldMs: float | UnsetType = UNSET
+    trace: str | UnsetType = UNSET
+    arguments: object = UNSET
+    lost: int | UnsetType = UNSET
+
+
+class _Trace(Struct):
+    traceparent: str = ""
+
+
+class _ToolOutcome(Struct):
+    isError: bool = False
 
 
 class _ClientInfo(Struct):
@@ -59,6 +96,8 @@ class _ClientInfo(Struct):
     version: str = ""
 
 
+_read_trace: Final = Decoder(_Trace).decode
+_read_result: Final = Decoder(_ToolOutcome).decode
 _read_client: Final = Decoder(_ClientInfo).decode
 
 
@@ -69,67 +108,81 @@ class LineMaker:
         self._redactor = redactor
         self._arguments = arguments
         self._version = redactor.version
-        self._common: dict[Who, bytes] = {}
+        self._common: dict[Common, Raw] = {}
         self._second = -1
-        self._second_text = b""
+        self._second_text = ""
 
-    def __call__(self, entry: CallEntry | EventEntry, lost: int) -> bytes:
-        if isinstance(entry, EventEntry):
-            fields: dict[str, Field] = {"time": self._time(entry.at).decode(), "kind": entry.kind}
-            for key, value in entry.fields.items():
-                if value is not None and value != "":
-                    fields[key] = self._text(value) if isinstance(value, str) else value
-            return encode({**fields, "lost": lost} if lost else fields)
-        return b'{"time":"%b",%b,"outcome":"%b","ms":%.3f,"bytesIn":%d,"bytesOut":%d%b}' % (
-            self._time(entry.at),
-            self._common_part(entry.who),
-            entry.end.encode(),
-            entry.seconds * 1000,
-            entry.bytes_in,
-            entry.bytes_out,
-            self._rare_part(entry, lost),
-        )
-
-    def _common_part(self, who: Who) -> bytes:
+    def lines(self, entries: Iterable[CallEntry | EventEntry], lost: int) -> list[bytes]:
+        """The bodies of their lines. The first says how many were lost before it."""
         version = self._redactor.version
         if version != self._version or len(self._common) > MOST_CACHED:
             self._version = version
             self._common.clear()
-        found = self._common.get(who)
-        if found is None:
-            found = self._common[who] = self._described(who)
+        # What `time.monotonic` has to be added to.
+        start = time.time() - time.monotonic()
+        found: list[bytes] = []
+        for entry in entries:
+            try:
+                if isinstance(entry, EventEntry):
+                    line: _CallLine | dict[str, Field] = self._event(entry, lost)
+                else:
+                    line = self._call(entry, start + entry.arrived, lost)
+                found.append(encode(line))
+            except Exception:
+                # One entry that cannot be described must not end the audit.
+                log.exception("describing a line of the audit failed; please report this")
+            else:
+                lost = 0
         return found
 
-    def _described(self, who: Who) -> bytes:
-        principal, peer, client, session, method, toolbox, server, item, decision, rules = who
+    def event(self, kind: str, **fields: Field) -> bytes:
+        """The body of one line, by itself."""
+        return encode(self._event(EventEntry(kind, time.time(), fields), 0))
+
+    def _event(self, entry: EventEntry, lost: int) -> dict[str, Field]:
+        fields: dict[str, Field] = {"time": self._time(entry.at), "kind": entry.kind}
+        for key, value in entry.fields.items():
+            if value is not None and value != "":
+                fields[key] = self._text(value) if isinstance(value, str) else value
+        return {**fields, "lost": lost} if lost else fields
+
+    def _call(self, entry: CallEntry, at: float, lost: int) -> _CallLine:
+        key = (entry.origin, entry.decision, entry.rules, entry.outcome)
+        common = self._common.get(key)
+        if common is None:
+            common = self._common[key] = self._described(*key)
+        seconds = int((entry.ended - entry.arrived) * 1_000_000) / 1000
+        line = _CallLine(self._time(at), common, seconds, entry.bytes_in, entry.bytes_out)
+        if entry.code is not None:
+            line.code = entry.code
+        if entry.sent is not None and entry.sent - entry.arrived > SHORTEST_HOLD:
+            line.heldMs = round((entry.sent - entry.arrived) * 1000, 3)
+        if entry.trace:
+            line.trace = entry.trace
+        body = entry.body
+        if body and (arguments := described_arguments(body, self._arguments, self._redactor)) is not None:
+            line.arguments = arguments
+        if lost:
+            line.lost = lost
+        return line
+
+    def _described(self, origin: GuardedRequest, decision: str, rules: tuple[str, ...], outcome: str) -> Raw:
         members: dict[str, str | int] = {
-            "kind": "call" if method == "tools/call" else "request",
-            "principal": self._text(principal) or LOCAL,
-            "peer": peer,
-            "client": self._client(client),
-            "session": session,
-            "method": self._text(method),
-            "toolbox": toolbox,
-            "server": server,
-            "item": self._text(item),
+            "kind": "call" if origin.method == "tools/call" else "request",
+            "principal": self._text(origin.principal) or LOCAL,
+            "peer": origin.peer,
+            "client": self._client(origin.client),
+            "session": origin.session,
+            "method": self._text(origin.method),
+            "toolbox": origin.toolbox,
+            "server": origin.server,
+            "item": self._text(origin.item),
             "decision": decision,
             "rule": ", ".join(rules),
+            "outcome": outcome,
         }
-        return encode({key: value for key, value in members.items() if value})[1:-1]
-
-    def _rare_part(self, entry: CallEntry, lost: int) -> bytes:
-        rare: dict[str, object] = {}
-        if entry.code is not None:
-            rare["code"] = entry.code
-        if entry.held > SHORTEST_HOLD:
-            rare["heldMs"] = round(entry.held * 1000, 3)
-        if entry.trace:
-            rare["trace"] = entry.trace
-        if entry.body and (arguments := described_arguments(entry.body, self._arguments, self._redactor)) is not None:
-            rare["arguments"] = arguments
-        if lost:
-            rare["lost"] = lost
-        return b"," + encode(rare)[1:-1] if rare else b""
+        # The value of `kind` and the members that follow it.
+        return Raw(encode({key: value for key, value in members.items() if value})[len(b'{"kind":') : -1])
 
     def _text(self, text: str) -> str:
         # First hidden, then cut: half a secret would not be recognised.
@@ -143,9 +196,36 @@ class LineMaker:
             return ""
         return self._text(f"{read.name} {read.version}".strip())
 
-    def _time(self, at: float) -> bytes:
+    def _time(self, at: float) -> str:
         second = int(at)
         if second != self._second:
             self._second = second
-            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
-        return b"%b.%03dZ" % (self._second_text, int((at - second) * 1000))
+            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return self._second_text + _FRACTIONS[int((at - second) * 1000)]
+
+
+def end_of(kind: str, decision: str, payload: Sequence[Part], size: int) -> str:
+    """`result`, or `tool_error` where the tool itself says that it failed; `refused` where it was never asked."""
+    if decision == "denied":
+        return "refused"
+    if kind != "result" or size > MOST_SEARCHED:
+        return kind
+    whole = b"".join(payload)
+    if b'"isError"' not in whole:
+        return kind
+    try:
+        return "tool_error" if _read_result(whole).isError else kind
+    except (DecodeError, ValidationError):
+        return kind
+
+
+def trace_of(meta: Raw) -> str:
+    """The trace that the request belongs to (W3C Trace Context), where the client says so."""
+    if b'"traceparent"' not in bytes(meta):
+        return ""
+    try:
+        version, trace, *_ = (*_read_trace(meta).traceparent.split("-"), "")
+    except (DecodeError, ValidationError, ValueError):
+        return ""
+    is_valid = len(version) == 2 and len(trace) == 32 and not trace.strip("0123456789abcdef")
+    return trace if is_valid else ""

@@ -1,6 +1,6 @@
 """The audit: a line for each request that reaches a server or is kept from it, and for each event beside them.
 
-A step around requests that looks and never decides (`steps.Step`). What it keeps of a request is small and does not
+A step around requests that looks and never decides (`steps.Listener`). What it keeps of a request is small and does not
 hold on to its arguments or its answer, unless arguments are to be written. What a line says is `audit_lines`, where it
 goes `audit_file` and `audit_streams`, when `audit_writer`.
 """
@@ -13,17 +13,18 @@ import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
-from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from mcp_workbench import __version__
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.observe.audit_arguments import LARGEST_ARGUMENTS
 from mcp_workbench.observe.audit_file import AuditFile
-from mcp_workbench.observe.audit_lines import CallEntry, EventEntry, Field, LineMaker
+from mcp_workbench.observe.audit_lines import CallEntry, EventEntry, Field, LineMaker, end_of, trace_of
 from mcp_workbench.observe.audit_writer import MOST_QUEUED, MOST_QUEUED_BY_WAITING, AuditWriter, Destination
 
 if TYPE_CHECKING:
+    from msgspec import Raw
+
     from mcp_workbench.config.model import AuditConfig
     from mcp_workbench.config.redact import Redactor
     from mcp_workbench.steps import EventKind, GuardedRequest, Outcome, Verdict
@@ -31,23 +32,6 @@ if TYPE_CHECKING:
 # A call that waits for room in the queue waits so long, and then goes on: the audit must not stop the work.
 WAIT_SECONDS: Final = 2.0
 WAIT_POLL_SECONDS: Final = 0.01
-# In a larger answer it is not looked for whether the tool said that it failed.
-MOST_SEARCHED: Final = 256 * 1024
-# Requests that wait with all that belongs to them, and how large that may be; of others only a summary waits.
-MOST_WHOLE: Final = 512
-LARGEST_WHOLE: Final = 16 * 1024
-
-
-class _Trace(Struct):
-    traceparent: str = ""
-
-
-class _ToolOutcome(Struct):
-    isError: bool = False
-
-
-_read_trace: Final = Decoder(_Trace).decode
-_read_result: Final = Decoder(_ToolOutcome).decode
 
 
 class Audit:
@@ -56,10 +40,10 @@ class Audit:
     _writer: AuditWriter
 
     def __init__(self, config: AuditConfig) -> None:
+        self._keeps_arguments = config.arguments != "none"
         self._waits = config.when_full == "wait"
         # Unless calls wait for room, there is nothing to ask it.
         self.is_listener = not self._waits
-        self._keeps_arguments = config.arguments != "none"
         self._most = MOST_QUEUED_BY_WAITING if self._waits else MOST_QUEUED
 
     def begin(self, writer: AuditWriter) -> None:
@@ -77,43 +61,38 @@ class Audit:
             await asyncio.sleep(WAIT_POLL_SECONDS)
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
-        # The client's answer is about to leave: what can be is left to the thread. But what waits there must not hold
-        # on to large messages, nor, when it does not get on, to many.
-        writer = self._writer
-        if len(writer.queue) < MOST_WHOLE and len(request.body) + outcome.size < LARGEST_WHOLE:
-            writer.queue.append((request, outcome))
-            if not writer.is_awake:
-                writer.wake()
-        else:
-            writer.put(self.summarised((request, outcome)), self._most)
+        """A request has ended (`steps.Step`)."""
+        self.on_unchecked_end(replace(request, body=b"", meta=None), request.body, request.meta, outcome)
 
-    def summarised(self, ended: EndedRequest) -> CallEntry:
-        """What of it is written. From any thread."""
-        request, outcome = ended
-        body, size = request.body, outcome.size
-        return CallEntry(
-            (
-                request.principal,
-                request.peer,
-                request.client,
-                request.session,
-                request.method,
-                request.toolbox,
-                request.server,
-                request.item,
-                outcome.decision,
-                outcome.rules,
-            ),
-            time.time() - (time.monotonic() - outcome.arrived),
-            outcome.ended - outcome.arrived,
-            outcome.sent - outcome.arrived if outcome.sent is not None else 0.0,
-            _end_of(outcome, size),
-            outcome.code if outcome.kind == "error" else None,
+    def on_unchecked_end(self, origin: GuardedRequest, body: bytes, meta: Raw | None, outcome: Outcome) -> None:
+        """The same (`steps.Listener`)."""
+        # The client's answer is about to leave, so little is done here; but what waits for the thread holds on to no
+        # messages. Their memory is used again at once, and a disk that does not get on takes none of it.
+        kind, payload = outcome.kind, outcome.payload
+        size = 0
+        for part in payload:
+            size += len(part)
+        entry = CallEntry(
+            origin,
+            outcome.decision,
+            outcome.rules,
+            end_of(kind, outcome.decision, payload, size),
+            outcome.arrived,
+            outcome.ended,
+            outcome.sent,
             len(body) + 1,
             size,
-            _trace_of(request.meta) if request.meta is not None else "",
+            "" if meta is None else trace_of(meta),
+            outcome.code if kind == "error" else None,
             body if self._keeps_arguments and len(body) <= LARGEST_ARGUMENTS else b"",
         )
+        writer = self._writer
+        if len(writer.queue) >= self._most:
+            writer.count_lost()
+            return
+        writer.queue.append(entry)
+        if not writer.is_awake:
+            writer.wake()
 
     def record(self, kind: EventKind | str, /, **fields: Field) -> None:
         """An event (`steps.EventRecorder`)."""
@@ -125,57 +104,23 @@ class Audit:
         self._writer.close()
 
 
-def _end_of(outcome: Outcome, size: int) -> str:
-    """`result`, or `tool_error` where the tool itself says that it failed; `refused` where it was never asked."""
-    if outcome.decision == "denied":
-        return "refused"
-    if outcome.kind != "result":
-        return outcome.kind
-    payload = b"".join(outcome.payload) if size <= MOST_SEARCHED else b""
-    if b'"isError"' not in payload:
-        return "result"
-    try:
-        return "tool_error" if _read_result(payload).isError else "result"
-    except (DecodeError, ValidationError):
-        return "result"
-
-
-def _trace_of(meta: Raw) -> str:
-    """The trace that the request belongs to (W3C Trace Context), where the client says so."""
-    if b'"traceparent"' not in bytes(meta):
-        return ""
-    try:
-        version, trace, *_ = (*_read_trace(meta).traceparent.split("-"), "")
-    except (DecodeError, ValidationError, ValueError):
-        return ""
-    is_valid = len(version) == 2 and len(trace) == 32 and not trace.strip("0123456789abcdef")
-    return trace if is_valid else ""
-
-
-EndedRequest = tuple["GuardedRequest", "Outcome"]
-
-
 def open_audit(config: AuditConfig, redactor: Redactor, path: str, *, stdout_is_free: bool) -> Audit:
     """Begin to write. Raises `ConfigError` where that cannot be: nothing is served unseen.
 
     `path` is the configuration's."""
-    make_line = LineMaker(redactor, config.arguments)
-    destination, where = _destination(config, make_line, stdout_is_free=stdout_is_free)
+    lines = LineMaker(redactor, config.arguments)
+    destination, where = _destination(config, lines, stdout_is_free=stdout_is_free)
     audit = Audit(config)
-
-    def describe(entry: EndedRequest | CallEntry | EventEntry, lost: int) -> bytes:
-        return make_line(entry if isinstance(entry, CallEntry | EventEntry) else audit.summarised(entry), lost)
-
-    audit.begin(AuditWriter(destination, describe, where))
+    audit.begin(AuditWriter(destination, lines.lines, where))
     audit.record("audit", event="started", pid=os.getpid(), version=__version__, config=path)
     return audit
 
 
-def _destination(config: AuditConfig, make_line: LineMaker, *, stdout_is_free: bool) -> tuple[Destination, str]:
+def _destination(config: AuditConfig, lines: LineMaker, *, stdout_is_free: bool) -> tuple[Destination, str]:
     if config.file is not None:
 
         def notice(text: str) -> bytes:
-            return make_line(EventEntry("audit", time.time(), {"event": "file", "reason": text}), 0)
+            return lines.event("audit", event="file", reason=text)
 
         file = AuditFile(config.file, config.max_file_bytes, config.keep_files, notice)
         try:

@@ -1,4 +1,5 @@
-"""The audit's other ways out: stdout, and the system's log. Each process begins a new chain."""
+"""The audit's other ways out: stdout, and the system's log. Each process begins a new chain, and each line
+names the hash of the one before: whoever collects them may drop some."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-from mcp_workbench.observe.audit_file import chained, line_hash
+from mcp_workbench.observe.audit_file import chained, group_hash
 
 # Facility `authpriv`, severity `info`: where systems keep what only administrators read.
 PRIORITY: Final = 10 * 8 + 6
@@ -32,7 +33,7 @@ class Stdout:
                     return count
                 raise
             self._seq += 1
-            self._previous = line_hash(line)
+            self._previous = group_hash(line)
         return len(bodies)
 
     def _send(self, line: bytes) -> None:

@@ -21,8 +21,8 @@ MOST_QUEUED: Final = 4096
 MOST_QUEUED_BY_WAITING: Final = 4 * MOST_QUEUED
 # How long entries are gathered: without it, each call would cost a switch of threads. A crash loses so much.
 GATHER_SECONDS: Final = 0.02
-# What is written at once: less than is read to find the last line of a file.
-MOST_BATCH_BYTES: Final = 128 * 1024
+# Entries that are described at once.
+MOST_DESCRIBED: Final = 256
 # A disk that is full is tried again so often.
 RETRY_SECONDS: Final = 1.0
 # At the end, what is left is written within this time, or counted as lost.
@@ -41,9 +41,9 @@ class Destination(Protocol):
 class AuditWriter:
     """The queue and the thread behind it."""
 
-    def __init__(self, destination: Destination, describe: Callable[[Any, int], bytes], where: str) -> None:
+    def __init__(self, destination: Destination, describe: Callable[[list[Any], int], list[bytes]], where: str) -> None:
         self._destination = destination
-        # From an entry, and how many were lost before it, to the body of its line. Called in the thread.
+        # From entries, and how many were lost before them, to the bodies of their lines. Called in the thread.
         self._describe = describe
         self._where = where
         self.queue: deque[object] = deque()
@@ -65,11 +65,15 @@ class AuditWriter:
     def put(self, entry: object, most: int = MOST_QUEUED) -> None:
         """Have it written soon. Where there is no room, it is counted."""
         if len(self.queue) >= most:
-            self._lost += 1
+            self.count_lost()
             return
         self.queue.append(entry)
         if not self.is_awake:
             self.wake()
+
+    def count_lost(self) -> None:
+        """There was no room for an entry."""
+        self._lost += 1
 
     def wake(self) -> None:
         """There is something in the queue."""
@@ -107,7 +111,8 @@ class AuditWriter:
                 while waiting or self.queue:
                     waiting = waiting or self._batch()
                     self._unwritten = len(waiting)
-                    del waiting[: self._destination.append(waiting)]
+                    if waiting:
+                        del waiting[: self._destination.append(waiting)]
                     self._unwritten = len(waiting)
                     self._works_again()
             except OSError as error:
@@ -120,19 +125,10 @@ class AuditWriter:
 
     def _batch(self) -> list[bytes]:
         """The bodies of some entries, and that lines were lost before them."""
-        bodies: list[bytes] = []
-        size = 0
-        while self.queue and size < MOST_BATCH_BYTES:
-            lost = self._lost
-            try:
-                body = self._describe(self.queue.popleft(), lost - self._told)
-            except Exception:
-                # One entry that cannot be described must not end the audit.
-                log.exception("describing a line of the audit failed; please report this")
-                continue
+        queue, lost = self.queue, self._lost
+        bodies = self._describe([queue.popleft() for _ in range(min(len(queue), MOST_DESCRIBED))], lost - self._told)
+        if bodies:
             self._told = lost
-            size += len(body)
-            bodies.append(body)
         return bodies
 
     def _failed(self, error: OSError) -> None:

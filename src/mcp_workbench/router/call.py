@@ -19,7 +19,7 @@ from mcp_workbench.protocol.revisions import Revision
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
-    from mcp_workbench.steps import Denial, Passage, UserAsker
+    from mcp_workbench.steps import Denial, Passage, UncheckedPassage, UserAsker
 
 
 class Requester(Protocol):
@@ -51,7 +51,7 @@ class Route(Struct, eq=False):
     # What it waits for before it is sent, or before it is answered.
     task: asyncio.Task[None] | None = None
     # Where there are steps: its way through them.
-    passage: Passage | None = None
+    passage: Passage | UncheckedPassage | None = None
 
     @property
     def own_item(self) -> str:

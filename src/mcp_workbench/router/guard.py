@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from time import monotonic
+from typing import Final, cast
 
 from msgspec import Raw
 
@@ -20,12 +21,14 @@ from mcp_workbench.face.decisions import Forward, WithheldItem
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.router.call import Notifier, Requester, RoutedCall, StartFor
-from mcp_workbench.steps import Denial, GuardedRequest, Held, Passage, Step, Substitute
+from mcp_workbench.steps import Denial, GuardedRequest, Held, Listener, Passage, Step, Substitute, UncheckedPassage
 
 log = logging.getLogger(__name__)
 
 # Notifications that steps may hold at once: they are no calls, so nothing else counts them, and clients send few.
 MOST_HELD_NOTIFICATIONS: Final = 100
+# Kinds of calls that are remembered: most clients use a few tools again and again.
+MOST_ORIGINS: Final = 1024
 
 
 class Guard:
@@ -41,8 +44,11 @@ class Guard:
     ) -> None:
         self._act = act
         # Those that only look on come first in the list, and last when it ends.
-        self._listeners = tuple(step for step in steps if getattr(step, "is_listener", False))
+        self._listeners = tuple(cast("Listener", step) for step in steps if getattr(step, "is_listener", False))
         self._steps = tuple(step for step in steps if step not in self._listeners)
+        # Where nobody decides, and one looks on: calls go past it for as little as can be.
+        self._sole_listener = self._listeners[0] if len(self._listeners) == 1 and not self._steps else None
+        self._origins: dict[object, GuardedRequest] = {}
         # Those that write down what happens, whether they are asked or not.
         self._observers = tuple(step for step in steps if hasattr(step, "is_listener"))
         self._start_for = start_for
@@ -67,6 +73,10 @@ class Guard:
 
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
         """Whether every step lets it pass at once. If they do so later, the decision is acted upon then."""
+        if self._sole_listener is not None:
+            origin = self._origin(call, decision)
+            call.route.passage = UncheckedPassage(self._sole_listener, origin, decision.body, call.meta, monotonic())
+            return True
         call.route.entry, call.route.decision = decision.entry, decision
         later = partial(self._act, call, decision)
         return self.passes(call, call.method, decision.entry, decision.item, decision.body, later)
@@ -93,6 +103,17 @@ class Guard:
         else:
             _act_on(verdict, call, send)
         return False
+
+    def _origin(self, call: RoutedCall, decision: Forward) -> GuardedRequest:
+        """Whose request it is and what for; one for all calls that are alike."""
+        key = (call.caller, call.introduction, call.method, decision.entry, decision.item)
+        found = self._origins.get(key)
+        if found is None:
+            if len(self._origins) >= MOST_ORIGINS:
+                self._origins.clear()
+            entry = decision.entry
+            found = self._origins[key] = _describe(call, call.introduction, call.method, entry, decision.item, b"")
+        return found
 
     async def _wait(self, call: RoutedCall, passage: Passage, send: Callable[[], None]) -> None:
         verdict = await passage.decided(call.user())
