@@ -74,12 +74,12 @@ def published(folder: Path, node: Path, python: Path) -> Servers:
     toolbox: dict[str, Any] = {}
     checks: list[Check] = []
     for name in ("everything", "again"):
-        toolbox[name] = {"command": str(node / "mcp-server-everything"), "args": ["stdio"], "ask": False}
+        toolbox[name] = {"command": str(node / "mcp-server-everything"), "args": ["stdio"]}
         checks.append(Check(name, "echo", {"message": f"hello {name}"}, f"Echo: hello {name}"))
     for name in ("files", "papers"):
         place = folder / name
         place.mkdir()
-        toolbox[name] = {"command": str(node / "mcp-server-filesystem"), "args": [str(place)], "ask": False}
+        toolbox[name] = {"command": str(node / "mcp-server-filesystem"), "args": [str(place)]}
         checks.append(Check(name, "list_allowed_directories", {}, str(place)))
     for name in ("memory", "people"):
         toolbox[name] = {
@@ -88,12 +88,12 @@ def published(folder: Path, node: Path, python: Path) -> Servers:
         }
         checks.append(Check(name, "read_graph", {}, "entities"))
     for name, zone in (("vienna", "Europe/Vienna"), ("tokyo", "Asia/Tokyo"), ("lima", "America/Lima")):
-        toolbox[name] = {"command": str(python / "mcp-server-time"), "args": [f"--local-timezone={zone}"], "ask": False}
+        toolbox[name] = {"command": str(python / "mcp-server-time"), "args": [f"--local-timezone={zone}"]}
         checks.append(Check(name, "get_current_time", {"timezone": zone}, zone))
     for name in ("code", "site", "wiki"):
         place = folder / f"{name}-repository"
         subprocess.run(["git", "init", "--quiet", "--initial-branch", name, str(place)], check=True)
-        toolbox[name] = {"command": str(python / "mcp-server-git"), "args": ["--repository", str(place)], "ask": False}
+        toolbox[name] = {"command": str(python / "mcp-server-git"), "args": ["--repository", str(place)]}
         checks.append(Check(name, "git_status", {"repo_path": str(place)}, f"On branch {name}"))
     return Servers(toolbox, checks)
 
@@ -101,13 +101,9 @@ def published(folder: Path, node: Path, python: Path) -> Servers:
 class Setup:
     """A folder, a configuration and a runtime folder of its own, whose path must be short."""
 
-    def __init__(self, folder: Path, runtime: Path, node: Path, python: Path, *, may_ask: bool = False) -> None:
-        """`may_ask`: the servers are configured as people would, without `"ask": false`."""
+    def __init__(self, folder: Path, runtime: Path, node: Path, python: Path) -> None:
         self.folder = folder
         self.servers = published(folder, node, python)
-        if may_ask:
-            for server in self.servers.toolbox.values():
-                server.pop("ask", None)
         self.config = folder / "workbench-config.json"
         box = {"description": "Published servers.", "mcpServers": self.servers.toolbox}
         self.config.write_text(json.dumps({"toolboxes": {"box": box}}))
@@ -304,12 +300,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--kill-pause", type=float, default=3.0, help="seconds between two kills, about; 0: none")
     parser.add_argument("--private", type=int, default=0, help="also measure so many clients that do not share")
-    parser.add_argument("--may-ask", action="store_true", help='without `"ask": false` on the servers')
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="wb"))
     try:
         node, python = node_packages(NODE) / "node_modules" / ".bin", python_packages(PYTHON)
-        setup = Setup(folder, folder / "run", node, python, may_ask=given.may_ask)
+        setup = Setup(folder, folder / "run", node, python)
         found = {"shared": asyncio.run(shared(setup, given.clients, given.seconds, given.kill_pause))}
         if given.private:
             found["private"] = asyncio.run(private(setup, given.private))

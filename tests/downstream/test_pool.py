@@ -52,6 +52,22 @@ async def test_callers_who_can_do_the_same_share_and_others_do_not() -> None:
         assert len({id(each) for each in (first, *others)}) == 3
 
 
+async def test_among_many_clients_one_that_cannot_be_asked_shares_whatever_its_era() -> None:
+    async with FakeServer(protocol="auto") as server:
+        pool = pool_of(server)
+        pool.serve_many()
+        modern = pool.connection(server.entry, caller("anna", era="modern"))
+        assert pool.connection(server.entry, caller("anna")) is modern
+        assert pool.connection(server.entry, caller("anna", b'{"elicitation":{}}')) is not modern
+
+
+async def test_a_single_client_is_served_in_its_own_era_whatever_it_can_do() -> None:
+    async with FakeServer(protocol="auto") as server:
+        pool = pool_of(server)
+        modern = pool.connection(server.entry, caller("anna", era="modern"))
+        assert pool.connection(server.entry, caller("anna")) is not modern
+
+
 async def test_an_idle_connection_is_closed_for_another_kind_of_client() -> None:
     async with FakeServer() as server:
         pool = pool_of(server)

@@ -66,7 +66,7 @@ async def test_a_killed_workbench_fails_what_is_under_way_and_the_client_goes_on
 @pytest.mark.requirement("sharing.recovery")
 async def test_what_a_legacy_client_set_up_is_there_again(shared: Shared, tmp_path: Path) -> None:
     shared.up()
-    async with shared.client(boxes(tmp_path), "--face", "dynamic") as client:
+    async with shared.client(boxes(tmp_path, "--era", "legacy"), "--face", "dynamic") as client:
         await client.call_tool("open_toolbox", {"toolbox_name": "box"})
         before = await client.request("tools/list")
         await client.request("logging/setLevel", {"level": "error"})
@@ -134,7 +134,7 @@ async def test_a_restart_is_not_noticed(shared: Shared, tmp_path: Path) -> None:
 @pytest.mark.requirement("sharing.alone")
 async def test_after_down_a_client_goes_on_alone(shared: Shared, tmp_path: Path) -> None:
     shared.up()
-    async with shared.client(boxes(tmp_path), "--face", "dynamic") as client:
+    async with shared.client(boxes(tmp_path, "--era", "legacy"), "--face", "dynamic") as client:
         await client.call_tool("open_toolbox", {"toolbox_name": "box"})
         before = await client.request("tools/list")
         await client.request("resources/subscribe", {"uri": "test:///one"})
@@ -219,7 +219,7 @@ async def test_a_restart_costs_no_call_that_is_quick(shared: Shared, tmp_path: P
 
 async def test_what_lasts_of_a_client_may_be_long(shared: Shared, tmp_path: Path) -> None:
     shared.up()
-    async with shared.client(boxes(tmp_path)) as client:
+    async with shared.client(boxes(tmp_path, "--era", "legacy")) as client:
         await client.call_tool("open_toolbox", {"toolbox_name": "box"})
         # Together more than a front end holds back of a message.
         uris = [f"test:///{number}-{'x' * 4000}" for number in range(300)]

@@ -80,10 +80,40 @@ async def test_clients_of_both_eras_share_a_server_in_the_same_folder(shared: Sh
         )
         first, second = await crowd.join(config), await crowd.join(config, era="legacy")
         modern, also = await crowd.join(config, era="modern"), await crowd.join(config, "--face", "flat", era="modern")
-        assert await process(first) == await process(second)
+        assert await process(first) == await process(second) == await process(modern)
         flat = await also.call_tool("box:server:pid", {})
         assert await process(modern) == flat["structuredContent"]["pid"], "another face is another catalogue"
         assert await process(first) != await process(first, box="other"), "toolboxes never share"
+
+
+@pytest.mark.requirement("sharing.ask")
+async def test_a_legacy_client_that_can_be_asked_is_served_in_its_own_era(shared: Shared) -> None:
+    shared.up()
+    async with crowded(shared) as crowd:
+        config = crowd.config({"box": {"server": scripted_entry("--era", "dual")}})
+        able = await crowd.join(config, capabilities={"elicitation": {}})
+        able.handlers["elicitation/create"] = partial(_accept, "anna")
+        unable, modern = await crowd.join(config), await crowd.join(config, era="modern")
+        assert await process(unable) == await process(modern) != await process(able)
+        # Asked in the middle of the call, which no server of the modern era does.
+        assert "result" in await used(able, "ask")
+
+
+@pytest.mark.requirement("sharing.ask")
+async def test_a_legacy_client_on_a_modern_connection_misses_nothing(shared: Shared) -> None:
+    shared.up()
+    async with crowded(shared) as crowd:
+        config = crowd.config({"box": {"server": scripted_entry("--era", "dual", "--offers", "test")}})
+        modern, legacy = await crowd.join(config, era="modern"), await crowd.join(config)
+        assert await process(modern) == await process(legacy)
+        await legacy.request("logging/setLevel", {"level": "error"})
+        await legacy.request("resources/subscribe", {"uri": "test:///one"})
+        await legacy.use_tool("box", "server", "log", {"levels": ["info", "error"]})
+        (message,) = await legacy.wait_notification("notifications/message")
+        assert message["level"] == "error"
+        await modern.use_tool("box", "server", "update_resource", {"uri": "test:///one"})
+        assert await legacy.wait_notification("notifications/resources/updated")
+        assert not [each for each in modern.notifications if each["method"].endswith(("/message", "/updated"))]
 
 
 async def test_clients_in_other_folders_share_what_is_the_users(shared: Shared) -> None:

@@ -90,7 +90,7 @@ class Pool:
     def _find(self, entry: ServerEntry, caller: Caller) -> Connection:
         if self._serves_many:
             self._note_state(entry)
-        key = connection_key(entry, caller)
+        key = connection_key(entry, caller, serves_many=self._serves_many)
         if caller.client in self._borrowers and key not in self._connections:
             lent = self._running(entry, key.principal)
             if lent is not None:
@@ -139,7 +139,8 @@ class Pool:
         from mcp_workbench.downstream.connection import Connection
 
         owner = owner_of(entry, caller.principal)
-        first = Caller(owner, era_for(entry, caller.era), told(entry, caller.capabilities), client)
+        era = era_for(entry, caller, serves_many=self._serves_many)
+        first = Caller(owner, era, told(entry, caller.capabilities), client)
         connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task)
         connection.on_handshake = lambda: self._on_handshake(entry)
         if self._serves_many and client == SHARED:
@@ -220,7 +221,8 @@ class Pool:
     def caller_alone(self, entry: ServerEntry, caller: Caller, client: ClientPeer) -> Caller:
         """For a call of a client without a session: whom it has to come from, so that no call of another client is
         under way where it goes. Such clients are strangers to each other."""
-        if expected_revision(entry, caller.era).asks_in_results or _is_free(self.connection(entry, caller), client):
+        era = era_for(entry, caller, serves_many=self._serves_many)
+        if expected_revision(entry, era).asks_in_results or _is_free(self.connection(entry, caller), client):
             return caller
         for number in range(-1, -MOST_OWN - 1, -1):
             alone = replace(caller, client=number)

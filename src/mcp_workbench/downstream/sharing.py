@@ -11,8 +11,9 @@ spoken to:
   each client that can be asked has a connection of its own to such a server.
 
 A server that may ask nobody (`ask`: false) is told of no capabilities, so clients of every kind share it. All others
-are spoken to in their client's era where they speak that. Before the handshake, that is a guess; the pool corrects the
-key of a connection after it.
+are spoken to in their client's era where they speak that; but where several clients come, one that nothing can be asked
+of shares with those of the modern era. Before the handshake, that is a guess; the pool corrects the key of a connection
+after it.
 """
 
 from __future__ import annotations
@@ -71,12 +72,14 @@ class ConnectionKey(NamedTuple):
         return self.entry, self.principal
 
 
-def connection_key(entry: ServerEntry, caller: Caller, agreed: Revision | None = None) -> ConnectionKey:
+def connection_key(
+    entry: ServerEntry, caller: Caller, agreed: Revision | None = None, *, serves_many: bool = False
+) -> ConnectionKey:
     """The key of the connection on which this caller reaches the server.
 
     `agreed` is the revision of a handshake that is done; without one, it is guessed from what is known so far.
     """
-    revision = agreed or expected_revision(entry, era_for(entry, caller.era))
+    revision = agreed or expected_revision(entry, era_for(entry, caller, serves_many=serves_many))
     capabilities = told(entry, caller.capabilities) if revision.has_handshake else ANY_CAPABILITIES
     is_asked = entry.asks and not revision.asks_in_results and any(word in capabilities for word in ASKABLE)
     client = caller.client if is_asked or entry.per_client else SHARED
@@ -93,10 +96,15 @@ def owner_of(entry: ServerEntry, principal: str) -> str:
     return OWN_USER if is_everyones(entry.config) else principal
 
 
-def era_for(entry: ServerEntry, client: Era) -> Era:
-    """The era in which clients of this one are served by this server, where it speaks that. Eras differ in how a server
-    asks: one that may ask nobody is spoken to in one era for all."""
-    return client if entry.config.ask and not is_everyones(entry.config) else "modern"
+def era_for(entry: ServerEntry, caller: Caller, *, serves_many: bool) -> Era:
+    """The era in which this caller is served by this server, where it speaks that. Eras differ in how a server asks:
+    one that may ask nobody is spoken to in one era for all, and among many clients so is every server for those of whom
+    nothing can be asked. A server of both eras then needs one process for them, not two."""
+    if not entry.config.ask or is_everyones(entry.config):
+        return "modern"
+    if serves_many and not entry.per_client and told(entry, caller.capabilities) == NO_CAPABILITIES:
+        return "modern"
+    return caller.era
 
 
 def withheld(config: ServerConfig) -> frozenset[str]:
