@@ -148,6 +148,40 @@ def test_the_id_of_a_long_request_is_found_before_its_largest_member(head: bytes
     assert tracking.clear() == ([id], [])
 
 
+@pytest.mark.parametrize(
+    ("tail", "id"),
+    [
+        (b'"},"id":7,"method":"tools/call","jsonrpc":"2.0"}\n', b"7"),
+        (b'"}, "id" : "a\\"b" , "method" : "x" }\n', b'"a\\"b"'),
+        (b'","id":1},"id":7,"jsonrpc":"2.0"}\n', b"7"),
+        (b'\\"id\\":9","z":{}},"jsonrpc":"2.0","id":7,"method":"x"}\n', b"7"),
+    ],
+)
+def test_the_id_of_a_long_request_is_found_behind_its_largest_member(tail: bytes, id: bytes) -> None:
+    tracking = Tracking()
+    for piece in (b'{"params":{"method":"', b"x" * LONGEST_DECODED, b"y" * LONGEST_DECODED, tail):
+        tracking.sent(piece)
+    assert tracking.clear() == ([id], [])
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b'","id":7}}\n',
+        b'","id":7,"x":"y"},"method":"z"}\n',
+        b'","more":[{"id":7,"x":"y"}]},"method":"z"}\n',
+        b'\\"id\\":7}"}}\n',
+        b'"},"id":{"a":7}}\n',
+        b'"},"method":"x","id"}\n',
+    ],
+)
+def test_what_only_looks_like_the_id_behind_a_large_member_is_none(tail: bytes) -> None:
+    tracking = Tracking()
+    for piece in (b'{"params":{"x":"', b"x" * 2 * LONGEST_DECODED, tail):
+        tracking.sent(piece)
+    assert tracking.clear() == ([], [])
+
+
 def test_what_only_looks_like_the_id_of_a_long_line_is_none() -> None:
     tracking = Tracking()
     for piece in (b'{"jsonrpc":"2.0","method":"x","params":{"id":7,"x":"', b"x" * 2 * LONGEST_DECODED, b'"}}\n'):

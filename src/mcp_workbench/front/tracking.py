@@ -231,7 +231,7 @@ def _requested(line: bytes) -> bytes:
 def _decoded(line: bytes) -> list[tuple[str, bytes]]:
     """The same for a line that is written in another way. Rare: such clients alone pay for the import."""
     if _LEFT_OUT in line:
-        return _near_front(line)
+        return _near_front(line) or _near_end(line)
     import json
 
     try:
@@ -270,6 +270,34 @@ def _near_front(line: bytes) -> list[tuple[str, bytes]]:
             return [(kind, id)] if id and id[:1] not in b"{[" else []
         at = end
     return []
+
+
+def _near_end(line: bytes) -> list[tuple[str, bytes]]:
+    """The same for a long line that names its id after its largest member, with short ones behind it.
+
+    Quotes inside of a string are escaped, and what a single brace closes at the end is a member of the message itself.
+    """
+    end = len(line)
+    while True:
+        end = line.rfind(b'"id"', line.index(_LEFT_OUT), end)
+        if end < 0:
+            return []
+        value = line[end + 4 :].lstrip()
+        if line[:end].rstrip()[-1:] not in (b",", b"{") or value[:1] != b":":
+            continue
+        value = value[1:].lstrip()
+        id, at = _id_at(value, 0)
+        rest = value[at:].strip()
+        while rest[:1] == b",":
+            # Another member whose value is a string: the method, the version.
+            name, at = _id_at(rest[1:].lstrip(), 0)
+            rest = rest[1:].lstrip()[at:].lstrip()
+            said = rest[1:].lstrip()
+            if name[:1] != b'"' or rest[:1] != b":" or said[:1] != b'"':
+                break
+            rest = said[_id_at(said, 0)[1] :].lstrip()
+        if rest == b"}" and id and id[:1] not in b"{[":
+            return [(REQUEST if b'"method"' in line else ANSWER, id)]
 
 
 def _as_written(line: bytes, id: str | float) -> bytes:
