@@ -56,6 +56,24 @@ async def test_a_server_that_dies_right_after_its_handshake_is_never_ready_with_
         assert server.connection.starts == 2
 
 
+async def test_a_server_that_dies_as_soon_as_it_is_ready_is_started_once_for_each_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine we hear of its handshake and of its end in one go, before anybody who waits for it runs."""
+    async with FakeServer() as server:
+        on_started = server.connection.on_started
+
+        def die() -> None:
+            on_started()
+            server.links[-1].die("the server exited with status 5")
+
+        monkeypatch.setattr(server.connection, "on_started", die)
+        for use in (1, 2):
+            with pytest.raises(DownstreamError, match="status 5"):
+                await server.connection.ensure_ready()
+            assert (len(server.links), server.connection.state) == (use, State.BACKOFF)
+
+
 async def test_the_end_waits_for_what_a_crashed_life_still_clears_up() -> None:
     async with FakeServer() as server:
         await server.connection.ensure_ready()

@@ -130,6 +130,9 @@ class Connection:
             if self.state is State.STARTING:
                 # Shielded: a caller that is cancelled must not end the start that others wait for.
                 await asyncio.shield(self._ready)
+                if self.state in (State.BACKOFF, State.FAILED) and self.last_error is not None:
+                    # It was ready, and is gone before anybody could use it: one use is one start.
+                    raise self.last_error
             elif self.state is State.STOPPING:
                 # Two processes of one server at once might fight over a port or a lock file.
                 assert self._task is not None
