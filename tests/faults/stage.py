@@ -49,6 +49,10 @@ def bad_entry(*flags: object, name: str = "bad", **settings: Any) -> Json:
     return {"command": sys.executable, "args": arguments, "protocol": "legacy", **settings}
 
 
+def small_workbench_command(config: Path) -> list[str]:
+    return [sys.executable, "-m", "tests.faults.small_workbench", "serve", "--config", str(config)]
+
+
 def use(server: str, tool: str, arguments: Json | None = None) -> Json:
     """The arguments of `use_tool`."""
     return {"tool": {"toolbox": "box", "server": server, "tool": tool}, "arguments": arguments or {}}
@@ -234,11 +238,14 @@ class Faults:
         era: str = "legacy",
         capabilities: Json | None = None,
         large: bool = False,
+        small: bool = False,
         **settings: Any,
     ) -> AsyncIterator[Stage]:
-        """A workbench over stdio that knows its healthy server, for one fault; then the three checks."""
+        """A workbench over stdio that knows its healthy server, for one fault; then the three checks. `small`: it lets
+        less wait for those who do not read."""
         config = self.write_config(servers, **settings)
-        spawned = RawClient.spawn(workbench_command(config, *flags), env=self.environment())
+        command = small_workbench_command(config) if small else workbench_command(config, *flags)
+        spawned = RawClient.spawn(command, env=self.environment())
         async with spawned as process:
             stage = Stage(process, process, self.folder)
             async with self._played(stage, era, capabilities, large):

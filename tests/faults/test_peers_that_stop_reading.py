@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 from mcp_workbench.transport.allocator import KEPT_BYTES
-from mcp_workbench.transport.stdio import DROP_ABOVE, PAUSE_ABOVE
+from mcp_workbench.transport.stdio import PAUSE_ABOVE
 from tests.faults.bad_client import MuteClient, initialize, line
-from tests.faults.stage import Faults, bad_entry, error_text, use
+from tests.faults.small_workbench import DROP_ABOVE, MOST_UNSENT_BYTES
+from tests.faults.stage import Faults, bad_entry, error_text, small_workbench_command, use
 from tests.faults.vitals import MEMORY_RATIO, descriptors_by_kind, resident_bytes
 from tests.support.processes import eventually
 from tests.support.workbench import logged, workbench_command
@@ -60,13 +61,13 @@ async def test_a_client_that_reads_late_gets_everything_and_is_not_read_from_mea
 
 
 async def test_a_client_that_never_reads_is_disconnected_at_the_second_bound(faults: Faults) -> None:
-    """Hundreds of megabytes that nobody takes: the client is taken for dead, and we end."""
-    config = faults.write_config({"bad": bad_entry(timeout=60)})
-    spawned = MuteClient.spawn(workbench_command(config), faults.environment(), str(faults.path("stderr")))
+    """Megabytes that nobody takes: the client is taken for dead, and we end."""
+    config = faults.write_config({"bad": bad_entry(timeout=300)})
+    spawned = MuteClient.spawn(small_workbench_command(config), faults.environment(), str(faults.path("stderr")))
     async with spawned as client:
         await client.write_all(initialize())
         await client.read_answers(1)
-        size = 32 * MIB
+        size = DROP_ABOVE // 8
         requests = b"".join(large(number, size) for number in range(DROP_ABOVE // size + 2))
         await client.write_all(requests)
         peak = 0
@@ -78,9 +79,9 @@ async def test_a_client_that_never_reads_is_disconnected_at_the_second_bound(fau
             peak = max(peak, resident_bytes(client.pid))
             return False
 
-        await eventually(ended, 60, "the end of the workbench")
+        await eventually(ended, 200, "the end of the workbench")
         assert client.process.returncode == 0
-        assert peak < DROP_ABOVE + 8 * size
+        assert peak < 2 * DROP_ABOVE
     assert "the client has not read" in faults.path("stderr").read_text()
     faults.nothing_left_on_disk()
 
@@ -98,10 +99,10 @@ async def test_a_server_that_stops_reading_times_out_and_holds_up_nobody(faults:
 
 async def test_a_server_that_is_busy_refuses_what_does_not_fit_and_serves_everybody_afterwards(faults: Faults) -> None:
     """One client's large requests are that client's problem: the server reads on when it can, and others are served."""
-    async with faults.serving({"bad": bad_entry(timeout=60)}, large=True) as stage:
+    async with faults.serving({"bad": bad_entry(timeout=300)}, large=True, small=True) as stage:
         pid = (await stage.value("bad", "pid"))["pid"]
         busy = await stage.start("bad", "busy", {"until": str(faults.path("go"))})
-        size = 60 * MIB
+        size = MOST_UNSENT_BYTES // 4 - MIB // 2
         padded = line("padded", "tools/call", {"name": "use_tool", "arguments": use("bad", "size", {"x": "$"})})
         padded = padded.replace(b"$", b"y" * size)
         for number in range(6):
