@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from mcp_workbench.config.auth_model import AuthConfig, ProxyConfig
-from mcp_workbench.errors import ConfigError
+from mcp_workbench.errors import ConfigError, package_hint
 from mcp_workbench.guard.bearer_tokens import NO_TOKEN, BearerTokens
 from mcp_workbench.guard.credentials import INSUFFICIENT, UNREACHABLE, Fetch, StartTask, TokenRejection
 from mcp_workbench.guard.identity import Identity
@@ -190,7 +190,7 @@ def _require_joserfc() -> None:
     if find_spec("joserfc") is None:
         raise ConfigError(
             "`auth` needs the Python package `joserfc`, which is not installed",
-            hint="install it with `pip install 'mcp-workbench[jwt]'`",
+            hint=package_hint("joserfc"),
         )
 
 

@@ -77,3 +77,13 @@ def shortage(error: BaseException) -> str | None:
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(shortage, error.exceptions)), None)
     return None
+
+
+def package_hint(*packages: str) -> str:
+    """How to get a Python package that is needed for what was asked, and for nothing else."""
+    names = " ".join(packages)
+    beside = " ".join(f"--with {name}" for name in packages)
+    return (
+        f"install it where the workbench runs: `pip install {names}`, `pipx inject mcp-workbench {names}`, "
+        f"or `uv tool install {beside}` and what you installed the workbench from"
+    )

@@ -313,7 +313,7 @@ async def test_a_workbench_without_the_library(tmp_path: Path) -> None:
     (tmp_path / "keyring").mkdir()
     (tmp_path / "keyring" / "__init__.py").write_text("raise ImportError('not installed')")
     error = await refused({"PYTHONPATH": str(tmp_path)}, env={"T": "${keyring:name}"})
-    assert "`keyring`, which is not installed" in str(error) and "mcp-workbench[keychain]" in (error.hint or "")
+    assert "`keyring`, which is not installed" in str(error) and "`pip install keyring`" in (error.hint or "")
 
 
 async def test_a_module_in_the_current_folder_is_not_taken_for_the_library(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import MsgspecError
 from msgspec.json import decode, encode
 
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import DownstreamError, package_hint
 from mcp_workbench.guard.identity import Identity
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class IdentityAssertions:
             except ImportError:
                 raise DownstreamError(
                     "`forwardIdentity` needs the Python package `joserfc`, which is not installed",
-                    hint="install it with `pip install 'mcp-workbench[jwt]'`",
+                    hint=package_hint("joserfc"),
                 ) from None
             try:
                 written = self._read()

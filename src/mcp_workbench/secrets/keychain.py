@@ -13,7 +13,7 @@ from msgspec import MsgspecError, Struct
 from msgspec.json import decode, encode
 
 from mcp_workbench.config.environment import without_ours
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import DownstreamError, package_hint
 from mcp_workbench.secrets.program import Program, ProgramEnd
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _read(end: ProgramEnd) -> KeychainReply:
         case "uninstalled":
             raise KeychainUnusable(
                 "the system's keychain needs the Python package `keyring`, which is not installed",
-                hint="install it with `pip install 'mcp-workbench[keychain]'`",
+                hint=package_hint("keyring"),
             )
         case "missing":
             raise KeychainMissing(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from mcp_workbench.errors import package_hint
 from mcp_workbench.signin.flow_io import SignInFailed
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def sign(credentials: Credentials, client_id: str, issuer: str, now: float) -> s
     except ImportError:
         raise SignInFailed(
             "signing with `privateKey` needs the Python package `joserfc`, which is not installed",
-            hint="install it with `pip install 'mcp-workbench[jwt]'`",
+            hint=package_hint("joserfc"),
         ) from None
     key = _key(credentials.private_key)
     algorithm = credentials.algorithm or _algorithm_for(key)

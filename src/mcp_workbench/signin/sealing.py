@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import MsgspecError, Struct
 from msgspec.json import decode, encode
 
+from mcp_workbench.errors import package_hint
 from mcp_workbench.secrets import keychain
 from mcp_workbench.secrets.keychain import KeychainMissing, KeychainUnusable
 from mcp_workbench.signin.store_location import StoreUnusable, mark_of
@@ -126,7 +127,7 @@ def _aesgcm() -> type[AESGCM]:
     except ImportError:
         raise StoreUnusable(
             "encrypted sign-ins need the Python package `cryptography`, which is not installed",
-            hint="install it with `pip install 'mcp-workbench[keychain]'`",
+            hint=package_hint("keyring", "cryptography"),
         ) from None
     return AESGCM
 
