@@ -14,7 +14,7 @@ import pytest
 
 from mcp_workbench import file_replacement
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.file_replacement import back_up, read_file, replace_file
+from mcp_workbench.file_replacement import back_up, create_file, read_file, replace_file
 
 OLD, NEW = b"old " * 5000, b"new " * 7000
 
@@ -181,3 +181,35 @@ def test_what_another_program_writes_while_we_write_is_kept(tmp_path: Path, monk
         replace_file(str(path), b"old", b"ours", str(tmp_path / "locks"))
     assert path.read_bytes() == b"theirs"
     assert [each.name for each in tmp_path.glob("mcp.json*")] == ["mcp.json"], "no draft is left"
+
+
+def test_half_a_backup_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        back_up("mcp.json", b"x" * 10, str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_draft_of_somebody_who_was_killed_goes_with_the_next_replacement(file: Path, tmp_path: Path) -> None:
+    draft = tmp_path / f"{file.name}.123-0123abcd.new"
+    others = [tmp_path / f"{file.name}.new", tmp_path / "other.json.123-0123abcd.new"]
+    for path in (draft, *others):
+        path.write_text("secret")
+    replace_file(str(file), OLD, NEW, str(tmp_path / "locks"))
+    assert not draft.exists() and all(path.exists() for path in others)
+
+
+def test_a_disk_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "new.json"
+    create_file(str(path), b"x")
+    assert path.read_bytes() == b"x" and [each.name for each in tmp_path.iterdir()] == ["new.json"]
+    with pytest.raises(ConfigError, match="exists already"):
+        create_file(str(path), b"y")
+    assert path.read_bytes() == b"x"

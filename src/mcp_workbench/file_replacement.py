@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ _LOCK_POLL_SECONDS: Final = 0.05
 # Settings of clients; Claude Code's, with its history, has several megabytes.
 LARGEST_FILE: Final = 16 * 1024 * 1024
 _NEW_FILE_MODE: Final = 0o600
+_DRAFT: Final = re.compile(r"\.[0-9]+-[0-9a-f]{8}\.new$")
 
 
 def read_file(path: str) -> bytes | None:
@@ -58,6 +60,7 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
         with locked(target, lock_folder):
             _refuse_changes(path, target, expected)
             refuse_what_is_not_ours(path)
+            _remove_drafts(target)
             if content is None:
                 os.unlink(target)
                 _sync_folder(target)
@@ -76,6 +79,15 @@ def replace_file(path: str, expected: bytes | None, content: bytes | None, lock_
             return
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise ConfigError(f"`{path}` cannot be written: {why}; it is as it was", hint="run the command again") from None
+
+
+def _remove_drafts(target: str) -> None:
+    """Of one of us who was killed: they hold whatever secrets the file holds. Under the lock nobody else has one."""
+    folder, name = os.path.split(target)
+    with contextlib.suppress(OSError):
+        for each in os.listdir(folder):
+            if each.startswith(f"{name}.") and _DRAFT.search(each):
+                os.unlink(os.path.join(folder, each))
 
 
 def _refuse_changes(path: str, target: str, expected: bytes | None) -> None:
@@ -141,7 +153,13 @@ def back_up(path: str, content: bytes, folder: str) -> str:
             descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             continue
-        _write_all(descriptor, content)
+        try:
+            _write_all(descriptor, content)
+        except BaseException:
+            # Half a backup under such a name would be taken for a whole one.
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
         return name
     raise ConfigError(f"`{folder}` holds too many backups of this second")
 
@@ -188,6 +206,22 @@ def _sync_folder(path: str) -> None:
             os.close(descriptor)
 
 
+def _link(draft: str, path: str, content: bytes) -> None:
+    """Unlike a rename, a link never takes the place of anything. Some disks (exFAT, a few network ones) have none."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW_FILE_MODE)
+        try:
+            _write_all(descriptor, content)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
+
+
 def create_file(path: str, content: bytes) -> None:
     """Make a file for the user alone, whole or not at all. Raises `ConfigError`, also where there is one already."""
     draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
@@ -195,8 +229,7 @@ def create_file(path: str, content: bytes) -> None:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         _write_all(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW_FILE_MODE), content)
         try:
-            # Unlike a rename, a link never takes the place of anything.
-            os.link(draft, path)
+            _link(draft, path, content)
         finally:
             os.unlink(draft)
         _sync_folder(path)

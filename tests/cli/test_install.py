@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.cli import client_files, install
 from tests.cli.in_process import command
 from tests.cli.shell import Done, run
 
@@ -401,3 +402,71 @@ def test_a_client_whose_command_takes_programs_alone_has_servers_with_addresses(
     write(home, ".codex/config.toml", '[mcp_servers.url]\nurl = "https://x"\n')
     done = shell(home, "install", "codex", "--replace", "--dry-run")
     assert done.status == 0 and "codex mcp remove url" in done.stdout
+
+
+def test_several_clients_are_undone_at_once(home: Path) -> None:
+    paths = [home / ".cursor" / "mcp.json", home / ".kiro" / "settings" / "mcp.json"]
+    assert shell(home, "install", "cursor", "kiro").status == 0
+    assert all(path.exists() for path in paths)
+    assert shell(home, "undo", "cursor", "kiro").status == 0
+    assert not any(path.exists() for path in paths)
+    assert shell(home, "install", "cursor").status == 0
+    assert shell(home, "undo", "cursor", "kiro").status == 1
+    assert shell(home, "undo", "cursor", "kiro").status == 2
+
+
+def test_install_says_in_json_what_failed_and_in_its_status_how_much(home: Path) -> None:
+    for name in (".cursor/mcp.json", ".kiro/settings/mcp.json"):
+        write(home, name, "{")
+    assert shell(home, "install", "cursor", "kiro").status == 2
+    done = shell(home, "install", "cursor", "--json")
+    assert done.status == 2 and "cursor" in json.loads(done.stdout)[0]["client"]
+    (home / ".kiro/settings/mcp.json").unlink()
+    assert shell(home, "install", "cursor", "kiro").status == 1
+    assert "exclude each other" in shell(home, "install", "cursor", "--print", "--json").stderr
+
+
+def test_a_link_in_a_project_is_not_followed_out_of_it(home: Path) -> None:
+    theirs = write(home, "theirs.json", "{}")
+    project = home / "project"
+    write(project, "workbench-config.json", json.dumps({"mcpServers": {"time": SERVER}}))
+    (project / ".cursor").mkdir()
+    (project / ".cursor" / "mcp.json").symlink_to(theirs)
+    assert command(pytest.MonkeyPatch(), "trust", env=variables(home), cwd=project).status == 0
+    done = command(pytest.MonkeyPatch(), "install", "--project", "cursor", env=variables(home), cwd=project)
+    assert done.status == 2 and f"is a link to `{theirs}`, outside of this project" in done.stderr
+    assert theirs.read_text() == "{}"
+    (home / ".cursor").mkdir()
+    (home / ".cursor" / "mcp.json").symlink_to(theirs)
+    done = shell(home, "install", "cursor")
+    assert done.status == 0 and f"is a link to `{theirs}`, which is changed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "is_cached"),
+    [
+        ("/home/me/.cache/uv/archive-v0/x1/bin/mcp-workbench", True),
+        ("C:\\Users\\me\\uv\\cache\\archive-v0\\x1\\Scripts\\mcp-workbench.exe", True),
+        ("/home/me/.local/pipx/.cache/x/bin/mcp-workbench", True),
+        ("/home/me/.local/share/uv/tools/mcp-workbench/bin/mcp-workbench", False),
+        ("/home/me/.local/bin/mcp-workbench", False),
+    ],
+)
+def test_a_program_in_a_cache_is_installed_nowhere(
+    home: Path, monkeypatch: pytest.MonkeyPatch, program: str, is_cached: bool
+) -> None:
+    monkeypatch.setattr(install, "own_command", lambda config: [program, "serve", "--config", config])
+    done = shell(home, "install", "cursor")
+    assert (done.status, "lies in a cache" in done.stderr) == ((2, True) if is_cached else (0, False))
+
+
+def test_backups_that_cannot_be_undone_any_more_go(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_files, "MOST_CHANGES", 3)
+    write(home, ".cursor/mcp.json", "{}")
+    for number in range(6):
+        assert shell(home, "install", "cursor", "--name", f"w{number}").status == 0
+    kept = home / ".local" / "state" / "mcp-workbench" / "clients" / "cursor"
+    assert len([path for path in kept.iterdir() if path.name.endswith("-mcp.json")]) == 3
+    for _ in range(3):
+        assert shell(home, "undo", "cursor").status == 0
+    assert shell(home, "undo", "cursor").status == 2

@@ -6,6 +6,7 @@ Looks by `stat` alone until somebody asks for the content: on macOS, reading the
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import os
@@ -31,7 +32,7 @@ from mcp_workbench.file_replacement import (
     write_whole,
 )
 
-# Older changes than these cannot be undone; their backups stay.
+# Older changes than these cannot be undone, and their backups go.
 MOST_CHANGES: Final = 20
 
 
@@ -210,12 +211,19 @@ def keep(found: FoundFile, content: bytes | None) -> str | None:
         raise ConfigError(f"`{found.path}` cannot be backed up: {error.strerror}; it is as it was") from None
 
 
-def _rewrite(client: Client, kept: list[Change]) -> None:
-    content = msgspec.json.format(msgspec.json.encode(kept[-MOST_CHANGES:]))
+def _rewrite(client: Client, every: list[Change]) -> None:
+    kept = every[-MOST_CHANGES:]
+    # All that one command did is taken back together, or not at all.
+    kept = [each for each in kept if not each.run or each.run not in {other.run for other in every[:-MOST_CHANGES]}]
     try:
-        write_whole(_record_path(client), content)
+        write_whole(_record_path(client), msgspec.json.format(msgspec.json.encode(kept)))
     except OSError as error:
         raise ConfigError(f"`{_record_path(client)}` cannot be written: {error.strerror}") from None
+    needed = {each.backup for each in kept}
+    for change in every:
+        if change.backup is not None and change.backup not in needed:
+            with contextlib.suppress(OSError):
+                os.unlink(change.backup)
 
 
 def digest(content: bytes | None) -> str | None:

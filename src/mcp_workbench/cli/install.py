@@ -21,7 +21,7 @@ from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.check_references import look
 from mcp_workbench.cli.client_commands import CommandStep
 from mcp_workbench.cli.client_files import FoundFile, is_present, new_run, present, take_steps, to_write, write
-from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.own_configuration import servers_written
 from mcp_workbench.cli.screen import stderr, stdout
@@ -49,6 +49,7 @@ REPLACE = Flag("replace", None, "also remove the servers that the workbench now 
 PRINT = Flag("print", None, "only print what to enter by hand")
 DRY_RUN = Flag("dry-run", None, "show what would be done, and do nothing")
 DEFAULT_NAME: Final = "workbench"
+_CACHED_PROGRAM: Final = re.compile(r"/(archive-v\d+|environments-v\d+|pipx/\.cache|\.cache/pipx)/")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 # What Gemini CLI leaves out of the environment of servers.
 _LOOKS_SECRET: Final = re.compile("TOKEN|KEY|SECRET|PASSWORD|AUTH|CREDENTIAL", re.IGNORECASE)
@@ -88,13 +89,16 @@ class InstallPlan(Struct):
 
 def run(parsed: Parsed) -> int:
     """Install; the exit status."""
-    names, chosen = parsed.positionals, []
+    names = parsed.positionals
+    if parsed.has("print") and parsed.has("json"):
+        raise UsageError("--print and --json exclude each other", hint="--dry-run --json tells what would be done")
     if parsed.has("all") == bool(names):
         raise UsageError("which client?", hint="mcp-workbench install claude-code, or --all for those that are here")
     chosen = present() if parsed.has("all") else [find(name) for name in names]
     if not chosen:
         raise ConfigError("no client was found on this machine", hint="name one: mcp-workbench install CLIENT")
     chosen = _without_doubles(chosen) if parsed.has("all") else chosen
+    _refuse_cached_program(own_command("")[0])
     scope: Scope = "project" if parsed.has("project") else "user"
     config = configuration_to_name(parsed)
     results: list[dict[str, Any]] = []
@@ -103,14 +107,14 @@ def run(parsed: Parsed) -> int:
         try:
             results += _install(client, scope, config, parsed)
         except ConfigError as error:
-            if len(chosen) == 1:
+            if len(chosen) == 1 and not parsed.has("json"):
                 raise
             failed += 1
             complain(f"{client.title}: {error.message}", error.hint)
             results.append({"client": client.name, "error": error.message, "hint": error.hint})
     if parsed.has("json"):
         stdout().json(results)
-    return FAILED if failed else 0
+    return 0 if not failed else USAGE if failed == len(chosen) else FAILED
 
 
 COMMAND = Command(
@@ -152,6 +156,15 @@ def own_command(config: str) -> list[str]:
     else:
         program = [sys.executable, "-m", "mcp_workbench"]
     return [*program, "serve", "--config", config]
+
+
+def _refuse_cached_program(program: str) -> None:
+    """`uvx` and `pipx run` start programs from a cache, where they are gone some day."""
+    if _CACHED_PROGRAM.search(program.replace("\\", "/")):
+        raise ConfigError(
+            f"`{program}` lies in a cache, which is cleaned now and then",
+            hint="install the workbench first, with `uv tool install` or `pipx install`, and run this again",
+        )
 
 
 def _own_environment(client: Client) -> dict[str, str]:
@@ -284,6 +297,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     results = []
     run = new_run()
     for found in to_write(client, scope):
+        _look_at_link(found.path, scope)
         plan = plan_for(found, scope, name, config, replaces=parsed.has("replace"))
         result: dict[str, Any] = {
             "client": client.name,
@@ -318,6 +332,15 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     if any(each["changed"] for each in results) and not parsed.has("dry-run"):
         remark("hint", f"mcp-workbench undo {client.name} brings back what was there")
     return results
+
+
+def _look_at_link(path: str, scope: Scope) -> None:
+    """A link is followed. One that came with a project must not lead to the files of the user."""
+    target, folder = os.path.realpath(path), os.path.realpath(os.getcwd())
+    if scope == "project" and os.path.commonpath([target, folder]) != folder:
+        raise ConfigError(f"`{path}` is a link to `{target}`, outside of this project", hint="remove the link")
+    if os.path.islink(path):
+        remark("note", f"`{path}` is a link to `{target}`, which is changed")
 
 
 def apply(plan: InstallPlan, run: str) -> str | None:

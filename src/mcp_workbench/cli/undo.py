@@ -6,6 +6,7 @@ import os
 
 from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.client_files import Change, changes, digest, existing, forget, state_folder
+from mcp_workbench.cli.error_output import FAILED, USAGE, complain
 from mcp_workbench.cli.flags import Command, Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.clients.table import Client, find
@@ -17,13 +18,26 @@ Undoes the last install or uninstall for a client: its file gets exactly the byt
 was created is deleted. If the file has been changed since, nothing is done. For Claude Code, which owns its file, the
 reverse commands are run instead. Run it again to undo the change before that.
 
-Exit code: 0, or 2 if there is nothing to undo or the file has changed.
+Exit code: 0; 1 if one of several clients failed; 2 if there is nothing to undo or the file has changed.
 """
 
 
 def run(parsed: Parsed) -> int:
     """Undo the last change of a client."""
-    client = find(parsed.positionals[0])
+    chosen = [find(name) for name in parsed.positionals]
+    failed = 0
+    for client in chosen:
+        try:
+            _undo(client)
+        except ConfigError as error:
+            if len(chosen) == 1:
+                raise
+            failed += 1
+            complain(error.message, error.hint)
+    return 0 if not failed else USAGE if failed == len(chosen) else FAILED
+
+
+def _undo(client: Client) -> None:
     past = changes(client)
     if not past:
         raise ConfigError(f"nothing was changed in {client.title}", hint="mcp-workbench install says what it changes")
@@ -40,10 +54,9 @@ def run(parsed: Parsed) -> int:
         forget(client, change)
     for where in dict.fromkeys(change.path or client.title for change in reversed(last)):
         stdout().line((where, "strong"), ": ", ("as it was before", "good"))
-    return 0
 
 
-COMMAND = Command("undo CLIENT", ABOUT, (), run, names=("CLIENT",), takes=1)
+COMMAND = Command("undo CLIENT…", ABOUT, (), run, names=("CLIENT",))
 
 
 def _is_as_before(client: Client, change: Change) -> bool:
