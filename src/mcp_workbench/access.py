@@ -114,7 +114,7 @@ class Access:
             del view.changed[name]
 
     def _end_subscriptions(self) -> None:
-        """Nobody is told any more of resources that they may not read now."""
+        """End notifications about resources that a principal may no longer read."""
         for session in self._sessions:
             self._end_forbidden(session, session.view.principal, session.subscriptions)
             for stream in session.streams.values():
@@ -133,7 +133,7 @@ class Access:
         return (PolicyStep(self.policy),)
 
     def holding(self) -> tuple[Step, ...]:
-        """What comes last: nobody is asked about what would not pass anyway."""
+        """Comes last: the user is not asked about what would not pass anyway."""
         return tuple(step for step in (self._limits, self._approval) if step is not None)
 
     def approve(self, id: str, seconds: float | None, *, only_shows: bool) -> str | None:
@@ -163,7 +163,7 @@ class Access:
         return face
 
     def _face_for(self, identity: Identity) -> Face:
-        # What is told of a role is worked out from everything that is remembered, before it is told anything.
+        # What a role sees is computed from everything that is cached, before it is shown anything.
         self._catalog.load(self._catalog.entries())
         catalog = RestrictedCatalog(self._catalog, RoleVisibility(self.policy, identity))
         return restricted(self._face, catalog, self._make_face(catalog))
@@ -196,7 +196,7 @@ class Access:
         return self.policy.decide(_subject(principal, "tasks/get", entry.toolbox, entry.name, own)).then
 
     def permits_resource(self, principal: str, entry: ServerEntry, uri: str) -> bool:
-        """Whether a principal may go on being told of this resource."""
+        """Whether a principal may still be notified about this resource."""
         return self.policy.permits(_subject(principal, "resources/subscribe", entry.toolbox, entry.name, uri))
 
     def refuse_parked(self, call: ClientCall) -> Denial | None:

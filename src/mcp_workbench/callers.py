@@ -1,7 +1,7 @@
 """Who is calling over HTTP: the authenticator of an endpoint, put together from what the user has configured.
 
 Joins `guard`, which recognises people and knows no transport, with the endpoint's interface. Owns the order in which
-proofs are looked at, and what somebody is told who has none: the challenges of RFC 6750 and RFC 9728. Imported only
+proofs are looked at, and what a caller without any gets: the challenges of RFC 6750 and RFC 9728. Imported only
 where there is more than one token.
 """
 

@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 
 
 class FaceEntry(NamedTuple):
-    """A face, as it is chosen."""
-
     name: str
     # Has `make(catalog, settings) -> Face`.
     module: str

@@ -100,7 +100,7 @@ def _refuse_changes(path: str, target: str, expected: bytes | None) -> None:
 
 @contextlib.contextmanager
 def locked(path: str, folder: str) -> Iterator[None]:
-    """Only one of us at a time. The lock lies in our folder: nobody wants it beside the file."""
+    """Only one of us at a time. The lock is in our folder, so as not to clutter the client's."""
     import hashlib
 
     os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -1,8 +1,8 @@
 """Watches files: says when one has changed and then been left alone for a moment.
 
-Looks at the files from a thread of its own instead of being told by the system. That is the same on every system, works
-for files that are replaced, linked or not there yet, needs no descriptors, which `inotify` and `kqueue` are short of,
-and a network disk that hangs holds up nobody but this thread. Looking at four files takes some 20 µs, 2.5 times a
+Looks at the files from a thread of its own instead of being notified by the system. That is the same on every system,
+works for files that are replaced, linked or not there yet, needs no descriptors, which `inotify` and `kqueue` are short
+of, and a network disk that hangs holds up only this thread. Looking at four files takes some 20 µs, 2.5 times a
 second.
 """
 
@@ -40,13 +40,13 @@ def _fingerprint_of(file: str) -> tuple[int, ...] | None:
 
 
 class Watched:
-    """Some files that belong together, and who is told of them."""
+    """Some files that belong together, and who is notified of changes."""
 
     def __init__(self, files: Iterable[str], known: Fingerprint | None, changed: Callable[[Fingerprint], None]) -> None:
         self.files = tuple(files)
         # Told from the watching thread, with what the files are like now.
         self._changed = changed
-        # What was told last, and what was seen last.
+        # What was reported last, and what was seen last.
         self._told = known
         self._seen = known
         self._since = 0.0

@@ -110,8 +110,8 @@ class Oversight:
     # ── around requests ──
 
     def steps(self, judging: tuple[Step, ...], holding: tuple[Step, ...]) -> tuple[Step, ...]:
-        """The audit first: it hears every outcome. The lock after the policy: nobody is told of something that is
-        hidden from them. Before what holds: a person is asked only about what would pass."""
+        """The audit first: it records every outcome. The lock after the policy: nothing is disclosed that is
+        hidden from a principal. Before what holds: a person is asked only about what would pass."""
         audit: tuple[Step, ...] = () if self._audit is None else (self._audit,)
         if self._lock is None or not self._lock.is_enforced:
             return (*audit, *judging, *holding)

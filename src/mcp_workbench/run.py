@@ -11,7 +11,6 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[object, object, T]) -> T:
-    """Run to completion."""
     make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop

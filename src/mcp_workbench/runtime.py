@@ -73,7 +73,7 @@ class Runtime:
         # By whether they have to be encrypted: each configuration has the store that it asks for.
         self._sign_ins: dict[bool | None, SignIns] = {}
         self._resolved: ResolvedServers | None = None
-        # What is known of the users that servers are told of, and under which address servers know us.
+        # What is known about users whose identity is forwarded, and the address by which servers know us.
         self.identity_of: Callable[[str], Identity] = _known_by_name
         self.auth: AuthConfig | None = None
         self._assertions: IdentityAssertions | None = None

@@ -170,7 +170,7 @@ def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> 
         target = sign_in_target(entry, config, principal)
         source = means.sign_ins(entry.context.keychain).source(target, headers)
         if not target.principal:
-            # The entry is shown to everybody; what another principal has signed in to is nobody else's.
+            # The entry is shown to everybody; what a principal has signed in to is theirs alone.
             entry.sign_in = source
         return source
 
@@ -199,7 +199,7 @@ def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> 
 
 def are_users_here(auth: AuthConfig | None, proxy: ProxyConfig | None, serving: str | None) -> bool:
     """Whether whoever follows a page that leads back to this machine can only be the one who was shown it. Another's
-    browser would bring us another's sign-in, and at a public address nobody can tell whose it is."""
+    browser would bring us another's sign-in, and at a public address there is no way to know whose it is."""
     from mcp_workbench.signin.flow_io import is_loopback
 
     if proxy is not None or (auth is not None and not is_loopback(auth.public_url)):

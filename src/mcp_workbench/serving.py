@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # How long running calls may go on when we are asked to end. Over stdio all must be over within the 5 s that clients
-# give a server before they kill it; over HTTP nobody is waiting for that.
+# give a server before they kill it; over HTTP no client is waiting for that.
 STDIO_DRAIN_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 5.0
 # How long the client may take to read the last answers.
@@ -47,7 +47,7 @@ class ResumedClient(NamedTuple):
 
     # What that one wrote down of it; empty where there is nothing.
     resume: bytes
-    # What the client has sent and nobody was given, and what it was to be sent.
+    # What the client has sent and was not passed on, and what was still to be sent to it.
     unread: bytes
     unsent: bytes
 
@@ -236,7 +236,6 @@ class _Shutdown:
             loop.add_signal_handler(number, self._on_signal, number)
 
     def begin(self, reason: str) -> None:
-        """Begin to end."""
         self.reason = self.reason or reason
         self.begun.set()
 

@@ -116,7 +116,6 @@ class Outcome(Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """The bytes of the answer."""
         total = 0
         for part in self.payload:
             total += len(part)

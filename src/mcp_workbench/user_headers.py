@@ -18,7 +18,7 @@ from mcp_workbench.transport.http.client.headers import CredentialRefusal, Heade
 
 # A new assertion is made while the previous one is still valid: clocks differ, and a request takes a while.
 RENEW_SECONDS: Final = 60.0
-# A token whose end nobody has told is exchanged again after this long.
+# A token without an expiry is exchanged again after this long.
 UNKNOWN_LIFE: Final = 300.0
 
 

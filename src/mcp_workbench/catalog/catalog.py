@@ -1,6 +1,6 @@
 """The catalogue: every toolbox with its servers, and what is known of what they offer.
 
-The one place that faces read. Connections report here; whoever shows lists to clients is told what changed.
+The one place that faces read. Connections report here; whoever shows lists to clients is notified of changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Listener = Callable[[ServerEntry, frozenset[str]], None]
 
 
 class Servers:
-    """All servers of this process, whichever catalogues show them: what is learnt of one is told to all of these."""
+    """All servers of this process, whichever catalogues show them: what is learnt about one reaches all of these."""
 
     def __init__(self) -> None:
         # Told of a server that has asked a client something, for the first time.
@@ -42,7 +42,7 @@ class Servers:
         self.on_tools: list[Callable[[ServerEntry], None]] = []
         # Told of every list that a server has sent, and of what was known of it before.
         self.on_learned: list[Callable[[ServerEntry, Offer | None], None]] = []
-        # Told when another configuration is in force somewhere, one after the other: nobody sees half of it.
+        # Called when another configuration takes effect somewhere, one after the other: no one sees half of it.
         self.on_replaced: list[Callable[[Plan], None]] = []
 
     def entry(self, toolbox: str, config: ServerConfig, store: ManifestStore, context: ServerContext) -> ServerEntry:
@@ -85,7 +85,7 @@ class Servers:
         Without `remember`, it is left to the caller to have the entry remembered."""
         first_time = entry.offer is None
         if self.on_learned and first_time:
-            # What is remembered counts as known, also where nobody has asked for it yet.
+            # What is cached counts as known, even if it has not been asked for yet.
             entry.load_manifest()
         before = entry.offer
         changed = entry.learn(offer, remember=remember)
@@ -107,7 +107,7 @@ class Servers:
         """A connection has given its server up: what it offered is no longer shown."""
         if entry.failure is None:
             entry.failure = failure
-            # They cannot be used, which whoever calls one is told; they are the same tools.
+            # They cannot be used, and a call says so; they are the same tools.
             entry.tools_differ = False
             _tell(entry, frozenset(kind for kind in KINDS if entry.definitions(kind)))
         entry.failure = failure
@@ -166,7 +166,7 @@ class Catalog:
         self._listeners: list[Listener] = []
         # Told of lists that a server announced as changed and that are equal all the same.
         self.on_announced: list[Listener] = []
-        # Told when another configuration is in force, at once and one after the other: nobody sees half of it.
+        # Called when another configuration takes effect, at once and one after the other: no one sees half of it.
         self.on_replaced: list[Callable[[Plan], None]] = []
 
     # ── what the user says, as far as it is about what is offered ──
@@ -193,7 +193,7 @@ class Catalog:
             yield from servers.values()
 
     def subscribe(self, listener: Listener) -> None:
-        """Be told of every change: which server, and which of its lists."""
+        """Call back on every change: which server, and which of its lists."""
         self._listeners.append(listener)
 
     # ── another configuration ──
@@ -205,7 +205,7 @@ class Catalog:
         return plan(self, self._config, config, context_of(config, self._context))
 
     def replace(self, plan: Plan) -> Difference:
-        """Put another configuration in force. Everybody is told who keeps something by server or toolbox, then those
+        """Put another configuration in force. Those who keep something by server or toolbox are notified, then those
         who show lists: what is gone first, as long as they know where it was."""
         _refuse_unresolved(plan.beginning, plan.config)
         for entry in plan.ending:
@@ -257,17 +257,17 @@ class Catalog:
             catalog.revision += 1
 
     def load(self, entries: Iterable[ServerEntry]) -> None:
-        """Read the manifests of these servers from the disk, where nobody has to wait for it."""
+        """Read the manifests of these servers from the disk. Blocks, so not for the event loop."""
         unread = self.unread(entries)
         if unread:
             self.take(read_manifests(unread))
 
-    # ── what is told ──
+    # ── notifications ──
 
     def tell(self, entry: ServerEntry, changed: frozenset[str]) -> None:
         """What this server offers is shown otherwise from now on."""
         if entry.ended is not None:
-            # Its last calls are still running; nobody is shown anything of it.
+            # Its last calls are still running; it is not shown any more.
             return
         self.revision += 1
         for listener in self._listeners:

@@ -152,11 +152,11 @@ class ServerEntry:
         withheld = self.withheld.get(kind)
         return {name: each for name, each in every.items() if name not in withheld} if withheld else every
 
-    # What is hidden from nobody; `RestrictedEntry` says otherwise.
+    # Not hidden; `RestrictedEntry` overrides this.
 
     @property
     def takes_unlisted(self) -> bool:
-        """Whether it may be asked for addresses that nobody has listed."""
+        """Whether it may be asked for addresses that no server has listed."""
         return True
 
     @property

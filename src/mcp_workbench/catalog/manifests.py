@@ -68,7 +68,7 @@ def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object
         server.url,
         sorted(server.headers.items()),
         server.protocol,
-        # It is told other things of its clients.
+        # It learns different capabilities from its clients.
         *(() if server.ask else ("ask",)),
         # Another account sees other tools.
         *((server.oauth.account,) if server.oauth is not None and server.oauth.account else ()),

@@ -61,7 +61,7 @@ class NameTable:
 def build(
     entries: Iterable[ServerEntry], kind: str, expose: Callable[[ServerEntry, str], str], holders: Holders
 ) -> NameTable:
-    """Name everything of one kind; whoever gets a name that nobody holds is entered in `holders`."""
+    """Name everything of one kind; one that gets a free name is entered in `holders`."""
     for exposed in [name for name, held in holders.items() if held.name not in held.entry.definitions(kind)]:
         del holders[exposed]
     wanted: dict[str, Target] = {}
@@ -73,7 +73,7 @@ def build(
             if first is not target:
                 rivals.setdefault(exposed, [first]).append(target)
     collisions: dict[str, list[Target]] = {}
-    # Nearly always all of them: nobody else wants their names.
+    # Nearly always all of them: their names are unique.
     targets = {
         exposed: target for exposed, target in wanted.items() if _is_undisputed(exposed, target, rivals, holders)
     }

@@ -1,8 +1,8 @@
 """The catalogue as one role may see it: what is hidden from it is not there.
 
 A face over this catalogue cannot list, find, count, suggest or mention what is hidden, because it never learns of it.
-Owns that nothing hidden is told; who may see what is told by a `Visibility`. Nothing here is ever sent to a server: the
-entries are for faces alone, and lead back to the real ones (`real_of`).
+Owns that nothing hidden is disclosed; a `Visibility` decides who may see what. Nothing here is ever sent to a server:
+the entries are for faces alone, and lead back to the real ones (`real_of`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RestrictedEntry(ServerEntry):
         return self._offer[1]
 
     def _visible_withheld(self) -> dict[str, dict[str, str]]:
-        """Nobody is told that something is withheld which is hidden from them anyway."""
+        """What is hidden from a principal anyway is not reported to it as withheld."""
         offer, shows = self.real.offer, self._visibility.shows
         return {
             kind: {
@@ -105,7 +105,7 @@ class RestrictedEntry(ServerEntry):
         }
         profile = offer.profile
         if any(len(lists[kind]) < len(offer.lists[kind]) for kind in lists):
-            # Servers introduce their tools in prose; nobody can tell which of its sentences name what is hidden.
+            # Servers introduce their tools in prose; there is no telling which sentences name what is hidden.
             profile = replace(profile, instructions=None)
         return replace(offer, profile=profile, lists=lists, oversized=oversized, left_out=())
 
@@ -131,7 +131,7 @@ class RestrictedEntry(ServerEntry):
 
     @property
     def takes_unlisted(self) -> bool:
-        """Not where anything is hidden: an address that is hidden could be told from one that does not exist."""
+        """Not where anything is hidden: a hidden address could be distinguished from one that does not exist."""
         return not self._visibility.may_hide(self.real, "resources")
 
     def shows_resource(self, uri: str) -> bool:

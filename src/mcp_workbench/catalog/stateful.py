@@ -1,7 +1,7 @@
 """Servers that are known to keep a person's state in their process: `stateful_servers.json`.
 
 A browser with its tabs, a working directory that a tool sets, thoughts so far: two clients on one such process mix them
-up. They are told by the package that is started, or by the tools that they have. Owns the table and the matching.
+up. They are recognised by the package that is started, or by their tools. Owns the table and the matching.
 Refuses to know what follows from it (`downstream.sharing`). Imported where several clients are served.
 """
 
@@ -23,11 +23,9 @@ _PACKAGE: Final = re.compile(r"@?[^@=<>~!\[:\s]+")
 
 
 class StatefulServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Servers of one kind."""
-
     # As `npx`, `uvx` and `docker` name them, or the last part of a command.
     packages: tuple[str, ...]
-    # Whoever has all of these is one of them, whatever it is called; empty: cannot be told by tools.
+    # Whoever has all of these is one of them, whatever it is called; empty: cannot be recognised by tools.
     tools: tuple[str, ...] = ()
     # Arguments, or values of variables, with which it keeps nothing.
     unless: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The catalogue as `economy` sees it: tools to be listed within a budget, searched, and told apart.
+"""The catalogue as `economy` sees it: tools to be listed within a budget, searched, and distinguished.
 
 Owns the index, built at the first search after the catalogue changed and remembered beside the manifests, and the
 summary that instructions are written from, remembered too so that starting up need not read a single tool. What takes
@@ -34,7 +34,7 @@ WORDS_OF_A_TOOLBOX: Final = 8
 
 
 class _Summary(Struct):
-    """What is told of a toolbox beside what the configuration says."""
+    """What is said about a toolbox in addition to the configuration."""
 
     tools: int
     words: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class ToolIndex:
     # ── introductions ──
 
     def load_summaries(self) -> None:
-        """Read what was told of the toolboxes last time, before somebody asks for it where there is no time for it."""
+        """Read the last summaries of the toolboxes ahead of time, because reading them on demand would block."""
         _ = self._summaries
 
     def boxes(self) -> list[Box]:
@@ -157,7 +157,7 @@ class ToolIndex:
 
     @property
     def is_summary_missing(self) -> bool:
-        """Whether more or less is known of a toolbox than was told last."""
+        """Whether more or less is known about a toolbox than its summary says."""
         return any(
             (told := self._summaries.get(name)) is None or told.tools != sum(len(entry.tools) for entry in box.values())
             for name, box in self._catalog.toolboxes.items()

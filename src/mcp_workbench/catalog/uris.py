@@ -2,8 +2,8 @@
 
 URIs pass through unchanged, and nothing in them says whose they are. So servers claim them: by listing them, by a link
 in one of their results, or by a template. What is listed beats everything else; a template that begins with an
-expression fits any address, and counts only where nobody has a better claim. Where two servers claim with equal right,
-nobody can know which one is meant: both are named, and neither is asked.
+expression fits any address, and counts only where no server has a better claim. Where two servers have equal claims,
+there is no way to know which one is meant: both are named, and neither is asked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 def claimants(
     entries: Iterable[ServerEntry], uri: str, is_linked: Callable[[ServerEntry], bool] = lambda entry: False
 ) -> list[ServerEntry]:
-    """The servers with the best claim to a URI: one is its owner, several are rivals, none means that nobody has it.
+    """The servers with the best claim to a URI: one is its owner, several are rivals, none means that no server has it.
 
     `is_linked` says whether a result of a server carried a link to it.
     """

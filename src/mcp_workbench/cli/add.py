@@ -153,7 +153,7 @@ def _from_description(
 
 
 def _chosen(server: Described) -> Way:
-    """A package whose program is here; else an address; else a package, whose program is then told to be missing."""
+    """A package whose program is here; else an address; else a package, whose program is then reported as missing."""
     packages = [way for way in server.ways if way.program]
     runnable = [way for way in packages if shutil.which(way.program)]
     addresses = [way for way in server.ways if not way.program]
@@ -164,7 +164,7 @@ def _chosen(server: Described) -> Way:
 
 
 def _asked(missing: list[Input]) -> dict[str, str]:
-    """Values for what is required. Raises `UsageError` where nobody can be asked and there is no default."""
+    """Values for what is required. Raises `UsageError` where there is no terminal to ask at and no default."""
     if not missing:
         return {}
     if not sys.stdin.isatty():

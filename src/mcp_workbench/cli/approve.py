@@ -22,7 +22,6 @@ FOR = Flag("for", "SECONDS", "allow the same call repeatedly for this long; with
 
 
 def run(parsed: Parsed) -> int:
-    """Approve."""
     id = parsed.positional(0)
     if id is None:
         raise UsageError("which call?", hint="`mcp-workbench status` shows those that are waiting, and their ids")

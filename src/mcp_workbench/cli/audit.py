@@ -40,7 +40,6 @@ _HEADER: Final = ("time", "who", "from", "client", "what", "decision", "outcome"
 
 
 def run(parsed: Parsed) -> int:
-    """Print or verify."""
     words = list(parsed.positionals)
     verifies = words[:1] == ["verify"]
     if verifies:

@@ -97,7 +97,6 @@ def warnings(config: WorkbenchConfig) -> list[str]:
 
 
 def state_of(record: SignInRecord) -> str:
-    """In a few words."""
     if record.ended or not record.access_token:
         return "needs sign-in"
     if record.expires_at is not None and record.expires_at <= time.time():

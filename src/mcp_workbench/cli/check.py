@@ -80,7 +80,6 @@ class Finding(Struct):
     hidden: tuple[str, ...] = ()
 
     def cells(self) -> list[Part]:
-        """Its row in the table."""
         style: Style = _STYLES.get(self.state, "dim")
         ready = self.state == "ready"
         return [
@@ -93,7 +92,6 @@ class Finding(Struct):
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs."""
         return {
             "toolbox": self.toolbox,
             "server": self.server,

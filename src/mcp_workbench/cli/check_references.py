@@ -28,7 +28,6 @@ class Unfetched(Struct, frozen=True):
     hint: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         return {"server": self.label, "message": self.message, "hint": self.hint}
 
 

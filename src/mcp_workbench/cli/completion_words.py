@@ -1,6 +1,6 @@
 """What fits the last word of a command line: commands, options, and what servers offered when they were last listed.
 
-Owns what each command takes where. Starts nothing and asks nobody; what cannot be found out fits nothing, in silence:
+Owns what each command takes where. Starts nothing and asks nothing; what cannot be found out fits nothing, in silence:
 whoever types is not to be interrupted. A word is followed by a tab and a description where there is one.
 """
 

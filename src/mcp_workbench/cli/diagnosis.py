@@ -28,7 +28,6 @@ class Diagnosis(Struct):
     fixed: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "severity": self.severity,
             "area": self.area,

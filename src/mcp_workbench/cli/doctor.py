@@ -1,4 +1,4 @@
-"""`mcp-workbench doctor`: everything that can be wrong, looked at in one go and told in order of importance.
+"""`mcp-workbench doctor`: everything that can be wrong, checked in one go and reported in order of importance.
 
 Owns the list of checks, their bound, and that one which fails or hangs keeps no other from being told. What each looks
 at is `doctor_checks` and `doctor_clients`; servers are started as by `check --connect`.
@@ -92,7 +92,7 @@ COMMAND = Command("doctor [OPTIONS]", ABOUT, (CONFIG, FIX, JSON), run, takes=0)
 
 
 class _Aside:
-    """A check in a thread that nobody waits for longer than its bound: files may be on a disk that is away."""
+    """A check in a thread, awaited for a bounded time: files may be on a network disk that is gone."""
 
     def __init__(self, area: str, check: Check, subject: Examined) -> None:
         self._area = area

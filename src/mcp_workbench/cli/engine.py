@@ -39,7 +39,7 @@ from mcp_workbench.serving import LOCAL_PRINCIPAL
 
 T = TypeVar("T")
 
-# A command line can answer no questions, so servers are told of no ability to.
+# A command line can answer no questions, so it declares no capabilities to servers.
 NO_CAPABILITIES: Final = b"{}"
 
 
@@ -164,7 +164,7 @@ class Engine:
             listed = " or ".join(f"`{one}`" for one in meant.paths)
             raise UsageError(f"`{path}` is ambiguous: it can be {listed}; write the full path")
         places = [(entry.toolbox, entry.name, tool) for entry, tool in paths.candidates(catalog, path)]
-        # Several servers that have not spoken yet: nobody is started only to find out which of them is meant.
+        # Several servers that have not been listed yet: none is started only to find out which of them is meant.
         return places[0] if len(places) == 1 else None
 
     def bare(self, name: str) -> tuple[str, str, str] | None:
@@ -290,7 +290,7 @@ class Engine:
 
 
 def connect(engine: Engine, only: Sequence[ServerEntry] | None = None) -> dict[str, WorkbenchError]:
-    """Have every server that nobody knows yet, or of `only` some, say what it offers; what failed, by
+    """List every server that has not been listed yet, or some of `only`; returns the failures, by
     `toolbox/server`."""
     entries = engine.face.catalog.entries() if only is None else only
     unknown = [entry for entry in entries if entry.load_manifest() is None]
@@ -329,7 +329,6 @@ class ToolClient:
         self._asked: dict[bytes, asyncio.Task[None]] = {}
 
     def deliver(self, message: bytes) -> None:
-        """Pass one message on."""
         raise NotImplementedError
 
     def fail(self, error: WorkbenchError) -> None:
@@ -339,7 +338,6 @@ class ToolClient:
                 future.set_exception(error)
 
     async def initialize(self) -> None:
-        """Shake hands."""
         info = {"name": "mcp-workbench call", "version": "1"}
         params = {"protocolVersion": newest("legacy").name, "capabilities": Raw(self.capabilities), "clientInfo": info}
         await self.request("initialize", params)
@@ -363,7 +361,7 @@ class ToolClient:
         try:
             return await future
         except asyncio.CancelledError:
-            # Ctrl-C: the server is told before anything ends.
+            # Ctrl-C: the call is cancelled on the server before anything ends.
             cancelled = messages.encode({"requestId": id, "reason": "the user pressed Ctrl-C"})
             self.deliver(messages.notification("notifications/cancelled", cancelled))
             raise

@@ -67,7 +67,7 @@ class _Locking:
         self._store = DefinitionStore(default_folder())
         self._screen = stdout()
         self._seen = read_file(self._path)
-        # Asked anew: what was remembered of them is what may have changed.
+        # Listed again: what is cached about them may have changed.
         self._engine = Engine(config, use_cache=False, redactor=log_for(parsed, config))
         self._failures: dict[str, str] = {}
 
@@ -151,7 +151,7 @@ class _Locking:
         return lock
 
     def _lock_before(self) -> LockFile | None:
-        """What is there already, where it can be used; `lock` writes it anew."""
+        """What is there already, where it can be used; `lock` writes a new one."""
         try:
             return read_lock(self._config.lock_target)
         except ConfigError as error:

@@ -50,7 +50,7 @@ def run(parsed: Parsed) -> int:
                 return Raw(encode(prompts))
             meant = path
             if unlisted is None and path not in (each["name"] for each in prompts) and "/" not in path:
-                # By its name alone it may be anybody's: those that nobody knows yet are asked, too.
+                # A bare name may be any server's, so those that have not been listed yet are asked, too.
                 prompts = await listed(engine, client, "prompts")
                 meant = _bare(path, owners(engine, "prompts").get(path, []))
             _check(meant, {each["name"]: each for each in prompts}, arguments)

@@ -25,8 +25,8 @@ Definition = dict[str, Any]
 async def listed(
     engine: Engine, client: ToolClient, kind: str, place: str = "", *, is_strict: bool = False
 ) -> list[Definition]:
-    """The definitions of one kind, as clients see them. Of servers that nobody knows yet, those are asked whose things
-    begin with `place`; all of them where it is empty. `is_strict`: that one cannot be reached is an error."""
+    """The definitions of one kind, as clients see them. Of servers that have not been listed yet, those are asked whose
+    items begin with `place`; all of them where it is empty. `is_strict`: that one cannot be reached is an error."""
     unknown = [
         entry
         for entry in engine.face.catalog.entries()

@@ -71,8 +71,8 @@ def _reload(screen: Screen, status: dict[str, Any]) -> bool:
 
 
 def _hang_up(pid: int) -> None:
-    """Send SIGHUP to the workbench with this process id, and to nobody else: what names it is a file, and process ids
-    are used again. Raises `OSError`."""
+    """Send SIGHUP to the workbench with this process id, and to no other process: its id comes from a file, and
+    process ids are used again. Raises `OSError`."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE)
         # Open until the signal is sent: its process lives for as long as it accepts connections.

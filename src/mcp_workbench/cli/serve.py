@@ -302,7 +302,7 @@ def _chosen_token(parsed: Parsed, config: WorkbenchConfig) -> HttpToken:
     from mcp_workbench.transport.http.server.listening import UNIX_PREFIX, parse_address
 
     host, _ = parse_address(parsed.value("http") or "")
-    # Where users prove who they are in another way, no token is made that nobody has asked for.
+    # Where users prove who they are in another way, no token is generated that was not asked for.
     proved = config.auth is not None or config.trusted_proxy is not None or host.startswith(UNIX_PREFIX)
     if proved and parsed.has("no-token") and not parsed.has("token") and not parsed.has("token-file"):
         return HttpToken(None)
@@ -310,7 +310,8 @@ def _chosen_token(parsed: Parsed, config: WorkbenchConfig) -> HttpToken:
 
 
 def _with_secret_token(config: WorkbenchConfig, token: str) -> WorkbenchConfig:
-    """The configuration with the token among its secrets; the variable that it may stand in is shown to nobody."""
+    """The configuration with the token among its secrets. The variable that it may come from is erased from what other
+    processes of this user can read."""
     from msgspec.structs import replace
 
     from mcp_workbench.config.redact import TOKEN_VARIABLE, secrets_in

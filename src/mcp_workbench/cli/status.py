@@ -31,7 +31,6 @@ NARROW = ("toolbox/server", "state", "up", "tools", "under way", "failures")
 
 
 def run(parsed: Parsed) -> int:
-    """Show what is running."""
     found = run_loop(running_workbenches())
     screen = stdout()
     if parsed.has("json"):
@@ -60,7 +59,7 @@ def _read(answer: bytes) -> dict[str, Any] | None:
         status = decode(answer)
     except DecodeError:
         return None
-    # One of another version, or of nobody we know, may say other things.
+    # One of another version, or of another program, may say other things.
     return status if isinstance(status, dict) and status.keys() >= EXPECTED else None
 
 

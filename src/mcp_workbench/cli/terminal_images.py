@@ -2,7 +2,7 @@
 
 Sixel is left out: it takes pixels, and nothing here decodes images.
 Conservative: what is not known to work is not tried, because a terminal that does not understand it shows pages of
-letters. Inside tmux and screen nothing is shown: they pass such sequences on only where they were told to.
+letters. Inside tmux and screen nothing is shown: they pass such sequences on only if configured to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ITERM2_PROGRAMS: Final = ("iTerm.app", "WezTerm", "mintty")
 
 
 def protocol_of(environ: Mapping[str, str]) -> Protocol | None:
-    """How this terminal shows images, None where it does not, or nobody can tell."""
+    """How this terminal shows images, None where it does not, or that cannot be found out."""
     if environ.get("TMUX") or environ.get("STY") or environ.get("TERM", "").startswith(("screen", "tmux", "dumb")):
         return None
     if environ.get("KITTY_WINDOW_ID") or environ.get("TERM") in ("xterm-kitty", "xterm-ghostty"):

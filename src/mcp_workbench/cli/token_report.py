@@ -35,7 +35,7 @@ ABOUT_FULL: Final = (
 
 
 class ServerCost(Struct):
-    """One server; `cost` is None while nobody knows it."""
+    """One server; `cost` is None until it has been listed."""
 
     name: str
     cost: Cost | None
@@ -100,7 +100,7 @@ class Report(Struct):
 
     @property
     def unknown(self) -> list[str]:
-        """Servers that nobody knows yet, as `toolbox/server`."""
+        """Servers that have not been listed yet, as `toolbox/server`."""
         return [f"{box.name}/{server.name}" for box in self.toolboxes for server in box.servers if server.cost is None]
 
 
@@ -148,7 +148,7 @@ def _opened(face: ProxyFace, toolbox: str) -> Opened:
 
 
 class Row(NamedTuple):
-    """A line of the table: a toolbox, or a server below it; no numbers while nobody has listed its tools."""
+    """A line of the table: a toolbox, or a server below it; no numbers until its tools have been listed."""
 
     name: str
     is_toolbox: bool
@@ -240,7 +240,6 @@ def in_short(config: WorkbenchConfig) -> str | None:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The same for programs."""
     return {
         "config": report.config,
         "unit": "bytes / 4",

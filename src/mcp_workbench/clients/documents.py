@@ -261,7 +261,7 @@ def _round_trip(text: str) -> Any:
     try:
         _, mapping, offset = load_yaml_guess_indent(text)
     except Exception:
-        # What is no YAML is told by whoever loads it.
+        # Whoever loads it reports what is not YAML.
         mapping, offset = None, None
     if mapping and offset is not None and mapping >= offset + 2:
         yaml.indent(mapping=2, sequence=mapping, offset=offset)

@@ -216,7 +216,7 @@ def _once(inputs: Sequence[Input]) -> tuple[Input, ...]:
 
 
 def _filled_in(template: str, variables: Mapping[str, _Written], values: Mapping[str, str]) -> str:
-    """Names in braces replaced; those that nobody knows stay."""
+    """Names in braces replaced; unknown ones stay."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1]
@@ -254,7 +254,7 @@ def _text(value: object) -> str:
 
 
 def _in_camel_case(value: object, *, names: bool = False) -> Any:
-    """The first generation wrote `registry_type`; names of variables are nobody's to change."""
+    """The first generation wrote `registry_type`; names of variables are not changed."""
     if isinstance(value, list):
         return [_in_camel_case(each) for each in value]
     if not isinstance(value, dict):

@@ -53,8 +53,6 @@ class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Client(Struct, frozen=True, forbid_unknown_fields=True):
-    """One client."""
-
     name: str
     title: str
     checked: Literal["code", "documentation", "measured", "guess"]

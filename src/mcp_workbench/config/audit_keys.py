@@ -78,7 +78,6 @@ def _is_host_and_port(text: str) -> bool:
 
 
 def schema() -> Schema:
-    """The same for editors."""
     members = {name: {**kind.schema(), "title": _title(name), "description": about} for name, kind, about in MEMBERS}
     return {
         "type": "object",

@@ -45,7 +45,7 @@ class AuthConfig(Struct, frozen=True, kw_only=True):
 
 
 class ForwardedIdentityConfig(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A server that is told who the user is."""
+    """How a server learns who the user is."""
 
     header: str = "x-workbench-identity"
     # What the assertion is for; None: the server's address.

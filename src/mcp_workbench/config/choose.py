@@ -87,7 +87,7 @@ class ConfigSource(Struct, frozen=True):
 
 
 class Located(Struct, frozen=True):
-    """A file. `is_project`: nobody named it, it lies in the current folder, and anybody may have put it there."""
+    """A file. `is_project`: it was not named but found in the current folder, where anyone may have put it."""
 
     path: str
     is_project: bool = False
@@ -140,7 +140,7 @@ def _named(path: str, source: str, environ: Mapping[str, str]) -> str:
 
 
 def _without_tilde(path: str, environ: Mapping[str, str]) -> str:
-    """Clients start us without a shell, so nobody else has replaced the `~` in their settings."""
+    """Clients start us without a shell, so no shell has expanded the `~` in their settings."""
     try:
         if not path.startswith("~") or os.path.lexists(path):
             return path

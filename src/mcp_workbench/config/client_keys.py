@@ -81,7 +81,6 @@ def _title(name: str) -> str:
 
 
 def schema() -> Schema:
-    """The same for editors."""
     members = {name: {**kind.schema(), "title": _title(name), "description": about} for name, kind, about in MEMBERS}
     client = {"type": "object", "properties": members, "additionalProperties": False}
     return {"type": "object", "additionalProperties": client}

@@ -105,7 +105,7 @@ def _in_json(text: str) -> str:
 
 
 def _in_ascii_json(text: str) -> str:
-    """As Python writes JSON unless told otherwise."""
+    """As Python writes JSON by default."""
     if text.isascii():
         return _in_json(text)
     data = _in_json(text).encode("utf-16-be", errors="surrogatepass")

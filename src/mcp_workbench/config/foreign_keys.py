@@ -42,7 +42,7 @@ FOREIGN_KEYS = table(
     _ignored("source", "Source", "Zed"),
 )
 
-# Of those, what users may count on, and why it has no effect; told by `check` and in the log. The others are cosmetic.
+# Of those, what users may count on, and why it has no effect; `check` and the log say so. The others are cosmetic.
 _NO_SIGN_IN = "the workbench signs in by itself, and takes what it needs for that from `oauth`"
 _APPROVAL = "clients approve by the names that they see: approve the tools of the workbench there"
 IDLE_KEYS = {

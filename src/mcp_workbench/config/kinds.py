@@ -117,7 +117,7 @@ def _unquoted(part: str) -> str:
 
 
 def url_fault(url: str, quote: Callable[[str], str] = _unquoted) -> str | None:
-    """What is wrong with an address, told without its password or query."""
+    """What is wrong with an address, without quoting its password or query."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return "found an address without `http://` or `https://`"

@@ -76,7 +76,7 @@ def parse(content: bytes, path: str, environ: Mapping[str, str]) -> WorkbenchCon
 def read(path: str) -> bytes:
     """What is in the file. Raises `ConfigProblems` where it cannot be read or must not be used."""
     try:
-        # Without waiting: a pipe that nobody writes to would hold us up for ever.
+        # Without waiting: a pipe without a writer would block for ever.
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise _unreadable(path, "is a pipe or a device, expected a file")

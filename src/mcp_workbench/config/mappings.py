@@ -77,7 +77,7 @@ class Environment(Pairs):
 
 
 class VariablePatterns(Texts):
-    """Names and globs of variables that a process inherits. Those of the workbench itself are nobody's."""
+    """Names and globs of variables that a process inherits. Those of the workbench itself are never inherited."""
 
     __slots__ = ()
 

@@ -284,7 +284,7 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     splits_use_tool: bool = False
     # By name or glob of clients, what is known of them beside the table in `clients`.
     clients: dict[str, dict[str, object]] = field(default_factory=dict)
-    # Who may do what; empty where nobody is kept from anything.
+    # Who may do what; empty: everyone may do everything.
     policy: tuple[PolicyRule, ...] = ()
     limits: tuple[LimitRule, ...] = ()
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
@@ -296,7 +296,7 @@ class WorkbenchConfig(Struct, frozen=True, kw_only=True):
     registry: str = DEFAULT_REGISTRY
     # None: nothing is written down.
     audit: AuditConfig | None = None
-    # Whether definitions that differ from the lock file are only told of, or hidden; None: there is no lock.
+    # Whether definitions that differ from the lock file are only reported, or hidden; None: there is no lock.
     lock: Lock | None = None
     # Who may call over HTTP, beside those who have a token or a key.
     auth: AuthConfig | None = None

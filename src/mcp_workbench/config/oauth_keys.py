@@ -113,6 +113,5 @@ def title_of(name: str) -> str:
 
 
 def schema() -> Schema:
-    """The same for editors."""
     members = {name: {**kind.schema(), "title": title_of(name), "description": about} for name, kind, about in MEMBERS}
     return {"type": "object", "properties": members, "additionalProperties": True}

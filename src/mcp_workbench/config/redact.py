@@ -88,8 +88,9 @@ def secrets_in_url(url: str) -> list[str]:
 def secrets_inherited(environ: Mapping[str, str], patterns: Iterable[str]) -> set[str]:
     """What must not be printed of the variables that a server inherits.
 
-    One that is named is treated as `${VAR}` is. A glob lets through what nobody thought of, so of the rest only what
-    is called a secret, or is an address with one in it: `["*"]` must not hide every word that some variable holds.
+    One that is named is treated as `${VAR}` is. A glob lets through what its author did not think of, so of the
+    rest only what is called a secret, or is an address with one in it: `["*"]` must not hide every word that some
+    variable holds.
     """
     from mcp_workbench.config.environment import server_environment
 

@@ -152,7 +152,7 @@ class WrittenServer:
         if len(ways) > 1:
             found = " and ".join(map(quote, ways))
             self._reader.problem((*self._path, ways[1]), f"found {found}", "only one of them", at_key=True)
-        # A misspelt `command` has been told already; that there is none would only repeat it.
+        # A misspelt `command` has been reported already; saying that there is none would only repeat it.
         elif not ways and not meant.intersection(("command", "url", "serverUrl", "httpUrl")):
             self._reader.problem(
                 self._path, "found neither `command` nor `url`", "one of them", hint=_NO_WAY_HINT, at_key=True

@@ -124,8 +124,6 @@ def _servers_of_projects(document: dict[str, object]) -> dict[str, tuple[str, ..
 
 
 class _File:
-    """The reading of one file."""
-
     def __init__(self, path: str, environ: Mapping[str, str]) -> None:
         self._path = path
         self._folder = os.path.dirname(os.path.abspath(path))
@@ -204,7 +202,7 @@ class _File:
         )
 
     def _rootless(self, document: dict[str, object]) -> None:
-        """Neither sort of file: a misspelt root is told as such, other keys may belong to anybody."""
+        """Neither sort of file: a misspelt root is reported as such; other keys may belong to any program."""
         from mcp_workbench.nearest import nearest
 
         roots = (keys.TOOLBOXES, keys.MCP_SERVERS)

@@ -2,7 +2,7 @@
 
 Owns a deliberately forgiving JSON Schema check: a call that the server would have accepted must never be stopped here,
 so whatever is unusual is either ignored (keywords such as `pattern`, `format`, `not` and `if`) or makes the whole
-answer "not checked" (a dialect nobody knows, references to elsewhere, too much work). Refuses to know tools.
+answer "not checked" (an unknown dialect, references to elsewhere, too much work). Refuses to know tools.
 
 Drafts 4 to 2020-12. `oneOf` is read as `anyOf`, because servers rarely mean the "exactly one" in it. The work is
 bounded by a number of steps and a depth, whatever the schema and the arguments are.

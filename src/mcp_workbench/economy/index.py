@@ -114,7 +114,7 @@ class Index:
         return cls(postings) if postings is not None else None
 
     def search(self, query: str, *, limit: int = 10, within: Container[str] | None = None) -> Found:
-        """The best `limit` tools for a need told in words, among those whose key is in `within`."""
+        """The best `limit` tools for a need in words, among those whose key is in `within`."""
         scores = [0.0] * len(self.keys)
         covered: dict[int, float] = {}
         wanted, values = self._wanted(query)

@@ -26,7 +26,7 @@ _LIST = "`open_toolbox` without arguments lists them."
 
 
 class Box(msgspec.Struct, frozen=True):
-    """A toolbox as it is introduced. `tools` is None while nobody has counted them; `words` tell it apart."""
+    """A toolbox as it is introduced. `tools` is None until they are known; `words` distinguish it."""
 
     name: str
     description: str = ""

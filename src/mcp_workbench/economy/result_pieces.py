@@ -22,13 +22,13 @@ from mcp_workbench.slices import sliced
 _LONGEST_LINE = 400
 _LONGEST_PATTERN = 400
 _MOST_ALTERNATIVES = 16
-# Values in a result that is decoded as a whole: a tenth of a second, in which nobody else is served.
+# Values in a result that is decoded as a whole: a tenth of a second, in which no other client is served.
 MOST_VALUES = 1_000_000
 # JSON on one line that is laid out, in bytes: the same.
 LARGEST_LAID_OUT = 16 * 1024 * 1024
 # Blocks of a result that are looked at. Real ones have a few.
 MOST_BLOCKS = 100_000
-# Blocks without text that are told of.
+# Blocks without text that are mentioned.
 MOST_OTHERS = 20
 _LONGEST_TYPE = 40
 

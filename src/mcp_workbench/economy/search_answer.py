@@ -3,7 +3,7 @@
 Owns the shape of a search answer. Refuses to know how tools were ranked.
 
 The first three come with their description, the next seven as signatures. Below them stand bare names: the next in
-rank, and other tools of the servers that came first, because a need told in words often means a sibling of the tool
+rank, and other tools of the servers that came first, because a need in words often means a sibling of the tool
 that has the words. A name costs about five tokens where a signature costs thirty, and the caller can ask for it.
 The same tool in several toolboxes takes one place, with the other paths beside it.
 """

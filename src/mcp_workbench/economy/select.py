@@ -2,7 +2,7 @@
 
 Owns the pointer and the bounds of an evaluation; the language is the library's. Refuses to know where the value came
 from. Everything is bounded by the number of steps and by what they go through, because an expression is as hostile as
-its author, and nobody else is served by the thread that evaluates it.
+its author, and the thread that evaluates it serves no other client.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class ArgumentChecker:
         self._ready: OrderedDict[tuple[str, str, str], _Ready] = OrderedDict()
 
     def complaint(self, entry: ServerEntry, tool: str, arguments: Raw) -> str | None:
-        """What is wrong with these arguments, for a model to read; None when nothing is, or nobody can tell."""
+        """What is wrong with these arguments, for a model to read; None when nothing is, or it cannot be checked."""
         definition = entry.tools[tool]
         if len(memoryview(arguments)) > MOST_BYTES or len(memoryview(definition)) > MOST_BYTES:
             return None

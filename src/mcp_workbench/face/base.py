@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How we are doing: nobody else's address, whoever lists it.
+# Our own status: no server gets this address, even if it lists it.
 STATUS_URI: Final = "workbench://status"
 # Answered only to ourselves: whoever gets it has the manifests read (`needed`) and asks again.
 UNREAD: Final = "the cached manifests have not been read yet"
@@ -91,7 +91,7 @@ class Face:
     lists_everything = False
     # Whether what is shown depends on which client it is shown to.
     tells_clients_apart = False
-    # Whether the user is told of what is amiss; not once more for each role that sees a part of it.
+    # Whether problems are reported to the user; not once more for each role that sees a part of them.
     reports = True
 
     def __init__(self, catalog: Catalog, settings: FaceSettings) -> None:
@@ -154,7 +154,7 @@ class Face:
         return self
 
     def within_room(self, view: View, write: Callable[[int], str]) -> str:
-        """Instructions as long as this client reads them; `write` is told how many bytes they may have."""
+        """Instructions as long as this client reads them; `write` gets the number of bytes they may have."""
         text = write(MOST_ROOM)
         if view.client is None and len(text.encode()) <= MOST_BYTES:
             # Every client reads as much: there is no need to know which one it is.
@@ -209,7 +209,7 @@ class Face:
         return result
 
     def shortening(self, view: View, decision: Forward, result: Raw) -> Shortening | None:
-        """The same for a large one, to be done where nobody has to wait for it; None where it passes as it is."""
+        """The same for a large one, to be done in a thread; None where it passes as it is."""
         return None
 
     def own_resource(self, view: View, uri: str) -> bytes | None:
@@ -271,7 +271,7 @@ class Face:
         return self.catalog.entries()
 
     def needed_first(self) -> Iterable[ServerEntry]:
-        """The same before the first client is told anything."""
+        """The same before the first client is answered."""
         return ()
 
     def known(self, view: View) -> list[ServerEntry]:

@@ -171,7 +171,7 @@ class FlatFace(Face):
         return 'give them shorter or plainer names with `"rename": {"<tool>": "<name>"}` in the server\'s configuration'
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
-        """By table. A name that cannot be one of ours is told how ours look."""
+        """By table. For a name that cannot be one of ours, the error shows the form of ours."""
         try:
             name = decode_string(params["name"])
         except (KeyError, DecodeError, ValidationError):

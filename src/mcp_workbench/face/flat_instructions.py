@@ -23,8 +23,6 @@ _REASONS: Final = (160, 60, 0)
 
 
 class Introduced(Struct, frozen=True):
-    """A server, as it is introduced."""
-
     place: str
     # Why it cannot be used.
     trouble: str | None = None

@@ -3,7 +3,7 @@
 Short is `{tool: "toolbox/server/tool", arguments}`. Models make mistakes, and the meaning is often plain all the
 same: fields beside `arguments` instead of inside `tool`, arguments beside `arguments`, or `arguments` as a string of
 JSON, are understood too.
-Anything else is told what is missing.
+For anything else, the error says what is missing.
 """
 
 from __future__ import annotations

@@ -79,8 +79,6 @@ _decode_type: Final = Decoder(_Typed).decode
 
 
 class KeptResults:
-    """What is kept."""
-
     # Whether a policy still lets a principal have what such a call gave it.
     permits: Callable[[str, Origin], bool] | None = None
 
@@ -182,7 +180,6 @@ class Shortening:
         self._kept: bytes | None = None
 
     def work(self) -> None:
-        """Make the head."""
         from mcp_workbench.economy.result_pieces import facts, overview, reading
 
         data, room = bytes(self._result), self._room

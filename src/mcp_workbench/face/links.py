@@ -1,7 +1,7 @@
 """Links to resources in what servers answered: which server a link leads to, though no list has its address.
 
 The specification lets a tool return a link to a resource that `resources/list` does not show. The client reads it by
-its URI alone, so we remember whose result carried it: for the principal that got the result, and for nobody else.
+its URI alone, so we remember whose result carried it: for the principal that got the result, and for no other.
 """
 
 from __future__ import annotations

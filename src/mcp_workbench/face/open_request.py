@@ -1,9 +1,9 @@
-"""What `open_toolbox` is asked for: nothing (which toolboxes are there), a toolbox, a need told in words, or the
+"""What `open_toolbox` is asked for: nothing (which toolboxes are there), a toolbox, a need in words, or the
 definitions of named tools.
 
 Models make mistakes; where the meaning is plain all the same it is understood: `toolbox` for `toolbox_name`, one tool
-instead of a list, a tool written as an object, arguments that are there but empty. Anything else is told what is wrong.
-Of `tools` and `query` given together `tools` counts, being the more exact one.
+instead of a list, a tool written as an object, arguments that are there but empty. For anything else, the error says
+what is wrong. Of `tools` and `query` given together `tools` counts, being the more exact one.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _page_of_names(boxes: Sequence[Box], room: int) -> list[Box]:
 
 
 def why_not(entries: Iterable[ServerEntry]) -> str | None:
-    """Why no server of a toolbox could be used the last time; None when one could, or nobody has tried."""
+    """Why no server of a toolbox could be used the last time; None if one could, or none was tried."""
     reasons = [entry.trouble for entry in entries]
     if not reasons or any(reason is None for reason in reasons):
         return None
@@ -187,7 +187,7 @@ def _as_text(beside: dict[str, object], listed: str) -> str:
 
 
 def _sign_in_notes(entries: Iterable[ServerEntry]) -> list[str]:
-    """Whose sign-in ends soon: the user can be told before it does."""
+    """Whose sign-in ends soon, so that the user can be warned."""
     return [
         f"{entry.name}: {said}" for entry in entries if entry.sign_in is not None and (said := entry.sign_in.note())
     ]
@@ -289,7 +289,6 @@ def budget_of(catalog: Catalog, request: OpenRequest) -> int | None:
 
 
 def bytes_of(budget: int | None) -> int | None:
-    """The same in bytes."""
     return None if budget is None else _bytes(budget)
 
 

@@ -45,7 +45,7 @@ def find(catalog: Catalog, path: str) -> ResolvedPath | Ambiguous | NotListed | 
     """What a path means, from what is known now; None when nothing can be meant.
 
     Known tools come first: by their whole path, then within a toolbox, then on a server. Then a server with a name
-    behind it that nobody knows, because only the server itself can say no. Then servers that have not spoken, then
+    behind it that is unknown, because only the server itself can say no. Then servers that have not spoken, then
     what filters hide, so that it can be said."""
     meanings = (list(_named(catalog, path)), list(_in_toolbox(catalog, path)), list(_of_server(catalog, path)))
     for places in meanings:

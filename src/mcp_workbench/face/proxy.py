@@ -101,7 +101,7 @@ class ProxyFace(Face):
         return [*self.two_tools, *self._pins.definitions()] if self._pins else self.two_tools
 
     def awaited(self) -> list[ServerEntry]:
-        """The servers of pinned tools that nobody knows yet. Those that are known are not started for a list."""
+        """The servers of pinned tools that have not been listed yet. The others are not started for a list."""
         return self._pins.not_listed()
 
     def listed(self, view: View, kind: str) -> list[ServerEntry]:
@@ -143,7 +143,7 @@ class ProxyFace(Face):
         return told if "tools" not in told or entry in self._pins.servers() else told - {"tools"}
 
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
-        """The list of tools never changes. A changed toolbox is told with the next result instead."""
+        """The list of tools never changes. A changed toolbox is announced with the next result instead."""
         if "tools" not in kinds or entry.toolbox not in view.opened:
             return
         is_back = entry.failure is None and entry in view.missing
@@ -311,7 +311,7 @@ class ProxyFace(Face):
         return self.results.shortening(view, result, decision.result_budget, _origin(decision))
 
     def resource_owner(self, view: View, params: Params, client: Revision) -> tuple[ServerEntry, str] | Reject:
-        """Results that are not kept any more are nobody else's either."""
+        """Results that are no longer kept are never looked up elsewhere."""
         found = super().resource_owner(view, params, client)
         if isinstance(found, Reject) or not found[1].startswith(RESULTS):
             return found

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def restricted(face: Face, catalog: RestrictedCatalog, made: Face) -> Face:
     """What a role sees of `face`, by a face that was `made` over its catalogue."""
     made.give_notice(face.notice)
-    # Whoever looks after the workbench is told of the whole, not once more for each role.
+    # Problems are reported to the operator once, not for each role.
     made.reports = False
     # The same for all roles, and private to each principal.
     made.links = face.links
@@ -52,7 +52,7 @@ class RestrictedFace:
     def __init__(self, inner: Face, catalog: RestrictedCatalog) -> None:
         self._inner = inner
         self._catalog = catalog
-        # By server, what was shown of it when a change was told last.
+        # By server, what was shown of it when a change was last announced.
         self._shown: dict[ServerEntry, dict[str, Definitions]] = {entry: _lists(entry) for entry in catalog.entries()}
         # What the last change of a server meant, for all who ask about it.
         self._last: tuple[ServerEntry | None, int, frozenset[str]] = (None, -1, frozenset())

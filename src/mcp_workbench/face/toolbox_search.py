@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mcp_workbench.economy.tool import Tool
 
 
-# ── a need told in words ──
+# ── a need in words ──
 
 
 def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failures: Failures) -> bytes:

@@ -36,7 +36,7 @@ class View:
         self.client: Behaviour | None = None
         # An insertion-ordered set.
         self.opened: dict[str, None] = {}
-        # Toolboxes that the client is to be told about with the next result.
+        # Toolboxes to announce to the client with the next result.
         self.changed: dict[str, Change] = {}
         # Servers that had failed for good when the client opened their toolbox: it has not seen what they offer.
         self.missing: set[ServerEntry] = set()
@@ -62,7 +62,7 @@ class Views:
         # Whether clients of one principal see different things.
         self.tells_clients_apart = face.tells_clients_apart
         self._of_principals: dict[str, View] = {}
-        # Where clients are told apart: those of known clients, by principal and client.
+        # Where clients are distinguished: those of known clients, by principal and client.
         self._of_clients: dict[tuple[str, str], View] = {}
         # Those of sessions, which end with them.
         self.of_sessions: set[View] = set()

@@ -88,7 +88,7 @@ def no_such(kind: str, name: str, known: Iterable[str], where: str = "", *, most
 
 
 def rivals_for_address(uri: str, servers: Sequence[str], remedy: str) -> str:
-    """Why a resource is read from nobody: several servers have the same claim to its address."""
+    """Why a resource cannot be read: several servers have the same claim to its address."""
     named = _listed(servers[:MOST_NAMES], " and ")
     return f"resource `{uri[:500]}` is ambiguous: {named} offer this address, and nothing says whose is meant; {remedy}"
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 # A workbench lets calls finish for some seconds, its servers end after that, and a token that is being refreshed is
-# waited for (`signin.signed_in_headers.SETTLE_SECONDS`): an answer that nobody takes would end the sign-in.
+# waited for (`signin.signed_in_headers.SETTLE_SECONDS`): an answer that is not received would end the sign-in.
 END_SECONDS: Final = 40.0
 
 

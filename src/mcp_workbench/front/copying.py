@@ -26,7 +26,7 @@ SILENCE_SECONDS: Final = 10.0
 # How long the workbench may take to answer what is under way when the client has gone.
 # A little more than its own bound.
 LAST_ANSWERS_SECONDS: Final = 5.0
-# How long a client may take to finish a line that nobody can use any more, before it is served by this process alone.
+# How long a client may take to finish a line that is useless by now, before it is served by this process alone.
 # It is in the middle of writing it.
 REST_OF_LINE_SECONDS: Final = 5.0
 # How the copying ended.
@@ -60,7 +60,7 @@ class Handover:
     def __init__(self, resume: bytes = b"", unread: bytes = b"", unsent: bytes = b"") -> None:
         # What a workbench takes a client over with; empty for one that has not said anything lasting.
         self.resume = resume
-        # What it sent and nobody has been given.
+        # What it sent and has not been passed on.
         self.unread = unread
         # What it was to be sent and has not taken yet.
         self.unsent = unsent
@@ -90,7 +90,7 @@ class Copying:
         self._skips_line = False
         # Why that line is of no use.
         self._lost_to = DIED
-        # What the client is to be told between two lines of the workbench.
+        # What to send to the client between two lines of the workbench.
         self._owed = b""
         # When the workbench last showed that it is there, or was not waited for.
         self._heard = 0.0
@@ -208,7 +208,7 @@ class Copying:
 
     @property
     def _is_between_lines(self) -> bool:
-        """Whether all that was read has been written, up to the end of a line, and nobody is about to go."""
+        """Whether all that was read has been written, up to the end of a line, and neither end is about to go."""
         down, up = self._down, self._up
         is_mid_line = down.is_mid_line or down.was_mid_line or up.is_mid_line or self._skips_line
         is_late = down.waiting or down.held or up.waiting or up.held or self._owed or self._is_asked
@@ -326,7 +326,7 @@ class Copying:
     def _on_workbench_readable(self) -> str | None:
         up = self._up
         if up.waiting:
-            # Its end is reported also where nobody asks; what it wrote before has to wait.
+            # Its end is reported even without a request; what it wrote before has to wait.
             return None
         try:
             data = up.read()
@@ -415,7 +415,7 @@ class Copying:
             self._on_client_writable()
 
     def _skip(self, data: bytes) -> bytes:
-        """Leave out the rest of a line that nobody can use any more."""
+        """Leave out the rest of a line that is useless by now."""
         end = data.find(b"\n")
         self.tracking.add_to_unfinished(data if end < 0 else data[:end])
         if end < 0:

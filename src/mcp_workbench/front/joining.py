@@ -49,7 +49,7 @@ class NotRunning(Exception):
 
 
 class CannotJoin(Exception):
-    """Why the shared workbench is not used. `is_expected`: it is not meant for this client, and nobody need know."""
+    """Why the shared workbench is not used. `is_expected`: it is not meant for this client, which needs no message."""
 
     def __init__(self, reason: str, *, is_expected: bool = False) -> None:
         super().__init__(reason)
@@ -277,7 +277,7 @@ def listen(folder: str) -> _socket.socket:
 
 
 def _spawn(folder: str, listener: int, lock: int) -> None:
-    """The workbench as a process of nobody: it outlives us, and what ends our client does not end it."""
+    """The workbench as a process without a parent: it outlives us, and what ends our client does not end it."""
     command = [sys.executable, "-m", "mcp_workbench", "up", "--foreground"]
     environ = {**os.environ, HANDED_OVER: f"{listener},{lock}"}
     log = _open_log()

@@ -1,4 +1,4 @@
-"""Which requests are under way, told from the bytes that pass: what has to be failed when the workbench dies.
+"""Which requests are under way, judging by the bytes that pass: what has to be failed when the workbench dies.
 
 Owns the two sets of ids: requests of the client without an answer, and questions of servers that the client has not
 answered. Looks at each line as little as it can; what it cannot tell at a glance is decoded. Refuses to know MCP, but

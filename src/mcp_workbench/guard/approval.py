@@ -46,8 +46,6 @@ _NUMBERS: Final = frozenset({"claudecode/toolUseId", "vscode.requestId", "callId
 
 
 class GrantedApproval(Struct):
-    """One approval."""
-
     expires: float
     # Only in this session of the client; None in any.
     session: int | None = None
@@ -57,7 +55,7 @@ class GrantedApproval(Struct):
 
 
 class WaitingCall(Struct, frozen=True):
-    """A call that nobody could be asked about."""
+    """A call whose client cannot ask the user."""
 
     id: str
     principal: str
@@ -128,7 +126,7 @@ class Approvals:
     def last(self, principal: str, place: str) -> bytes | None:
         return self._last.get((principal, place))
 
-    # ── calls that nobody could be asked about ──
+    # ── calls whose client cannot ask the user ──
 
     def wait(self, principal: str, place: str, params: bytes, digest: str, meta: bytes | None = None) -> str | None:
         """The id by which this call can be approved; None where too many wait."""
@@ -209,7 +207,7 @@ class ApprovalStep:
         if decision.then != "ask":
             return None
         if request.method == COMPLETION:
-            # Clients complete with every key that is typed: nobody wants to be asked then.
+            # Clients complete with every key that is typed: a question each time would be a nuisance.
             text = f"`{_place(request)}` needs the user's approval, so nothing is completed for it"
             return Denial(FORBIDDEN, text, {"rule": decision.rule}, rule=decision.rule)
         members = _members(request)

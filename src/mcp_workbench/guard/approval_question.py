@@ -18,8 +18,8 @@ Duration = Literal["once", "session", "hour"]
 DURATIONS: Final = get_args(Duration)
 _SAID: Final = {"once": "Once", "session": "For this session", "hour": "For an hour"}
 MEMBER: Final = "allow"
-# Beyond, nobody reads in a form, and windows grow over the edge of a screen. What is left out is said, known by its
-# hash, and can be read elsewhere.
+# Nobody reads more in a form, and windows outgrow the screen. The question says how much is left out, with its hash;
+# all of it can be read elsewhere.
 LONGEST_SHOWN: Final = 4000
 MOST_DIFFERENCES: Final = 20
 _LONGEST_VALUE: Final = 200

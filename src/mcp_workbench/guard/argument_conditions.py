@@ -18,7 +18,7 @@ _MISSING: Final = object()
 
 
 class Undecidable(Exception):
-    """Why nobody can say whether a rule matches."""
+    """Why it cannot be decided whether a rule matches."""
 
 
 class JudgedArguments:

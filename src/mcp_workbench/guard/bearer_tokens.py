@@ -1,7 +1,7 @@
 """Bearer tokens of every kind, and who they prove to be calling: the one token, named keys, JWTs, opaque ones.
 
 A token that was checked before costs a look-up by its hash, until it ends. Owns which kind a token is and what is
-remembered of it. Refuses to know how it reached us and how somebody is told that it will not do.
+remembered of it. Refuses to know how it reached us and how a rejection is reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 LONGEST_TOKEN: Final = 16 * 1024
 # Tokens that are known to be good. One that is forgotten is checked again.
 MOST_KNOWN: Final = 10_000
-# Tokens that are known to be bad, so that trying one again and again asks nobody.
+# Tokens that are known to be bad, so that trying one repeatedly causes no requests.
 MOST_REJECTED: Final = 1000
 REJECTED_SECONDS: Final = 30.0
 

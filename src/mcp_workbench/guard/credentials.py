@@ -1,4 +1,4 @@
-"""What comes of looking at a token: who it proves to be calling, or why it proves nobody. Values."""
+"""The result of checking a token: who is calling, or why it was rejected. Values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Verified(Struct, frozen=True):
 
 
 class TokenRejection(Struct, frozen=True):
-    """Nobody, and why: told to the client and logged, so it quotes nothing of a token."""
+    """Why it was rejected: sent to the client and logged, so it quotes nothing of a token."""
 
     message: str
     error: str = INVALID

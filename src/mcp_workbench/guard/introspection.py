@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 # A token that was withdrawn is accepted for this long at most.
 BELIEVED_SECONDS: Final = 60.0
-# Questions under way to one provider; whoever comes beyond is told to try again.
+# Questions under way to one provider; requests beyond that are asked to try again.
 MOST_UNDER_WAY: Final = 32
 # How often the log says that it does not answer.
 LOG_SECONDS: Final = 60.0

@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 FETCH_SECONDS: Final = 5.0
 # Older than this, keys are fetched again beside the requests that use them, so that one that was withdrawn ends.
 FRESH_SECONDS: Final = 600.0
-# Keys that nobody has confirmed for this long are not used any more, and nobody comes in.
+# Keys that the provider has not confirmed for this long are not used any more, and no token is accepted.
 KNOWN_SECONDS: Final = 86_400.0
 # Between two looks, whatever tokens say: a flood of made-up `kid`s must not become one of requests.
 LOOK_AGAIN_SECONDS: Final = 30.0
-# The same while there are no keys at all, so that nobody is kept out for long after the provider is back.
+# The same while there are no keys at all, so that users get in soon after the provider is back.
 RETRY_SECONDS: Final = 5.0
 # Providers have two to ten.
 MOST_KEYS: Final = 100

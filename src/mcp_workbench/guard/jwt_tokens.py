@@ -1,4 +1,4 @@
-"""Access tokens that are JWTs: whose they are is told by one of the identity providers' signatures.
+"""Access tokens that are JWTs: the signature of an identity provider proves whose they are.
 
 Owns the order of the checks: shape, issuer, algorithm, key, signature, claims. A token is taken apart before it is
 known to be genuine only to find out whose key to try. `joserfc` is imported with the first token.
@@ -97,7 +97,7 @@ class JwtIssuer:
 
 
 def peek(token: str) -> tuple[dict[str, Any], str] | None:
-    """The header of a JWT and the issuer that it names, believed by nobody yet; None of anything else."""
+    """The header of a JWT and the issuer that it names, not verified yet; None if it is not a JWT."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -75,8 +75,6 @@ def digest(token: str) -> str:
 
 
 class KeyFolder:
-    """The keys on disk."""
-
     def __init__(self, path: str) -> None:
         self.path = path
 

@@ -22,8 +22,6 @@ UNNAMED: Final = TokenRejection("the proxy names no user, or one that cannot be 
 
 
 class ProxyHeader:
-    """The proxy as it is configured."""
-
     def __init__(self, settings: ProxyConfig) -> None:
         self._settings = settings
         self._networks = [

@@ -93,7 +93,7 @@ class Policy:
             method="tools/call",
             toolbox=subject.toolbox,
             server=subject.server,
-            # One that nobody knows the tool of is judged by rules about everything that a server has.
+            # One whose tool is unknown is judged by rules about everything that a server has.
             item=tool,
         )
 

@@ -50,8 +50,6 @@ _decode_reply: Final = Decoder(ApprovalReply).decode
 
 
 class ApprovalSocket:
-    """The socket of this process."""
-
     def __init__(self, approve: Approve) -> None:
         self._approve = approve
         self._path = os.path.join(runtime_folder(), f"{os.getpid()}.{APPROVAL_SUFFIX}")

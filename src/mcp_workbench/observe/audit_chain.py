@@ -178,7 +178,7 @@ class _ChainChecker:
             )
             self.find(f"{gap} missing before {where}")
         elif link.seq == 1 and link.prev == "" and (begins_file or not self._has_head):
-            # With a head, a workbench goes on in the file that it finds: it begins anew only in a new one.
+            # With a head, a workbench goes on in the file that it finds: it starts a chain only in a new one.
             self.notes.append(f"another chain begins at {where}")
         else:
             self.find(f"{where} has number {link.seq} after number {self.last}: lines were repeated or moved")

@@ -150,7 +150,7 @@ class AuditFile:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         if self._lock < 0 or not _is_at(self._lock, self._path + HEAD):
-            # Deleted, which nobody else may notice later than we do: a new one begins where the file ends.
+            # Deleted; no other process may notice it later than we do: a new one begins where the file ends.
             if self._lock >= 0:
                 os.close(self._lock)
                 self._lock = -1
@@ -310,7 +310,7 @@ class AuditFile:
             with contextlib.suppress(OSError):
                 os.fsync(self._file)
             os.rename(self._path, f"{self._path}.{head.first}")
-            # Should there be no new one now: nobody has deleted it.
+            # If there is no new one now, it was not deleted.
             head.inode = 0
             self._begin()
             files = rotated_files(self._path)

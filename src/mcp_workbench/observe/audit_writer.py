@@ -47,7 +47,7 @@ class AuditWriter:
         self._describe = describe
         self._where = where
         self.queue: deque[object] = deque()
-        # Counted where entries are put in, and told by the thread: each number has one writer.
+        # Counted where entries are put in, and reported by the thread: each number has one writer.
         self._lost = 0
         self._told = 0
         # Described, and not written yet.

@@ -31,8 +31,6 @@ Watcher = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
 
 class StatusSocket:
-    """The socket of this process."""
-
     def __init__(self, status: Callable[[], bytes], watch: Watcher, look_up: Callable[[], Awaitable[None]]) -> None:
         """`look_up` is awaited before the status is asked for, for a while."""
         self._status = status

@@ -40,8 +40,6 @@ class KeychainMissing(KeychainUnusable):
 
 
 class KeychainRequest(Struct, frozen=True):
-    """What is asked of it."""
-
     action: Literal["get", "set", "delete"]
     service: str
     name: str

@@ -18,14 +18,12 @@ from mcp_workbench.secrets.keychain import KEYCHAIN_SECONDS, KeychainReply, Keyc
 
 
 def main() -> None:
-    """Answer one request."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=KeychainRequest)
     sys.stdout.buffer.write(msgspec.json.encode(answer(request)))
     sys.stdout.buffer.flush()
 
 
 def answer(request: KeychainRequest) -> KeychainReply:
-    """Do what is asked for."""
     try:
         import keyring
         import keyring.errors

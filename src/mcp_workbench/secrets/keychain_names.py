@@ -26,7 +26,6 @@ def folder() -> str | None:
 
 
 def remember(name: str) -> None:
-    """This entry is ours."""
     path = _path(name)
     if path is None:
         return
@@ -37,7 +36,6 @@ def remember(name: str) -> None:
 
 
 def forget(name: str) -> None:
-    """It is gone."""
     path = _path(name)
     if path is not None:
         with contextlib.suppress(OSError):

@@ -27,8 +27,6 @@ _READ_BYTES: Final = 64 * 1024
 
 
 class ProgramEnd(Struct, frozen=True):
-    """What came of it."""
-
     # Negative: ended by that signal. None: killed, because it took too long or printed too much.
     status: int | None
     output: bytes

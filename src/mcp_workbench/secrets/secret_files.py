@@ -22,7 +22,7 @@ class Unreadable(Exception):
 def read(path: str) -> tuple[str, bool]:
     """What is in the file, and whether other users can read it. Raises `Unreadable`."""
     try:
-        # Without waiting: a pipe that nobody writes to would hold us up for ever.
+        # Without waiting: a pipe without a writer would block for ever.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):

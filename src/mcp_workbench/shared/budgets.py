@@ -1,4 +1,4 @@
-"""What all clients of the shared workbench may hold together, so that one that floods or does not read harms nobody.
+"""What all clients of the shared workbench may hold together, so that one that floods or does not read harms no other.
 
 Each client has bounds of its own, as over stdio (`transport/stdio.py`). Here is what they may take in all: answers that
 are not read, and large messages that are still arriving. A client that reads, and small messages, are never held up.
@@ -20,8 +20,6 @@ ARRIVAL_SECONDS: Final = 5.0
 
 
 class BudgetedLink(Protocol):
-    """The link to a client."""
-
     @property
     def unsent_bytes(self) -> int:
         """Answers that it has not read."""

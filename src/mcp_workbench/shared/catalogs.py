@@ -1,7 +1,7 @@
 """What clients of the shared workbench are served by: a gateway for each context, on the one runtime of the process.
 
 Clients with the same file, folder, environment and options have one gateway. Gateways that differ share the servers
-that are equal for them all the same (`catalog/registry.py`). One that nobody uses stays for a while, since most clients
+that are equal for them all the same (`catalog/registry.py`). One that is not used stays for a while, since most clients
 that go come back, and commands come and go with each call.
 """
 
@@ -21,7 +21,7 @@ from mcp_workbench.shared.client import ClientContext
 
 # As long as an idle server runs by default: its process is there for whoever comes back until then.
 UNUSED_SECONDS: Final = 600.0
-# Gateways that nobody uses. A person works in a few folders; a script that goes through hundreds must not fill the
+# Unused gateways. A person works in a few folders; a script that goes through hundreds must not fill the
 # memory.
 MOST_UNUSED: Final = 16
 
@@ -109,7 +109,7 @@ class Catalogs:
             self._drop(each)
 
     def _drop(self, key: object) -> None:
-        """With all servers that nobody else uses."""
+        """With all servers that no other gateway uses."""
         served = self._served.pop(key)
         if served.timer is not None:
             served.timer.cancel()

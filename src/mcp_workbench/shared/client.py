@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 # For a front end to learn that we are stopping and to stop sending, which takes milliseconds.
 LAST_REQUESTS_SECONDS: Final = 1.0
 _NOTHING: Final[list[bytes]] = []
-# What a front end is told to do when we are gone.
+# What a front end is to do when we are gone.
 COME_AGAIN: Final = b"bye again"
 SERVE_ALONE: Final = b"bye down"
 
@@ -67,7 +67,7 @@ class SharedClient:
         # It sends nothing any more.
         self._is_silent = False
         self._reason = ""
-        # What the front end is told at the end; empty where it is the client that goes.
+        # What the front end gets at the end; empty where it is the client that goes.
         self.goodbye = b""
 
     async def serve(self, first: bytes, is_urgent: asyncio.Event) -> None:
@@ -111,7 +111,7 @@ class SharedClient:
                 # The next workbench goes on with them.
                 session.streams.clear()
             for call in list(session.calls.values()):
-                # Servers stay, for others: they are told that nobody waits for this any more.
+                # Servers stay, for others: they are notified that this is cancelled.
                 call.cancel({"reason": Raw(b'"the client is gone"')})
             session.end(DownstreamError(UNFINISHED))
             await wait_until(lambda: not link.unsent_bytes or is_urgent.is_set(), FLUSH_SECONDS)
@@ -143,7 +143,7 @@ class SharedClient:
         return 0 if self._link is None else self._link.unsent_bytes
 
     def end(self, reason: str, goodbye: bytes) -> None:
-        """We go; the front end is told what to do."""
+        """We end; the front end gets its instructions."""
         self.goodbye = goodbye
         self._reason = self._reason or reason
         self._ended.set()

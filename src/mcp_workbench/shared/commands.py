@@ -1,7 +1,7 @@
 """What a command of ours may ask beyond what any client can: what a server offers, whole, started where it has to be.
 
 A command comes as a client does and is one (`Hello.command` is `BORROW`). It answers no questions, so it borrows
-whichever connection to a server is there, instead of having one started that nobody is told of as a client.
+whichever connection to a server is there, instead of starting one that declares no client.
 """
 
 from __future__ import annotations

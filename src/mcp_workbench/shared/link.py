@@ -83,7 +83,6 @@ class FrontEndLink(DescriptorLink):
         self._reader.pause()
 
     def release(self) -> None:
-        """Read on."""
         self._is_held = False
         self._on_drained()
 

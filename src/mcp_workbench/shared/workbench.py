@@ -1,4 +1,4 @@
-"""The shared workbench: takes clients in, serves them side by side, and ends when nobody has come for a while.
+"""The shared workbench: takes clients in, serves them side by side, and ends when it has had no client for a while.
 
 Owns the listening socket, who is connected and why we end. The lock that says that there is a shared workbench is held
 by the process (`front.joining`), and goes with it.
@@ -41,7 +41,7 @@ MOST_GREETINGS: Final = 256
 CONFIG_SECONDS: Final = 10.0
 # Without descriptors a connection stays in the queue, and the system goes on to say that it is there.
 ACCEPT_PAUSE_SECONDS: Final = 1.0
-# What `reload` is told of configurations that cannot be used.
+# What `reload` reports about configurations that cannot be used.
 MOST_PROBLEMS: Final = 8
 LONGEST_PROBLEM: Final = 1000
 # What all first lines together may take. Nearly all of them come in one read; those do not count.
@@ -99,7 +99,7 @@ class SharedWorkbench:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Serve until told to end, or until nobody has been here for a while."""
+        """Serve until asked to end, or until there has been no client for a while."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -115,7 +115,7 @@ class SharedWorkbench:
                 await self._ending.wait()
             finally:
                 self._stop_listening()
-                # Whoever connects from now on finds nobody, and starts another one when we have let go of the lock.
+                # New clients cannot connect from now on, and start another one once we have released the lock.
                 with contextlib.suppress(OSError):
                     os.unlink(self._path)
                 self._listener.close()
@@ -129,11 +129,11 @@ class SharedWorkbench:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another one is to take our place, as opposed to nobody."""
+        """Whether another one is to take our place."""
         return self._goodbye == COME_AGAIN and not self._signals
 
     def end(self, reason: str, goodbye: bytes) -> None:
-        """Begin to end; clients are told what to do."""
+        """Begin to end; front ends get their instructions."""
         if not self._ending.is_set():
             self._reason, self._goodbye = reason, goodbye
             self._ending.set()
@@ -185,7 +185,7 @@ class SharedWorkbench:
             if context is not None:
                 task = asyncio.current_task()
                 assert task is not None
-                # From here on it is told that we end, and has time to finish.
+                # From here on it knows that we end, and has time to finish.
                 self._unserved.discard(task)
                 await self._serve(connection, hello, context, rest)
             else:
@@ -243,13 +243,13 @@ class SharedWorkbench:
             raise Refused("again", self._reason)
         if not context.config.shared and not os.path.lexists(os.path.join(os.path.dirname(self._path), WANTED)):
             if not self._was_joined and not self._stays:
-                # A front end started us at the moment of `down`: nobody would come for as long as we wait for clients.
+                # A front end started us at the moment of `down`: no client would come for as long as we wait for one.
                 self.end("no client wants a shared workbench any more", COME_AGAIN)
             raise Refused("alone", f"`{context.config.path}` is not shared, and `mcp-workbench up` was not run")
         return context
 
     async def _context(self, hello: Hello) -> ClientContext:
-        """Raises `Refused`, whatever happens: a front end that is told nothing would ask again and again."""
+        """Raises `Refused`, whatever happens: a front end without an answer would ask again and again."""
         try:
             async with asyncio.timeout(CONFIG_SECONDS):
                 return await self._context_of(hello)
@@ -310,7 +310,7 @@ class SharedWorkbench:
             count = len(self.clients)
             goodbye = COME_AGAIN if hello.command == "restart" else SERVE_ALONE
             self.end(f"requested by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
-            # It stays open until we are gone, which is what whoever told us waits for.
+            # It stays open until we are gone, which is what the command waits for.
             self._told_by.append(connection.dup())
             await self._answer(connection, f"ending {os.getpid()} {count}")
         else:

@@ -2,7 +2,7 @@
 
 - `sign_ins`: everything of one workbench; `signed_in_headers`: a server's header, refreshed when it is due.
 - `flow`: the sign-in as generators, without I/O: `discovery`, `client_registration`, `challenge`, `tokens` are parts,
-  `flow_io` what it asks for and is told; `flow_runner` carries it out.
+  `flow_io` its requests and answers; `flow_runner` carries it out.
 - `sign_in_target`: whose sign-in it is, and which of the stored ones belong to it.
 - `callback`: the page that the browser comes back to; `profiles`: servers that deviate from the specification.
 - `store`, `store_location`, `sealing`: tokens at rest; `assertion`: a client that proves itself with a key.

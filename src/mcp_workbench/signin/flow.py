@@ -64,8 +64,6 @@ class SignInRequest(Struct, frozen=True, kw_only=True):
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What came of it."""
-
     discovery: Discovery
     client: OAuthClient
     tokens: Tokens

@@ -50,7 +50,7 @@ class OAuthResponse(Struct, frozen=True):
         return 200 <= self.status < 300
 
     def fields(self) -> dict[str, Any]:
-        """The members of a JSON object; of a form, as GitHub answers unless told otherwise; else none."""
+        """The members of a JSON object; of a form, as GitHub answers by default; else none."""
         try:
             found = decode(self.body)
         except (DecodeError, UnicodeDecodeError, RecursionError):

@@ -63,7 +63,7 @@ async def run(
 
 
 async def send(client: HttpClient, request: OAuthRequest, environ: Mapping[str, str] = os.environ) -> OAuthResponse:
-    """One request. Whatever keeps it from being answered is told in the answer."""
+    """One request. A failure to get an answer is an answer too, with the reason."""
     target = None
     try:
         target = HttpTarget.of(request.url, NO_HEADERS, environ)

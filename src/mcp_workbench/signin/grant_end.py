@@ -12,7 +12,7 @@ from typing import Final
 from mcp_workbench.signin.store import SignInRecord
 
 DAY: Final = 86400.0
-# The user is told this long before the end: over a weekend, and no earlier than a tenth of the whole before it.
+# The user is warned this long before the end: over a weekend, and no earlier than a tenth of the whole before it.
 WARN_AHEAD_SECONDS: Final = 3 * DAY
 WARN_SHARE: Final = 0.1
 

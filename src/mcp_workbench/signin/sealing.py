@@ -1,8 +1,8 @@
 """Sign-ins encrypted at rest: AES-256-GCM under a master key that lies in the system's keychain.
 
 The keychain holds the key alone, because its entries are too small for tokens. The file says which key it was sealed
-with, so that a keychain with another key is told apart from a damaged file. Owns the key and the envelope. Blocks while
-the keychain is asked.
+with, so that a keychain with another key can be distinguished from a damaged file. Owns the key and the envelope.
+Blocks while the keychain is asked.
 """
 
 from __future__ import annotations

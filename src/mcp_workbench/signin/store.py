@@ -86,8 +86,6 @@ class WantedSignIn(Struct, frozen=True, kw_only=True):
 
 
 class Contents(Struct, kw_only=True):
-    """Everything in the file."""
-
     format: int = FORMAT
     records: list[SignInRecord] = field(default_factory=list)
     clients: list[OAuthClient] = field(default_factory=list)
@@ -110,7 +108,7 @@ class Contents(Struct, kw_only=True):
         self.wanted.append(wanted)
 
     def wanted_at(self, principal: str, server: str) -> WantedSignIn | None:
-        """What this server said last, where nobody has signed in since."""
+        """What this server said last, unless there was a sign-in since."""
         return next((each for each in self.wanted if (each.principal, each.server) == (principal, server)), None)
 
     def satisfy(self, principal: str, server: str) -> None:
