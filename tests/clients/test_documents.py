@@ -111,3 +111,27 @@ def test_an_edit_that_would_change_anything_else_is_refused(monkeypatch: pytest.
         with_server(before, CURSOR, "workbench", ENTRY, "x")
     with pytest.raises(ConfigProblems, match="cannot be edited without changing something else; nothing was changed"):
         without_servers(before, CURSOR, ["a"], "x")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "extensions:\n    m:\n        cmd: x\n        args:\n            - q\n\n# about other\nother:\n    k: v\n",
+        "a: 1\r\nextensions:\r\n  m:\r\n    cmd: x\r\n# e\r\n",
+        "\ufeff---\nextensions:  # mine\n  m:\n    cmd:   'x'\nlong: plain\n  continued\n",
+        "list:\n- x\nother:\n  - y\nextensions:\n  m: {cmd: x}\n",
+    ],
+)
+def test_yaml_keeps_its_layout(before: str) -> None:
+    entry = {"type": "stdio", "cmd": "/w", "args": ["serve"], "envs": {"A": "b: c"}}
+    after = with_server(before.encode(), GOOSE, "workbench", entry, "x").decode()
+    assert servers_in(after.encode(), GOOSE, "x")["workbench"] == entry
+    lines = before.splitlines(keepends=True)
+    assert [line for line in after.splitlines(keepends=True) if line in lines] == lines
+    assert without_servers(after.encode(), GOOSE, ["workbench"], "x").decode() == before
+
+
+def test_toml_keeps_its_line_breaks() -> None:
+    before = b'model = "x" # mine\r\n\r\n[mcp_servers.a]\r\ncommand = "x"\r\n'
+    after = with_server(before, CODEX, "workbench", ENTRY, "x")
+    assert after.startswith(before.rstrip()) and after.count(b"\n") == after.count(b"\r\n")

@@ -82,7 +82,9 @@ def with_server(content: bytes, file: ClientFile, name: str, entry: dict[str, An
             # `tomlkit` loses its way among dotted keys. A table of its own at the end is right in any document.
             after = _toml_appended(text, (*key, name), entry)
     else:
-        after = _yaml_with(text, file, name, entry, path)
+        after = _yaml_inserted(text, file.key[-1], name, entry) if name not in servers_in(content, file, path) else text
+        if not _says(after, file, path, [key], expected):
+            after = _yaml_with(text, file, name, entry, path)
     if not _says(after, file, path, [key], expected):
         raise _uneditable(path)
     return after.encode()
@@ -102,7 +104,8 @@ def without_servers(content: bytes, file: ClientFile, names: list[str], path: st
         elif file.format == "toml":
             text = _toml_with(text, file, name, None, path)
         else:
-            text = _yaml_with(text, file, name, None, path)
+            cut = _yaml_cut(text, file.key[-1], name)
+            text = cut if _says(cut, file, path, keys, expected) else _yaml_with(text, file, name, None, path)
     if not _says(text, file, path, keys, expected):
         raise _uneditable(path)
     return text.encode()
@@ -212,6 +215,8 @@ def _toml(text: str, path: str) -> Any:
 def _toml_with(text: str, file: ClientFile, name: str, entry: dict[str, Any] | None, path: str) -> str:
     import tomlkit
 
+    has_crlf = "\r\n" in text
+    text = text.replace("\r\n", "\n")
     document = _toml(text, path)
     (key,) = file.key
     servers = document.get(key)
@@ -226,7 +231,8 @@ def _toml_with(text: str, file: ClientFile, name: str, entry: dict[str, Any] | N
         # A table that is replaced keeps the blank line that was behind it.
         servers[name] = entry
     mark = "\ufeff" if text.startswith("\ufeff") else ""
-    return mark + tomlkit.dumps(document)
+    written = mark + tomlkit.dumps(document)
+    return written.replace("\n", "\r\n") if has_crlf else written
 
 
 def _toml_appended(text: str, key: tuple[str, ...], entry: dict[str, Any]) -> str:
@@ -257,7 +263,6 @@ def _round_trip(text: str) -> Any:
     yaml.preserve_quotes = True
     # Long lines are somebody's, not ours to break.
     yaml.width = 1 << 20
-    yaml.line_break = "\r\n" if "\r\n" in text else "\n"
     try:
         _, mapping, offset = load_yaml_guess_indent(text)
     except Exception:
@@ -268,7 +273,62 @@ def _round_trip(text: str) -> Any:
     return yaml
 
 
+def _yaml_inserted(text: str, key: str, name: str, entry: dict[str, Any]) -> str:
+    """The text with a server behind the others; the same text where they are not written in one block. A library that
+    reads and writes the whole document would lay out the rest of it as well."""
+    lines = text.splitlines(keepends=True)
+    start, end = _block(lines, key)
+    margin = next((_margin(line) for line in lines[start:end] if not _is_remark(line)), 0)
+    if not margin:
+        return text
+    newline = "\r\n" if "\r\n" in text else "\n"
+    out = StringIO()
+    _round_trip("").dump({name: entry}, out)
+    if not lines[end - 1].endswith("\n"):
+        lines[end - 1] += newline
+    lines[end:end] = [f"{' ' * margin}{line}{newline}" for line in out.getvalue().splitlines()]
+    return "".join(lines)
+
+
+def _yaml_cut(text: str, key: str, name: str) -> str:
+    """The text without the lines of a server; the same text where they cannot be told."""
+    lines = text.splitlines(keepends=True)
+    start, end = _block(lines, key)
+    first = next((at for at in range(start, end) if lines[at].strip() == f"{name}:"), None)
+    if first is None:
+        return text
+    last = next((at for at in range(first + 1, end) if _margin(lines[at]) <= _margin(lines[first])), end)
+    return "".join(lines[:first] + lines[last:])
+
+
+def _block(lines: list[str], key: str) -> tuple[int, int]:
+    """Where the lines of a top-level key begin and end. Comments and blank lines at the end belong to what follows."""
+    start = next((at + 1 for at, line in enumerate(lines) if _bare(line) == f"{key}:"), len(lines))
+    end = start
+    for at in range(start, len(lines)):
+        if not _is_remark(lines[at]):
+            if not _margin(lines[at]):
+                break
+            end = at + 1
+    return start, end
+
+
+def _bare(line: str) -> str:
+    return line.removeprefix("\ufeff").partition(" #")[0].rstrip()
+
+
+def _is_remark(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def _margin(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
 def _yaml_with(text: str, file: ClientFile, name: str, entry: dict[str, Any] | None, path: str) -> str:
+    # `ruamel.yaml` writes a comment's line break twice.
+    has_crlf = "\r\n" in text
+    text = text.replace("\r\n", "\n")
     document = _yaml(text, path)
     if document is None:
         document = {}
@@ -295,4 +355,4 @@ def _yaml_with(text: str, file: ClientFile, name: str, entry: dict[str, Any] | N
         document[key] = {name: entry}
     out = StringIO(newline="")
     _round_trip(text).dump(document, out)
-    return out.getvalue()
+    return out.getvalue().replace("\n", "\r\n") if has_crlf else out.getvalue()
