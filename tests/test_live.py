@@ -92,6 +92,25 @@ async def test_an_invalid_change_is_reported_once_and_what_was_there_stays(
         assert not (await editing.seen.said()).startswith("Note")
 
 
+async def test_an_invalid_change_is_reported_once_for_all_clients_of_a_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    boxes = {"dev": {"one": saying("one")}}
+    async with edited(tmp_path, boxes) as one, edited(tmp_path, boxes) as other:
+        valid = one.file.read_text()
+        reported: dict[str, str] = {}
+        source = ConfigSource(str(one.file), None, os.environ)
+        lives = [LiveConfig(each.gateway, source, FileWatch(), reported) for each in (one, other)]
+        assert one.file == other.file
+        with caplog.at_level(logging.ERROR, "mcp_workbench.live"):
+            for text, count in (("{", 1), ("[", 2), (valid, 2), ("[", 3)):
+                one.file.write_text(text)
+                for live in (*lives, *lives):
+                    await live.reload()
+                assert len(caplog.records) == count
+        assert one.gateway.rejected is not None and one.gateway.rejected == other.gateway.rejected
+
+
 @pytest.mark.parametrize("what", ["deleted", "unreadable", "empty", "world-writable", "a folder"])
 async def test_a_file_that_cannot_be_used_any_more_stays_in_force(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture

@@ -38,8 +38,11 @@ class LiveConfig:
         gateway: Gateway,
         source: ConfigSource,
         watch: FileWatch,
+        reported: dict[str, str] | None = None,
     ) -> None:
+        """`reported`: what was last said of each file that cannot be used. Gateways of one file have it in common."""
         self._gateway = gateway
+        self._reported = {} if reported is None else reported
         # Looks at the disk, so it is asked in a thread.
         self._source = source
         self._watch = watch
@@ -113,6 +116,7 @@ class LiveConfig:
                 # Another file would take the place of one that must not be used as it is now.
                 self._reject(chosen.warning, chosen.warning.partition("\n")[0])
                 return
+            self._reported.pop(self._gateway.config.path, None)
             difference = await self._gateway.apply(chosen.config)
             self._gateway.record(
                 "configuration", decision="applied", reason=summary(difference), config=chosen.config.path
@@ -138,7 +142,9 @@ class LiveConfig:
         return chosen, fingerprint(self._watched.files if self._watched is not None else ())
 
     def _reject(self, problem: str, in_short: str) -> None:
-        if self._gateway.rejected != problem:
+        path = self._gateway.config.path
+        if problem not in (self._gateway.rejected, self._reported.get(path)):
+            self._reported[path] = problem
             log.error("the changed configuration is invalid; the previous one stays in effect\n%s", problem)
         self._gateway.reject(problem, in_short)
 

@@ -54,8 +54,12 @@ def test_a_server_is_told_from_those_with_a_longer_name(log: Path, name: str) ->
     assert run("logs", name).stdout.splitlines() == [LINES[1], LINES[3]]
 
 
-def test_without_a_log_nothing_is_printed() -> None:
-    assert run("logs") == (0, "", "")
+def test_without_a_log_it_is_said_that_there_is_none() -> None:
+    assert run("logs") == (0, "", "note: the shared workbench has logged nothing yet\n")
+
+
+def test_a_server_without_a_line_is_named(log: Path) -> None:
+    assert run("logs", "nosuch") == (0, "", "note: the shared workbench has logged nothing about `nosuch` yet\n")
 
 
 def test_a_number_of_lines_is_a_number(log: Path) -> None:

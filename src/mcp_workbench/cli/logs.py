@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 
-from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.front.joining import log_path
 from mcp_workbench.observe.rotated_log import OLD
@@ -46,6 +46,9 @@ def run(parsed: Parsed) -> int:
         return complain(f"`{path}` cannot be read: {error.strerror}", status=FAILED)
     for line in lines[-count:] if count else ():
         _print(line)
+    if not lines:
+        about = "" if server is None else f" about `{server}`"
+        remark("note", f"the shared workbench has logged nothing{about} yet")
     if parsed.has("follow"):
         # From where reading has come to: what is written meanwhile is not lost.
         _follow(path, file, server)

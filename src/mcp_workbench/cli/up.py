@@ -9,7 +9,7 @@ import socket
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Flag, Parsed
 from mcp_workbench.front.commanding import ask
-from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, connect, listen, log_path, take_lock
+from mcp_workbench.front.joining import HANDED_OVER, CannotJoin, NotRunning, listen, log_path, take_lock
 from mcp_workbench.runtime_folder import WANTED, make_private, runtime_folder
 
 ABOUT = """
@@ -35,8 +35,7 @@ def run(parsed: Parsed) -> int:
     try:
         want_it()
         try:
-            connect().close()
-            print("The shared workbench is running already.")
+            print(f"The shared workbench is running already (process {ask('ping')}).")
         except NotRunning:
             print(f"The shared workbench is running (process {start_it()}).")
     except CannotJoin as reason:

@@ -44,6 +44,8 @@ class Catalogs:
         self.unused_seconds = UNUSED_SECONDS
         self._watch = FileWatch()
         self._served: dict[object, ServedCatalog] = {}
+        # What is wrong with files: said once, however many clients use them.
+        self._reported: dict[str, str] = {}
 
     @property
     def gateways(self) -> list[Gateway]:
@@ -95,7 +97,7 @@ class Catalogs:
         gateway = Gateway(context.config, context.options, runtime=self.runtime, context=where)
         gateway.serving = "stdio"
         gateway.open()
-        live = LiveConfig(gateway, context.source, self._watch)
+        live = LiveConfig(gateway, context.source, self._watch, self._reported)
         _ = self.runtime.start_task(live.start())
         return ServedCatalog(gateway, live)
 
