@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import mcp_workbench.face
+from mcp_workbench.clients.behaviour import behaviours
 from tests.support.in_process_workbench import Boxes, ConnectedClient, Server, tool, workbench_with
 
 FACE = Path(next(iter(mcp_workbench.face.__path__)))
@@ -61,6 +62,8 @@ def _who_called() -> str | None:
 @pytest.fixture
 def touched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every use of the file system that a face was the cause of."""
+    # A table of the program, which is read once like a module; another test may have done so or not.
+    behaviours()
     seen: list[str] = []
 
     def watched(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
