@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchCon
 from mcp_workbench.face import links as links_module
 from mcp_workbench.face.links import LONGEST_URI, Links, links_in
 from mcp_workbench.protocol.handshake import ServerProfile
+from tests.support.in_process_workbench import Server, tool, workbench_with
 
 LINK = {"type": "resource_link", "uri": "a:link", "name": "a"}
 EMBEDDED = {"type": "resource", "resource": {"uri": "a:embedded", "text": "x"}}
@@ -30,12 +32,11 @@ def raw(value: Any) -> Raw:
 
 @pytest.fixture
 def entries() -> list[ServerEntry]:
-    configs = {name: ServerConfig(name=name, command="none") for name in ("one", "two", "without")}
+    configs = {name: ServerConfig(name=name, command="none") for name in ("one", "two")}
     box = ToolboxConfig(name="box", description="", servers=configs)
     catalog = Catalog(WorkbenchConfig(path="x", toolboxes={"box": box}), ManifestStore(lambda: None))
     for entry in catalog.entries():
-        declared = b"{}" if entry.name == "without" else b'{"resources":{}}'
-        catalog.servers.learn(entry, Offer(ServerProfile("legacy", "2025-11-25", Raw(declared))))
+        catalog.servers.learn(entry, Offer(ServerProfile("legacy", "2025-11-25", Raw(b'{"resources":{}}'))))
     return list(catalog.entries())
 
 
@@ -69,12 +70,19 @@ def test_links_belong_to_the_principal_that_got_them_and_to_the_server_that_gave
     entries: list[ServerEntry],
 ) -> None:
     links = Links()
-    one, two, without = entries
+    one, two = entries
     links.note("ann", one, raw({"content": [LINK]}))
-    links.note("ann", without, raw({"content": [LINK]}))
     assert links.has("ann", one, "a:link")
     assert not links.has("bob", one, "a:link") and not links.has("ann", two, "a:link")
-    assert not links.has("ann", without, "a:link"), "nothing can be read from it"
+
+
+async def test_links_of_a_server_without_resources_are_not_remembered(tmp_path: Path) -> None:
+    server = Server(tool("link"), answer=lambda name, arguments: {"content": [LINK]})
+    async with workbench_with(tmp_path, {"box": {"server": server}}) as seen:
+        result = await seen.use("box/server/link")
+        assert result["content"] == [LINK]
+        (entry,) = seen.gateway.catalog.entries()
+        assert not entry.has_resources and not seen.gateway.face.links.has("", entry, LINK["uri"])
 
 
 def test_the_oldest_links_of_a_server_are_forgotten_and_no_other_servers(
@@ -82,7 +90,7 @@ def test_the_oldest_links_of_a_server_are_forgotten_and_no_other_servers(
 ) -> None:
     monkeypatch.setattr(links_module, "MOST_LINKS", 3)
     links = Links()
-    one, two, _ = entries
+    one, two = entries
     links.note("ann", two, raw({"content": [LINK]}))
     for number in (0, 1, 2, 0, 3):
         links.note("ann", one, raw({"content": [{**LINK, "uri": f"a:{number}"}]}))

@@ -65,6 +65,7 @@ class ServerEntry:
         "ended",
         "eras",
         "failure",
+        "has_resources",
         "hidden",
         "is_live",
         "judge",
@@ -90,6 +91,8 @@ class ServerEntry:
         # The offer comes from the server itself, not from a manifest.
         self.is_live = False
         self.offer: Offer | None = None
+        # Whether it declared that it has any: asked with each of its results, which may link to one.
+        self.has_resources = False
         # In which eras it can be spoken to, as far as that was tried.
         self.eras = SpokenEras()
         # It has asked clients things, now or in an earlier life.
@@ -269,6 +272,7 @@ class ServerEntry:
     def _show(self, offer: Offer) -> None:
         filters = self.config.tool_filters
         self.offer = offer
+        self.has_resources = "resources" in self.capabilities
         shown = {name: tool for name, tool in offer.tools.items() if is_shown(name, filters)} if filters else None
         self.tools = offer.tools if filters is None else shown or {}
         if self.judge is not None:

@@ -44,11 +44,13 @@ class ArgumentChecker:
     def complaint(self, entry: ServerEntry, tool: str, arguments: Raw) -> str | None:
         """What is wrong with these arguments, for a model to read; None when nothing is, or it cannot be checked."""
         definition = entry.tools[tool]
-        if len(memoryview(arguments)) > MOST_BYTES or len(memoryview(definition)) > MOST_BYTES:
+        if len(memoryview(arguments)) > MOST_BYTES:
             return None
         ready = self._ready.get((entry.toolbox, entry.config.name, tool))
         # A changed definition is another object.
         if ready is None or ready.definition is not definition:
+            if len(memoryview(definition)) > MOST_BYTES:
+                return None
             ready = self._made_ready(entry, tool, definition)
         if ready.accepts is not None and ready.accepts(arguments):
             return None

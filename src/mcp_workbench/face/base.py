@@ -327,7 +327,7 @@ class Face:
         """What a user should know of what is shown: addresses that two servers list or that are ours, templates that
         fit any."""
         entries = available(self.catalog.entries())
-        having = [entry for entry in entries if "resources" in entry.capabilities]
+        having = [entry for entry in entries if entry.has_resources]
         return [
             *(
                 shared_text(rivals, shared)
@@ -370,7 +370,7 @@ class Face:
         found = claimants(entries, uri, lambda entry: self.links.has(view.principal, entry, uri))
         if not found:
             # Resources need not be listed. Where only one server has any, it is the one that can be meant.
-            having = [entry for entry in entries if "resources" in entry.capabilities]
+            having = [entry for entry in entries if entry.has_resources]
             found = having if len(having) == 1 and having[0].takes_unlisted else []
         found = [entry for entry in found if entry.shows_resource(uri)]
         return self._only_one(view, found, uri) or not_found(uri, client)

@@ -20,6 +20,7 @@ EXAMPLE: Final = '{"tool": {"toolbox": "…", "server": "…", "tool": "…"}, "
 RESULTS: Final = "workbench://results/"
 NO_ARGUMENTS: Final = Raw(b"{}")
 _OPENING_BRACE: Final = ord("{")
+_EMPTY_BYTES: Final = len("{}")
 
 
 class ToolIdentifier(Struct, gc=False):
@@ -68,9 +69,11 @@ def read_use_tool(raw: Raw | None, members: dict[str, Raw] | None = None) -> Use
             raise BadIdentifier(f"`tool` must not be empty; expected {EXAMPLE}")
     elif not (identifier.toolbox and identifier.server and identifier.tool):
         raise BadIdentifier(f"`toolbox`, `server` and `tool` must not be empty; expected {EXAMPLE}")
-    if memoryview(call.arguments)[0] != _OPENING_BRACE:
+    written = memoryview(call.arguments)
+    if written[0] != _OPENING_BRACE:
         call.arguments = _read_arguments(_decoded(call.arguments))
-    if len(memoryview(call.arguments)) == len(b"{}"):
+        written = memoryview(call.arguments)
+    if len(written) == _EMPTY_BYTES:
         call.arguments = _beside(members if members is not None else {} if raw is None else decode_object(raw))
     if call.max_tokens < 0:
         raise BadIdentifier("`max_tokens` must be a number of tokens, 0 for no limit of its own")

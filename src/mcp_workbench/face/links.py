@@ -63,11 +63,8 @@ class Links:
         self._seen: dict[tuple[str, ServerEntry], OrderedDict[str, None]] = {}
 
     def note(self, principal: str, entry: ServerEntry, result: Raw) -> None:
-        """Remember the links in a server's result."""
+        """Remember the links in a result of a server that has resources: from others nothing can be read."""
         if _MENTION.search(result, 0, LARGEST_SEARCHED) is None or len(memoryview(result)) > LARGEST_SEARCHED:
-            return
-        if "resources" not in entry.capabilities:
-            # Nothing can be read from it.
             return
         for uri in links_in(result):
             seen = self._seen.setdefault((principal, entry), OrderedDict())

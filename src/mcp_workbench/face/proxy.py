@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec import DecodeError, Raw, ValidationError
 
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.entry import ServerEntry
@@ -17,7 +17,7 @@ from mcp_workbench.catalog.tool_index import ToolIndex
 from mcp_workbench.economy.instructions import HOW, Box, instructions, names
 from mcp_workbench.face.base import Face, FaceSettings, Params, available, not_found
 from mcp_workbench.face.decisions import Answer, Decision, Forward, Learn, Load, Open, Reject, withheld
-from mcp_workbench.face.identifier import NO_ARGUMENTS, RESULTS, BadIdentifier, ToolIdentifier, read_use_tool
+from mcp_workbench.face.identifier import NO_ARGUMENTS, RESULTS, BadIdentifier, read_use_tool
 from mcp_workbench.face.open_request import BadRequest, OpenRequest, read_open_request
 from mcp_workbench.face.opening import Failures, budget_of, index_result, opened_result, why_not
 from mcp_workbench.face.paths import Ambiguous, NotListed, ResolvedPath, concerned, find, related
@@ -36,12 +36,6 @@ CALL: Final = b'"tools/call"'
 # What the two tools take together, written without spaces: below 250 tokens, by bytes as by tokenizers. What is left
 # of it goes to the names of toolboxes in the description of `open_toolbox`, for clients that ignore instructions.
 MOST_BYTES_OF_TWO: Final = 980
-
-
-class _Unread(Struct, frozen=True):
-    """No decision yet: the manifests of these servers have to be read first."""
-
-    entries: tuple[ServerEntry, ...]
 
 
 class ProxyFace(Face):
@@ -171,26 +165,22 @@ class ProxyFace(Face):
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`name` must be a string")
         if name == "use_tool":
-            decision = self._use_tool(view, params, fresh)
-        elif name == "open_toolbox":
-            decision = self._open_toolbox(params.get("arguments"))
-        else:
-            decision = self._use_pinned(name, params, fresh)
-        if isinstance(decision, _Unread):
-            # No closure: it would cost every call, and hardly any comes here.
-            return Load(decision.entries, partial(self.resolve_tool, view, params, fresh=fresh))
-        return decision
+            return self._use_tool(view, params, fresh)
+        if name == "open_toolbox":
+            return self._open_toolbox(view, params, fresh)
+        return self._use_pinned(view, name, params, fresh)
 
-    def _unread(self, entries: Iterable[ServerEntry]) -> _Unread | None:
+    def _load_first(self, entries: Iterable[ServerEntry], view: View, params: Params, fresh: bool) -> Load | None:
+        """Where the manifests of these servers have not been read: have them read, and decide again then."""
         unread = self.catalog.unread(entries)
-        return _Unread(tuple(unread)) if unread else None
+        return Load(tuple(unread), partial(self.resolve_tool, view, params, fresh=fresh)) if unread else None
 
-    def _use_pinned(self, name: str, params: Params, fresh: bool) -> Decision | _Unread:
+    def _use_pinned(self, view: View, name: str, params: Params, fresh: bool) -> Decision:
         pinned = self._pins.targets()
         if name not in pinned and self._pins:
             # A client may know the name from its last visit.
-            if unread := self._unread(self._pins.servers()):
-                return unread
+            if load := self._load_first(self._pins.servers(), view, params, fresh):
+                return load
             not_listed = self._pins.not_listed()
             if not_listed and not fresh:
                 return Learn(not_listed[0], tuple(not_listed[1:]), name)
@@ -199,9 +189,9 @@ class ProxyFace(Face):
         target = pinned[name]
         return self._call(target.entry, target.name, params.get("arguments"), 0, params, fresh)
 
-    def _open_toolbox(self, arguments: Raw | None) -> Decision | _Unread:
+    def _open_toolbox(self, view: View, params: Params, fresh: bool) -> Decision:
         try:
-            request = read_open_request(arguments)
+            request = read_open_request(params.get("arguments"))
         except BadRequest as error:
             return Answer(error_result(str(error)))
         name = request.toolbox_name
@@ -211,8 +201,9 @@ class ProxyFace(Face):
             from mcp_workbench.face.toolbox_search import named_entries
 
             paths = (path if name is None else f"{name}/{path}" for path in request.tools)
-            if unread := self._unread(entry for path in paths for entry in concerned(self.catalog, path)):
-                return unread
+            named = (entry for path in paths for entry in concerned(self.catalog, path))
+            if load := self._load_first(named, view, params, fresh):
+                return load
             return Open(tuple(named_entries(self.catalog, request)), request, starts_known=False)
         if name is not None:
             return Open(tuple(self.catalog.toolboxes[name].values()), request)
@@ -224,7 +215,7 @@ class ProxyFace(Face):
         budget = budget_of(self.catalog, request)
         return Answer(index_result(self.tool_index.boxes(), budget, request.cursor, broken, self.notice))
 
-    def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision | _Unread:
+    def _use_tool(self, view: View, params: Params, fresh: bool) -> Decision:
         try:
             large = None if type(params) is not LargeObject else params.inner.get("arguments")
             call = read_use_tool(params.get("arguments"), large)
@@ -234,8 +225,8 @@ class ProxyFace(Face):
                     return self.results.read_on(view, wanted, call)
                 meant = self._find_quickly(wanted)
                 if meant is None:
-                    if unread := self._unread(concerned(self.catalog, wanted)):
-                        return unread
+                    if load := self._load_first(concerned(self.catalog, wanted), view, params, fresh):
+                        return load
                     meant = find(self.catalog, wanted)
                 asked = () if fresh else self._may_have(wanted, meant)
                 if asked:
@@ -243,14 +234,18 @@ class ProxyFace(Face):
                 if not isinstance(meant, ResolvedPath):
                     raise BadIdentifier(self._no_such_path(wanted, meant))
                 entry, tool = meant.entry, meant.tool
-            elif wanted.toolbox not in self.catalog.toolboxes:
-                return self.no_such_toolbox(wanted.toolbox)
             else:
-                entry, tool = self._identified(wanted), wanted.tool
+                servers = self.catalog.toolboxes.get(wanted.toolbox)
+                if servers is None:
+                    return self.no_such_toolbox(wanted.toolbox)
+                if wanted.server not in servers:
+                    where = f" in toolbox `{wanted.toolbox}`"
+                    raise BadIdentifier(no_such("server", wanted.server, servers, where))
+                entry, tool = servers[wanted.server], wanted.tool
         except BadIdentifier as error:
             return Answer(error_result(str(error)))
         if tool not in entry.tools:
-            return self._unread((entry,)) or _unknown_tool(entry, tool, fresh)
+            return self._load_first((entry,), view, params, fresh) or _unknown_tool(entry, tool, fresh)
         return self._call(entry, tool, call.arguments, call.max_tokens, params, fresh)
 
     def _call(
@@ -291,14 +286,6 @@ class ProxyFace(Face):
             servers = ", ".join(f"`{entry.toolbox}/{entry.name}`" for entry in meant.entries[:5])
             text += f"\nNot available: {servers}; open_toolbox says why"
         return text
-
-    def _identified(self, wanted: ToolIdentifier) -> ServerEntry:
-        """The server that was named, of a toolbox that exists. Raises `BadIdentifier`."""
-        servers = self.catalog.toolboxes[wanted.toolbox]
-        found = servers.get(wanted.server)
-        if found is None:
-            raise BadIdentifier(no_such("server", wanted.server, servers, f" in toolbox `{wanted.toolbox}`"))
-        return found
 
     def shorten(self, view: View, decision: Forward, result: Raw) -> Raw | bytes:
         """Large results are kept, and answered with their head."""

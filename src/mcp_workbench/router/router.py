@@ -270,7 +270,8 @@ class Router:
         route = call.route
         route.entry = decision.entry
         route.decision = decision
-        route.task = None
+        if route.task is not None:
+            route.task = None
         route.traffic = traffic = connection.traffic
         if call.is_retry and not traffic.takes_retries:
             # A legacy server would take it for a new call, and do once more what was done before.
@@ -335,9 +336,12 @@ class Router:
     def take_result(self, call: RoutedCall, result: Raw) -> None:
         """Pass a server's result on as this client's face shows it: within its budget, its links remembered."""
         decision = call.route.decision
-        if decision is not None:
+        if decision is None:
+            call.pass_on(result)
+            return
+        if decision.entry.has_resources:
             call.view.face.links.note(call.view.principal, decision.entry, result)
-        if decision is None or not decision.result_budget:
+        if not decision.result_budget:
             call.pass_on(result)
         elif memoryview(result).nbytes > LARGE_RESULT:
             self.start_for(call, self._shorten_aside(call, decision, result))
