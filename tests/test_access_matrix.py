@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
 from mcp_workbench.config.load import load
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.http.server.request_head import RequestHead
 from mcp_workbench.transport.http.server.serving import HttpOptions, serve_http
 from mcp_workbench.transport.link import Receiver
 from tests.support.client import Json
+from tests.support.parts import joined
 from tests.transport.http.server.raw_client import RawClient, raw_client
 
 pytestmark = pytest.mark.processes
@@ -65,8 +66,8 @@ class _Server:
         self._loop = asyncio.get_running_loop()
         self.received: list[Json] = []
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        message = json.loads(b"".join(bytes(part) for part in parts))
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        message = json.loads(joined(parts))
         self.received.append(message)
         if "method" in message and "id" in message:
             self._loop.call_soon(self._answer, message["id"], message["method"], message.get("params") or {})
@@ -209,8 +210,8 @@ class _StdioLink:
     def __init__(self, client: _StdioClient) -> None:
         self._client = client
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        self._client.take(json.loads(b"".join(bytes(part) for part in parts)))
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        self._client.take(json.loads(joined(parts)))
 
 
 class _StdioClient(_Client):

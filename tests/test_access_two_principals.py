@@ -10,14 +10,15 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
 from mcp_workbench.config.model import PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.link import Receiver
 from tests.support.client import Json
+from tests.support.parts import joined
 
 CALLS = 10_000
 IN_FLIGHT = 50
@@ -40,8 +41,8 @@ class _Echo:
         # Who has been heard here.
         self.heard: set[str] = set()
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        message = json.loads(b"".join(bytes(part) for part in parts))
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        message = json.loads(joined(parts))
         if "id" in message and "method" in message and not self.is_dead:
             result = self._result(message["method"], message.get("params") or {})
             line = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
@@ -109,8 +110,8 @@ class _User:
             hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": principal}}
             self._send(0, "initialize", hello)
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        text = b"".join(bytes(part) for part in parts).decode()
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        text = joined(parts).decode()
         waiting = self._answers.pop(json.loads(text).get("id", 0), None)
         if waiting is not None:
             waiting.set_result(text)

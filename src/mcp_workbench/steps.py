@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 
 from msgspec import Raw, Struct, field
 
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, read_error
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, Part, read_error
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,6 @@ UNDECIDED: Final = f"no decision was made about this request within {HELD_SECOND
 STEP_FAILED: Final = "a check of this request failed, so it was not sent; the log of the workbench says why"
 
 Kind = Literal["result", "error", "cancelled"]
-Part = bytes | Raw | memoryview
 
 
 class Subject(Struct, frozen=True, kw_only=True, gc=False):

@@ -7,11 +7,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Raw
-
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.traffic import Traffic
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.link import Receiver
+from tests.support.parts import joined
 
 Json = dict[str, Any]
 
@@ -82,8 +82,8 @@ class PlayedServer:
 
     # what the connection does with it
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        text = b"".join(bytes(part) for part in parts)
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        text = joined(parts)
         message = json.loads(text, object_pairs_hook=_without_repeats)
         self.received.append(message)
         if "method" in message and "id" in message:

@@ -13,14 +13,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from msgspec import Raw
-
 from mcp_workbench.config.model import FaceName, LimitRule, PolicyRule, ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.link import Receiver
 from tests.bridge.played_server import PlayedServer
+from tests.support.parts import joined
 
 Json = dict[str, Any]
 
@@ -92,8 +92,8 @@ class Client:
 
     # what the session does with it
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        message = json.loads(b"".join(bytes(part) for part in parts))
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        message = json.loads(joined(parts))
         assert message["jsonrpc"] == "2.0"
         self.received.append(message)
 

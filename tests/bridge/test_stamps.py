@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.protocol.results import modern_parts, result_type
+from mcp_workbench.protocol.results import modern_parts, type_and_spelling
 from tests.bridge.conversation import FINAL
 from tests.bridge.scene import DONE
 from tests.bridge.stage import ERAS, META, Json, staged
@@ -126,5 +126,7 @@ async def test_only_what_may_be_kept_says_how_long() -> None:
     ],
 )
 def test_a_strange_result_passes_with_all_that_is_in_it(written: bytes) -> None:
-    result = b"".join(modern_parts(written, result_type(written), "resources/read", b'{"name":"x"}'))
+    kind, is_escaped = type_and_spelling(written)
+    parts = modern_parts(written, kind, "resources/read", b'{"name":"x"}', is_escaped=is_escaped)
+    result = b"".join(parts)
     assert written[1:-1] in result

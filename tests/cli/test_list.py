@@ -4,12 +4,11 @@ import asyncio
 import json
 from pathlib import Path
 
-from msgspec import Raw
-
 from mcp_workbench.catalog.manifests import ManifestStore, default_folder, manifest_key
 from mcp_workbench.catalog.offer import Offer
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.downstream.listing import offered_over_http
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.protocol.handshake import ServerProfile
 from tests.cli.in_process import run
 from tests.cli.shell import Done
@@ -173,5 +172,5 @@ class _OldLink:
     unsent_bytes = 0
     is_sse = True
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
         raise AssertionError("nothing is sent")

@@ -10,14 +10,14 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from msgspec import Raw
-
 from mcp_workbench.catalog.catalog import Catalog
 from mcp_workbench.catalog.manifests import ManifestStore
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.sharing import Caller
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.link import Receiver
+from tests.support.parts import joined
 
 INITIALIZED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "fake"}}
 TOOLS = {"tools": [{"name": "t", "inputSchema": {}}]}
@@ -36,8 +36,8 @@ class FakeLink:
         self.stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        message = json.loads(b"".join(map(bytes, parts)))
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        message = json.loads(joined(parts))
         self.received.append(message["method"])
         answer = self.server.answers.get(message["method"], NEVER)
         if "id" in message and answer is not NEVER:

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from msgspec import Raw
 
 from mcp_workbench.downstream.fair_requests import LEAST_UNDER_WAY, MOST_UNDER_WAY
 from mcp_workbench.downstream.status import status_of
 from mcp_workbench.errors import DownstreamError
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.jsonrpc.pending import PendingRequests
 from mcp_workbench.transport import backlog
 from tests.bridge.played_server import PlayedServer
@@ -217,7 +217,7 @@ async def test_requests_that_fail_as_they_are_sent_all_end() -> None:
         requests = flood(client, "one", 5000)
         error = DownstreamError("it went away")
 
-        def send(*parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+        def send(*parts: Part, about: bytes | None = None) -> None:
             id = json.loads(b"".join(map(bytes, parts)))["id"]
             server.traffic.on_request_failed(b"%d" % id, error)
 

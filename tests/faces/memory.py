@@ -14,8 +14,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import NoReturn
 
-from msgspec import Raw
-
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.config.model import WorkbenchConfig
 from mcp_workbench.downstream.connection import Connection
@@ -23,8 +21,10 @@ from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway, Options
 from mcp_workbench.jsonrpc.framing import Oversized
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.link import Receiver
 from tests.support.client import Conversation
+from tests.support.parts import joined
 from tests.support.processes import eventually
 from tests.support.scripted_server import ScriptedServer, parse
 from tests.support.scripted_tools import NoAnswer
@@ -47,8 +47,8 @@ class ThreadedServer:
         self._thread = threading.Thread(target=self._serve, args=(server,), daemon=True)
         self._thread.start()
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        self._lines.put(b"".join(bytes(part) for part in parts))
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        self._lines.put(joined(parts))
 
     async def stop(self) -> None:
         self._is_over = True
@@ -153,8 +153,8 @@ class ClientLink:
     def __init__(self) -> None:
         self.sent: asyncio.Queue[bytes] = asyncio.Queue()
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        self.sent.put_nowait(b"".join(bytes(part) for part in parts))
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        self.sent.put_nowait(joined(parts))
 
 
 class MemoryClient(Conversation):

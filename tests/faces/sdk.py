@@ -17,15 +17,16 @@ from mcp.server.runner import serve_loop
 from mcp.shared._context_streams import create_context_streams
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
-from msgspec import Raw
 
 from conformance.everything_server import EverythingServer
 from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.gateway import Gateway
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.link import Receiver
 from tests.faces.memory import ClientLink, MemoryGateway
 from tests.support.everything_server import build
+from tests.support.parts import joined
 
 
 def _read(line: bytes) -> SessionMessage:
@@ -57,8 +58,8 @@ class SdkLink:
         self._to_server: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._task = asyncio.create_task(self._run(era))
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        self._to_server.put_nowait(b"".join(bytes(part) for part in parts))
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        self._to_server.put_nowait(joined(parts))
 
     async def stop(self) -> None:
         self._task.cancel()

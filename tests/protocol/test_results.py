@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from mcp_workbench.protocol import results
-from mcp_workbench.protocol.results import COMPLETE, modern_parts, result_type
+from mcp_workbench.protocol.results import COMPLETE, modern_parts, result_type, type_and_spelling
 
 objects = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.lists(st.none(), max_size=2))
 
 
 def for_modern_client(result: Raw | bytes) -> bytes:
     """What a modern client gets."""
-    return b"".join(modern_parts(result, result_type(result), "tools/call", None))
+    kind, is_escaped = type_and_spelling(result)
+    return b"".join(modern_parts(result, kind, "tools/call", None, is_escaped=is_escaped))
 
 
 @given(objects, st.sampled_from([None, 1, 2]))

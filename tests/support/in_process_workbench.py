@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import Raw
-
 from mcp_workbench.catalog.replacement import Difference
 from mcp_workbench.config.load import load
 from mcp_workbench.config.model import WorkbenchConfig
@@ -24,10 +22,12 @@ from mcp_workbench.downstream.connection import Connection
 from mcp_workbench.downstream.server_link import ServerLink
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.gateway import Gateway, Options
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.link import Receiver
 from tests.faces.harness import introduce
 from tests.faces.memory import MemoryClient
 from tests.support.client import Json
+from tests.support.parts import joined
 
 Answer = Callable[[str, Json], Json]
 
@@ -87,8 +87,8 @@ class _Link:
         self._loop = asyncio.get_running_loop()
         self._is_over = False
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
-        message = json.loads(b"".join(bytes(part) for part in parts))
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
+        message = json.loads(joined(parts))
         if "id" in message and "method" in message:
             self._answer(message["id"], message["method"], message.get("params") or {})
 

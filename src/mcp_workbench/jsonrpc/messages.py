@@ -26,6 +26,8 @@ INTERNAL_ERROR: Final = -32603
 NOT_A_MESSAGE: Final = "not a JSON-RPC message: neither method, result nor error"
 
 encode: Final = Encoder().encode
+# Of a message that is written in pieces, so that a large payload is not copied. Not a `Raw`: that has no length.
+Part = bytes | memoryview
 
 
 class Envelope(Struct, gc=False):

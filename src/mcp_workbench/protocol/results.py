@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, ErrorObject, decode_object, encode, read_error
+from mcp_workbench.jsonrpc.messages import INVALID_PARAMS, ErrorObject, Part, decode_object, encode, read_error
 from mcp_workbench.protocol.constants import (
     MISSING_CLIENT_CAPABILITY,
     RESOURCE_NOT_FOUND,
@@ -33,8 +33,6 @@ _find: Final = {
 _find_result_type: Final = _find["resultType"]
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
-Part = bytes | Raw | memoryview
-
 
 class _ResultType(Struct, gc=False):
     resultType: str | UnsetType = UNSET
@@ -45,15 +43,21 @@ _decode: Final = Decoder(_ResultType).decode
 
 def result_type(result: Raw | bytes) -> str | None:
     """The `resultType` of a result, None when it has none: such a result counts as complete."""
+    return type_and_spelling(result)[0]
+
+
+def type_and_spelling(result: Raw | bytes) -> tuple[str | None, bool]:
+    """The same, and whether names in it may be spelt with escapes, so that looking for them does not find them."""
+    is_escaped = _find_escaped_letter(result) is not None
     # The search is many times faster than decoding, takes no copy, and legacy results do not have the word in them.
-    if _find_result_type(result) is None and _find_escaped_letter(result) is None:
-        return None
+    if not is_escaped and _find_result_type(result) is None:
+        return None, False
     try:
         found = _decode(result).resultType
     except _UNREADABLE:
         # It passes as it came, unless a client that reads it could take it for a question: nobody has looked at that.
-        return ASKING if may_mention(result, ASKING) else None
-    return None if isinstance(found, UnsetType) else found
+        return ASKING if may_mention(result, ASKING) else None, is_escaped
+    return None if isinstance(found, UnsetType) else found, is_escaped
 
 
 def may_mention(data: Raw | bytes, name: str) -> bool:
@@ -62,24 +66,27 @@ def may_mention(data: Raw | bytes, name: str) -> bool:
 
 
 def modern_parts(
-    result: Raw | bytes, kind: str | None, method: str, server_info: Raw | bytes | None
+    result: Raw | bytes, kind: str | None, method: str, server_info: Raw | bytes | None, *, is_escaped: bool
 ) -> tuple[Part, ...]:
     """The same result with what modern clients expect and legacy servers do not write.
 
     In parts, so that a large result is not copied for a few members more. `kind` is its `resultType`; `server_info` is
-    who made the result, as said in the handshake.
+    who made the result, as said in the handshake. `is_escaped`: whether names in it may be spelt with escapes.
     """
-    if kind is not None or bytes(memoryview(result)[:1]) != b"{":
-        return (result,)
-    has_meta = server_info is not None and _has_member(result, "_meta")
+    written = memoryview(result)
+    if kind is not None or bytes(written[:1]) != b"{":
+        return (written,)
+    has_meta = server_info is not None and _has_member(result, "_meta", is_escaped)
     if has_meta and server_info is not None:
         result = _with_server_info(result, server_info)
+        written = memoryview(result)
     head = _head(b"" if server_info is None or has_meta else bytes(server_info))
     if method in CACHEABLE:
         # Nothing is known of how long it holds, and it may be one user's own.
-        head = b",".join((head, *(hint for name, hint in _NO_CACHE.items() if not _has_member(result, name))))
+        absent = (hint for name, hint in _NO_CACHE.items() if not _has_member(result, name, is_escaped))
+        head = b",".join((head, *absent))
     separator = b"" if _EMPTY_OBJECT.match(result) else b","
-    return (head + separator, memoryview(result)[1:])
+    return (head + separator, written[1:])
 
 
 @lru_cache(256)
@@ -93,9 +100,9 @@ def meta_of(server_info: Raw | bytes) -> bytes:
     return b'{"%b":%b}' % (SERVER_INFO.encode(), bytes(server_info))
 
 
-def _has_member(data: Raw | bytes, name: str) -> bool:
+def _has_member(data: Raw | bytes, name: str, is_escaped: bool) -> bool:
     # Decoding is needed only where the word occurs at all, which may be further inside.
-    if _find[name](data) is None and _find_escaped_letter(data) is None:
+    if not is_escaped and _find[name](data) is None:
         return False
     try:
         return name in decode_object(data)

@@ -14,7 +14,7 @@ from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
 from mcp_workbench.face.view import View
 from mcp_workbench.face.wording import error_result, failure_text, with_notice
 from mcp_workbench.jsonrpc import messages
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, read_error
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, Part, read_error
 from mcp_workbench.protocol.constants import (
     ANSWERS_INPUT_REQUIRED,
     HEADER_MISMATCH,
@@ -22,17 +22,16 @@ from mcp_workbench.protocol.constants import (
     STATELESS_CODES,
     URL_ELICITATION_REQUIRED,
 )
-from mcp_workbench.protocol.handshake import NO_MEMBERS
 from mcp_workbench.protocol.logging_levels import is_severe as is_severe
 from mcp_workbench.protocol.meta import Stamp, read_stamp
 from mcp_workbench.protocol.results import (
     ASKING,
-    Part,
     error_for_client,
     may_mention,
     meta_of,
     modern_parts,
     result_type,
+    type_and_spelling,
 )
 from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.protocol.sealing import RETRY_MEMBERS, digest_of
@@ -58,6 +57,8 @@ if TYPE_CHECKING:
 # Codes that a client acts upon by itself: URL elicitation required, header mismatch, missing client capability,
 # unsupported protocol version. Shown to a model instead, they would be of no use to anybody.
 CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
+# The kinds of results that more is to come after.
+UNFINISHED: Final = frozenset({ASKING, "task"})
 # A larger result is looked through in a thread.
 LARGE_RESULT: Final = 4 << 20
 # Of no use to clients that are asked in results: they are told with the result of their retry.
@@ -138,12 +139,11 @@ class ClientCall(Struct, eq=False):
     # ── answers from the server ──
 
     def on_result(self, result: Raw) -> None:
-        traffic = self.route.traffic
-        server = None if traffic is None else traffic.revision
-        asks_in_results = server is not None and server.asks_in_results
-        if asks_in_results and not self.revision.asks_in_results and result_type(result) == ASKING:
-            self._ask_in_rounds(result)
-            return
+        if not self.revision.asks_in_results:
+            traffic = self.route.traffic
+            if traffic is not None and traffic.takes_retries and result_type(result) == ASKING:
+                self._ask_in_rounds(result)
+                return
         self.session.router.take_result(self, result)
 
     def pass_on(self, result: Raw) -> None:
@@ -180,7 +180,7 @@ class ClientCall(Struct, eq=False):
             return
         if self.revision.asks_in_results and self._must_open_url(error):
             return
-        self.emit("error", error_for_client(error, self.method, self.revision))
+        self.emit("error", memoryview(error_for_client(error, self.method, self.revision)))
 
     def _with_pages(self, error: Raw) -> Raw:
         """The same error; where it names pages to be visited first, with who wants that. Raises `BadQuestion`."""
@@ -313,31 +313,31 @@ class ClientCall(Struct, eq=False):
             if memoryview(result).nbytes > LARGE_RESULT:
                 self.session.router.start_for(self, self._finish_large(result, info))
                 return
-            kind = result_type(result)
-            if is_about_task or kind in (ASKING, "task"):
+            kind, is_escaped = type_and_spelling(result)
+            if is_about_task or kind in UNFINISHED:
                 try:
                     result = self._with_question_or_task(result, kind)
                 except BadQuestion as error:
                     self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
                     return
-            self.emit("result", *modern_parts(result, kind, self.method, info))
+            self.emit("result", *modern_parts(result, kind, self.method, info, is_escaped=is_escaped))
         elif "task" in self.params and self.route.traffic is not None:
             self.emit("result", self.session.router.remember_task(self, bytes(result)))
         elif is_about_task and self.route.entry is not None:
             self.emit("result", self.session.router.show_task_result(self, bytes(result)))
         else:
-            self.emit("result", result)
+            self.emit("result", memoryview(result))
 
     async def _finish_large(self, result: bytes | Raw, info: bytes | Raw) -> None:
         """The same in a thread: what is looked for in a large result is looked for in all of it."""
-        kind = await asyncio.to_thread(result_type, result)
+        kind, is_escaped = await asyncio.to_thread(type_and_spelling, result)
         try:
-            if self.method in self.revision.task_methods or kind in (ASKING, "task"):
+            if self.method in self.revision.task_methods or kind in UNFINISHED:
                 result = self._with_question_or_task(result, kind)
         except BadQuestion as error:
             self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
             return
-        parts = await asyncio.to_thread(modern_parts, result, kind, self.method, info)
+        parts = await asyncio.to_thread(modern_parts, result, kind, self.method, info, is_escaped=is_escaped)
         self.route.task = None
         self.emit("result", *parts)
 
@@ -463,8 +463,8 @@ class ClientCall(Struct, eq=False):
 
     def _server_info(self) -> Raw | None:
         """How the server introduced itself; None when it did not."""
-        profile = None if self.route.traffic is None else self.route.traffic.profile
-        return None if profile is None or profile.server_info == NO_MEMBERS else profile.server_info
+        traffic = self.route.traffic
+        return None if traffic is None else traffic.server_info
 
     @property
     def _is_away(self) -> bool:

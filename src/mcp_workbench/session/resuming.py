@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder
 
-from mcp_workbench.jsonrpc.messages import decode_object, encode
+from mcp_workbench.jsonrpc.messages import Part, decode_object, encode
 
 if TYPE_CHECKING:
     from mcp_workbench.session.session import Session
@@ -98,7 +98,7 @@ class ResumedLink:
         self._link = link
         self.peer = getattr(link, "peer", "")
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
         if not bytes(parts[0]).startswith(_OWN_HEAD):
             self._link.send(*parts, about=about)
 

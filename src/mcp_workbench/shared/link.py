@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Raw
-
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.shared.budgets import LARGE_MESSAGE, ClientBudgets
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
@@ -131,7 +130,7 @@ class FrontEndLink(DescriptorLink):
             kept.append(unfinished)
         return b"".join(kept)
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
         writer = self._announcer
         if writer.is_stuck:
             for line in self.unannounced():

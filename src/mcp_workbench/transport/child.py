@@ -17,10 +17,8 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Raw
-
 from mcp_workbench.errors import SHORTAGE_HINTS, DownstreamError, shortage
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, error_response, find_id, looks_like_answer
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, Part, error_response, find_id, looks_like_answer
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
@@ -81,7 +79,7 @@ class ChildLink:
         state = "running" if self.exit_status is None else describe_exit(self.exit_status)
         return f"<ChildLink pid={self.pid} {state}>"
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
         writer = self._writer
         writer.write(*parts, b"\n")
         if writer.unsent_bytes > MOST_UNSENT_BYTES:
@@ -125,7 +123,7 @@ class ChildLink:
 
     # What does not fit
 
-    def _make_it_fit(self, parts: tuple[bytes | Raw | memoryview, ...]) -> None:
+    def _make_it_fit(self, parts: tuple[Part, ...]) -> None:
         """More waits for the server than may: take the newest message back, unless it is small."""
         message = b"".join(parts)
         unsent = self._writer.unsent_bytes

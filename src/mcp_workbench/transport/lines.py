@@ -33,8 +33,9 @@ class LineFeed:
     def feed(self, data: bytes) -> asyncio.Future[None] | None:
         """Take in what was read. Where a future is returned, nothing more may be fed before it is done."""
         lines = self._splitter.feed(data)
-        long_line, self._splitter.long_line = self._splitter.long_line, None
+        long_line = self._splitter.long_line
         if long_line is not None:
+            self._splitter.long_line = None
             return self._deliver_aside(long_line, lines)
         self._deliver(lines)
         return None

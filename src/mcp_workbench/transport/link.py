@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol, runtime_checkable
 
-from msgspec import Raw
-
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import Oversized
-from mcp_workbench.jsonrpc.messages import Envelope, Malformed
+from mcp_workbench.jsonrpc.messages import Envelope, Malformed, Part
 
 # With this reason a link ends whose server does not know our session any more. Nobody crashed; and every request that
 # has not been answered or failed by then was certainly not accepted, so it may be sent again in a new session.
@@ -52,7 +50,7 @@ class AnswerReceiver(Receiver, Protocol):
 class Link(Protocol):
     """One message-wise connection to a peer."""
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
         """Send one message, given in parts. Never blocks, never raises: a link that has failed tells its receiver.
 
         `about` is the id of the peer's request that the message belongs to, where it is not the answer itself: over

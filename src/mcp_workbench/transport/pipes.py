@@ -19,9 +19,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Raw
-
 from mcp_workbench.errors import shortage
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.allocator import KEPT_BYTES, keep_freed_memory, trim_soon
 from mcp_workbench.transport.write_batch import WriteBatch
 
@@ -38,7 +37,6 @@ LARGE_READ: Final = 256 * 1024
 JOIN_BELOW: Final = 128 * 1024
 # Linux takes at most 1,024 buffers in one call.
 MOST_BUFFERS: Final = 1024
-
 
 # A pipe holds 64 KiB unless it is told otherwise; a message of a megabyte then costs sixteen hand-overs between two
 # processes. All pipes of an unprivileged user together may hold 64 MiB, so this is no more than a few steps up.
@@ -218,7 +216,7 @@ class PipeWriter:
         self._loop = asyncio.get_running_loop()
         self._fd = fd
         self._failed = failed
-        self._parts: list[bytes | memoryview] = []
+        self._parts: list[Part] = []
         self._queued = False
         self._waiting = False
         # More had to wait for the peer than we keep in memory.
@@ -233,17 +231,12 @@ class PipeWriter:
         self.on_drained: Callable[[], None] | None = None
         os.set_blocking(fd, False)
 
-    def write(self, *parts: bytes | Raw | memoryview) -> None:
+    def write(self, *parts: Part) -> None:
         """Queue parts; they leave together with the rest of the batch."""
         if self._closed:
             return
-        held, size = self._parts, 0
-        for part in parts:
-            # A Raw is a view already, but only a memoryview has a length and can be cut.
-            piece = part if type(part) is bytes else memoryview(part)
-            held.append(piece)
-            size += len(piece)
-        self.unsent_bytes += size
+        self._parts += parts
+        self.unsent_bytes += sum(map(len, parts))
         if not self._queued and not self._waiting:
             self._queued = True
             self._batch.add(self)

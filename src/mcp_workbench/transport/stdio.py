@@ -11,9 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Raw
-
-from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, error_response, find_id
+from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, Part, error_response, find_id
 from mcp_workbench.transport.lines import LineFeed
 from mcp_workbench.transport.link import Receiver
 from mcp_workbench.transport.pipes import PipeReader, PipeWriter, describe, widen
@@ -76,13 +74,13 @@ class DescriptorLink:
         if handled is not None:
             self._reader.wait_for(handled)
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
         writer = self._writer
         writer.write(*parts, b"\n")
         if writer.unsent_bytes > PAUSE_ABOVE:
             self._on_unread(parts)
 
-    def _on_unread(self, parts: tuple[bytes | Raw | memoryview, ...]) -> None:
+    def _on_unread(self, parts: tuple[Part, ...]) -> None:
         if not self._closed:
             self._reader.pause()
             if self._writer.unsent_bytes > self._most_unsent():
@@ -117,7 +115,7 @@ class DescriptorLink:
     def _give_back(self) -> None:
         """Leave the descriptors as they were found."""
 
-    def _make_it_fit(self, parts: tuple[bytes | Raw | memoryview, ...]) -> None:
+    def _make_it_fit(self, parts: tuple[Part, ...]) -> None:
         """More waits for the client than may: the newest answer is replaced by one that says so."""
         self._writer.take_back(len(parts) + 1)
         id = find_id(b"".join(parts)[:_LONGEST_HEAD])

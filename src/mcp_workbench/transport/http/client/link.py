@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.jsonrpc.framing import LongLine
-from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, error_response, read
+from mcp_workbench.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, Part, error_response, read
 from mcp_workbench.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
 from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http import header_values
@@ -105,7 +105,7 @@ class HttpLink:
 
     # ── for those who use it (`ServerLink`) ──
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
         if self._is_closed or self._is_session_lost:
             return
         body = b"".join(parts)

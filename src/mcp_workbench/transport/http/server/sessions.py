@@ -10,8 +10,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Raw
-
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.protocol.revisions import KNOWN, Revision
 from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id, version_in_answer
@@ -152,7 +151,7 @@ class LegacySession:
 
     # ── to the client: the link ──
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
         if self.is_over:
             return
         message = b"".join(parts)
