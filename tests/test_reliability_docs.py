@@ -40,8 +40,6 @@ INNER = {
     "transport.http.server.head_cache.MOST_HEADS": "a memory of what was taken apart before",
     "transport.http.client.call_head_cache.MOST_HEADS": "a memory of what was written before",
     "transport.http.sse.MOST_RETRY_DIGITS": "a number that is read",
-    "transport.http.client.connection.MOST_DIGITS": "a number that is read",
-    "transport.http.server.head_cache.MOST_DIGITS": "a number that is read",
 }
 
 

@@ -26,10 +26,6 @@ class _Meta(Struct, gc=False):
     version: Raw | UnsetType = field(name=PROTOCOL_VERSION, default=UNSET)
 
 
-class _Cancelled(Struct, gc=False):
-    request_id: Raw | UnsetType = field(name="requestId", default=UNSET)
-
-
 class _AgreedVersion(Struct, gc=False):
     version: str = field(name="protocolVersion")
 
@@ -40,7 +36,6 @@ class _InitializeAnswer(Struct, gc=False):
 
 _decode_initialize_answer: Final = Decoder(_InitializeAnswer).decode
 _decode_meta: Final = Decoder(_Meta).decode
-_decode_cancelled: Final = Decoder(_Cancelled).decode
 _decode_list: Final = Decoder(list[Raw]).decode
 
 
@@ -52,38 +47,18 @@ def version_in_answer(message: bytes) -> str | None:
         return None
 
 
-class MessageSummary:
+class MessageSummary(Struct, eq=False):
     """The fields of one message that HTTP routes by."""
 
-    __slots__ = ("envelope", "id", "kind", "method", "params", "raw_params", "version")
-
-    def __init__(
-        self,
-        kind: Kind,
-        id: bytes | None,
-        method: str,
-        raw_params: Raw | None,
-        envelope: messages.Envelope | None = None,
-    ) -> None:
-        self.kind = kind
-        self.id = id
-        self.method = method
-        self.raw_params = raw_params
-        # The members of its params; None where these are something else than members.
-        self.params: dict[str, Raw] | None = {}
-        # The revision that a modern request is stamped with; empty where the stamp is not a string.
-        self.version: str | None = None
-        # What reading a large message found, for whoever would have to read it again.
-        self.envelope = envelope
-        if raw_params is not None:
-            try:
-                known = None if envelope is None else getattr(envelope, "members", None)
-                self.params = members = known or messages.decode_object(raw_params)
-            except _UNREADABLE:
-                self.params = None
-            else:
-                stamp = members.get("_meta")
-                self.version = None if stamp is None else _version_of(stamp)
+    kind: Kind
+    id: bytes | None
+    method: str
+    # The members of its params; None where these are something else than members.
+    params: dict[str, Raw] | None
+    # The revision that a modern request is stamped with; empty where the stamp is not a string.
+    version: str | None = None
+    # What reading a large message found, for whoever would have to read it again.
+    envelope: messages.Envelope | None = None
 
     @property
     def name(self) -> str | None:
@@ -104,13 +79,10 @@ class MessageSummary:
     @property
     def cancels(self) -> bytes | None:
         """The id of the request that a `notifications/cancelled` cancels."""
-        if self.raw_params is None or self.method != "notifications/cancelled":
+        if self.params is None or self.method != "notifications/cancelled":
             return None
-        try:
-            id = _decode_cancelled(self.raw_params).request_id
-        except _UNREADABLE:
-            return None
-        return None if isinstance(id, UnsetType) else bytes(id)
+        id = self.params.get("requestId")
+        return None if id is None else bytes(id)
 
 
 @remembered_if_short
@@ -133,13 +105,24 @@ def summarise(message: bytes, found: messages.Envelope | None = None) -> Message
     if found is None:
         found = messages.read(message)
     id = None if found.id is UNSET else bytes(found.id)
-    if found.method is UNSET:
+    method = found.method
+    if method is UNSET:
         if found.result is UNSET and found.error is UNSET:
             known = id if id is not None and messages.is_valid_id(id) else None
             raise messages.Malformed(messages.NOT_A_MESSAGE, known, code=messages.INVALID_REQUEST)
-        return MessageSummary("result" if found.error is UNSET else "error", id, "", None, envelope)
-    params = None if found.params is UNSET else found.params
-    return MessageSummary("notification" if id is None else "request", id, found.method, params, envelope)
+        return MessageSummary("result" if found.error is UNSET else "error", id, "", {}, None, envelope)
+    members: dict[str, Raw] | None = {}
+    version = None
+    if found.params is not UNSET:
+        try:
+            known = None if envelope is None else getattr(envelope, "members", None)
+            members = known or messages.decode_object(found.params)
+        except _UNREADABLE:
+            members = None
+        else:
+            stamp = members.get("_meta")
+            version = None if stamp is None else _version_of(stamp)
+    return MessageSummary("notification" if id is None else "request", id, method, members, version, envelope)
 
 
 # How we write messages, and how many others do: enough to tell an answer from the rest without reading

@@ -38,17 +38,19 @@ class HeaderParameterCache:
         """None for a tool that has none, that is not known, or whose definition cannot be used over HTTP."""
         if self.hides is not None and self.hides(tool, principal):
             return None
-        state = self._state()
-        if state is not self._known_for and state != self._known_for:
-            self._known.clear()
-        self._known_for = state
-        if tool not in self._known:
-            definition = self._definition_of(tool)
-            if definition is None:
-                # Names that nobody knows are not kept: clients may send any number of them.
-                return None
-            self._known[tool] = _read(definition)
-        return self._known[tool]
+        known, state = self._known, self._state()
+        if state is not self._known_for:
+            if state != self._known_for:
+                known.clear()
+            self._known_for = state
+        if tool in known:
+            return known[tool]
+        definition = self._definition_of(tool)
+        if definition is None:
+            # Names that nobody knows are not kept: clients may send any number of them.
+            return None
+        known[tool] = found = _read(definition)
+        return found
 
 
 def _read(definition: Raw) -> HeaderParameters | None:

@@ -37,10 +37,8 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 # Headers up to this length are remembered as they are written.
 LONGEST_KEPT: Final = 512
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# Nobody sends a petabyte; and a number that is this short is read in no time.
-MOST_DIGITS: Final = 15
-# The length of a body as it is written where there is one; the parser has found that there is.
-_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,%d})(?=\r\n)" % MOST_DIGITS, re.IGNORECASE)
+# The length of a body as it is written where there is one; the parser has found that there is. Nobody sends a petabyte.
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,15})(?=\r\n)", re.IGNORECASE)
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -286,17 +284,10 @@ class OutboundConnection(asyncio.Protocol):
         listener, start, end = self._listener, self._last_start, self._last_end
         if listener is None or not listener.takes_bodies or not data.startswith(start):
             return False
-        behind_length = data.find(b"\r", len(start))
-        body_at = behind_length + len(end)
-        length = data[len(start) : behind_length]
-        if (
-            not data.startswith(end, behind_length)
-            or not length.isdigit()
-            or len(length) > MOST_DIGITS
-            or int(length) != len(data) - body_at
-            # A response that came before all of the request had left says that the server reads no further.
-            or self.transport.get_write_buffer_size()
-        ):
+        body_at = data.find(b"\r", len(start)) + len(end)
+        is_whole = data.startswith(b"%d%b" % (len(data) - body_at, end), len(start))
+        # A response that came before all of the request had left says that the server reads no further.
+        if not is_whole or self.transport.get_write_buffer_size():
             return False
         self._listener = None
         listener.on_body(data[body_at:])

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Raw
-
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.transport.http.message_summary import MessageSummary, kind_and_id
 from mcp_workbench.transport.http.server.limits import Limits
 from mcp_workbench.transport.http.server.response_writer import JOIN_BELOW, Headers, ResponseWriter
@@ -83,19 +82,21 @@ class ModernRequest:
 
     # The link
 
-    def send(self, *parts: bytes | Raw | memoryview, about: bytes | None = None) -> None:
+    def send(self, *parts: Part, about: bytes | None = None) -> None:
         """Send one message to the client. There is one stream, and everything is about the one request."""
         if self.is_over:
             return
-        # The server's result stands before the closing brace; whatever we add to it is small.
-        is_result = parts[0] == self._result
-        if is_result and not self._is_streaming and memoryview(parts[-2]).nbytes >= JOIN_BELOW:
-            self._writer.answer(200, JSON_HEADERS, self._result, *(memoryview(part) for part in parts[1:]))
+        # How we write a result, told apart from all else without reading it.
+        if parts[0] == self._result and not self._is_streaming:
+            # The server's own stands before the closing brace; whatever we add to it is small.
+            if len(parts[-2]) < JOIN_BELOW:
+                self._writer.answer(200, JSON_HEADERS, b"".join(parts))
+            else:
+                self._writer.answer(200, JSON_HEADERS, *parts)
             self._end("answered")
             return
         message = b"".join(parts)
-        # How we write a result, told apart from all else without reading it.
-        kind = "result" if is_result or message.startswith(self._result) else kind_and_id(message)[0]
+        kind = "result" if message.startswith(self._result) else kind_and_id(message)[0]
         if kind in ("request", "notification"):
             self._begin_stream()
             self._writer.write(encode_event(message))

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from http.client import responses  # noqa: TID253 (a table of words; loaded only where HTTP is served)
 from typing import Final, Protocol
 
+from mcp_workbench.jsonrpc.messages import Part
+
 # Headers are kept as they are written, line by line.
 Headers = bytes
 
@@ -81,7 +83,7 @@ class ResponseWriter:
         """Headers for this response, whatever it will be."""
         self._extra += headers
 
-    def answer(self, status: int, headers: Headers, body: bytes = b"", *more: memoryview) -> None:
+    def answer(self, status: int, headers: Headers, body: Part = b"", *more: Part) -> None:
         """A whole response; `more` are further parts of a large body, which is not copied to be written."""
         if self.is_over:
             return
