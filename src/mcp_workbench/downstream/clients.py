@@ -101,7 +101,7 @@ class ForwardedExchange(Exchange):
 class ConnectionClients:
     """The clients of one connection. Those without a session appear with each request, and never disconnect."""
 
-    __slots__ = ("_passing", "_passing_are_many", "_sessions", "last", "reserved_for")
+    __slots__ = ("_passing_are_many", "_sessions", "last", "passing", "reserved_for")
 
     def __init__(self) -> None:
         # An insertion-ordered set.
@@ -110,7 +110,8 @@ class ConnectionClients:
         self.reserved_for: ClientPeer | None = None
         # Of those with a session the one that used the connection last.
         self.last: ClientPeer | None = None
-        self._passing: ClientPeer | None = None
+        # Of those without one the one that used it last.
+        self.passing: ClientPeer | None = None
         self._passing_are_many = False
 
     def join(self, client: ClientPeer, *, has_session: bool) -> None:
@@ -118,9 +119,12 @@ class ConnectionClients:
         if has_session or client in self._sessions:
             self.last = client
             self._sessions[client] = None
-        elif client is not self._passing:
-            self._passing_are_many = self._passing is not None
-            self._passing = client
+            if client is self.passing:
+                # It spoke before it shook hands: still one client.
+                self.passing = None
+        elif client is not self.passing:
+            self._passing_are_many = self.passing is not None
+            self.passing = client
 
     def leave(self, client: ClientPeer) -> None:
         """This client is gone."""
@@ -130,7 +134,7 @@ class ConnectionClients:
 
     def only(self) -> ClientPeer | None:
         """The one client that there is; None where there are several, or may be."""
-        found = [*self._sessions, *([] if self._passing is None else [self._passing])]
+        found = [*self._sessions, *([] if self.passing is None else [self.passing])]
         return found[0] if len(found) == 1 and not self._passing_are_many else None
 
     def sessions(self) -> list[ClientPeer]:
@@ -142,4 +146,4 @@ class ConnectionClients:
         return next(iter(self._sessions), None)
 
     def __len__(self) -> int:
-        return len(self._sessions) + (self._passing is not None) + self._passing_are_many
+        return len(self._sessions) + (self.passing is not None) + self._passing_are_many

@@ -46,8 +46,7 @@ class FairRequests(PendingRequests):
     def __init__(self, send: Callable[[WaitingRequest], None]) -> None:
         super().__init__()
         self._send = send
-        # How many requests each client has under way, and whose each of them is. Clients without a session are not
-        # counted: each of their requests is a client of its own.
+        # How many requests each client with a session has under way, and whose each of them is.
         self._under_way: dict[int, int] = {}
         self._client_of: dict[int, int] = {}
         # By client, then by id; both in the order of arrival.
@@ -61,11 +60,9 @@ class FairRequests(PendingRequests):
     # ── what goes out ──
 
     def admits(self, exchange: ForwardedExchange) -> bool:
-        """Whether this request may be sent now; if so, it counts as under way."""
+        """Whether this request of a client with a session may be sent now; if so, it counts as under way."""
         # On the path of every call: what `_has_share` and `_count` do, without calling them.
         client = exchange.call.caller.client
-        if client <= SHARED:
-            return True
         count = self._under_way.get(client, 0)
         if count >= LEAST_UNDER_WAY and (client in self._waiting or count >= MOST_UNDER_WAY // len(self._under_way)):
             return False
@@ -169,7 +166,7 @@ class FairRequests(PendingRequests):
             found = None
         if found is None:
             self.unmatched += 1
-        else:
+        elif self._client_of:
             self._release(found)
         return found
 

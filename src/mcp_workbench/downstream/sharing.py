@@ -18,6 +18,7 @@ after it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -53,6 +54,17 @@ class Caller(Struct, frozen=True, cache_hash=True, gc=False):
     capabilities: bytes = NO_CAPABILITIES
     # Which of the clients that keep a session; a negative number stands for one that keeps none, for a single call.
     client: int = SHARED
+
+
+# Modern clients declare what they can do with each request, and nearly always the same. What is kept is bounded by
+# this and the bytes of capabilities that are accepted.
+MOST_CALLERS: Final = 64
+
+
+@lru_cache(MOST_CALLERS)
+def modern_caller(principal: str, capabilities: bytes, client: int) -> Caller:
+    """Whoever sends this modern request: the same object each time, which has its hash and is found by identity."""
+    return Caller(principal, "modern", capabilities, client)
 
 
 class ConnectionKey(NamedTuple):

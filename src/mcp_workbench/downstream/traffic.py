@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw
 
 from mcp_workbench.downstream.clients import ClientPeer, ConnectionClients, ForwardedCall, ForwardedExchange
 from mcp_workbench.downstream.server_questions import ServerQuestions
-from mcp_workbench.downstream.sharing import EVERYTHING
+from mcp_workbench.downstream.sharing import EVERYTHING, SHARED
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
@@ -30,7 +30,7 @@ from mcp_workbench.jsonrpc.pending import (
     within,
 )
 from mcp_workbench.protocol.constants import PROGRESS_TOKEN
-from mcp_workbench.protocol.handshake import ServerProfile
+from mcp_workbench.protocol.handshake import NO_MEMBERS, ServerProfile
 from mcp_workbench.protocol.meta import NO_CAPABILITIES, ClientIdentity, meta_for_server, without_capabilities
 from mcp_workbench.protocol.revisions import Revision
 from mcp_workbench.transport.link import CallLink, Link
@@ -79,8 +79,11 @@ class Traffic:
         self.withheld: frozenset[str] = frozenset()
         # Whether several users share it.
         self.is_everyones = False
-        # The one that the server agreed to, of its profile: every call asks for it.
+        # What every call asks for, of its profile: the revision that the server agreed to, how it introduced itself
+        # where it did, and whether it may ask a client to send a request again, with more in it.
         self.revision: Revision | None = None
+        self.server_info: Raw | None = None
+        self.takes_retries = False
         self._link: Link | None = None
         self._call_link: CallLink | None = None
         self._owner = owner
@@ -97,14 +100,11 @@ class Traffic:
         """How many requests of clients are under way, those included that wait here for their turn."""
         return self.pending.waiting_count + sum(isinstance(each, ForwardedExchange) for each in self.pending.values())
 
-    @property
-    def takes_retries(self) -> bool:
-        """Whether the server may have asked a client to send a request again, with more in it."""
-        return self.revision is not None and self.revision.asks_in_results
-
     def on_handshake(self, profile: ServerProfile) -> None:
         """The server has said what it is."""
         self.profile, self.revision = profile, profile.revision
+        self.server_info = None if profile.server_info == NO_MEMBERS else profile.server_info
+        self.takes_retries = profile.revision.asks_in_results
 
     def share_fairly(self) -> None:
         """Several clients use this connection: none of them may keep the server from the others. Called before any
@@ -185,8 +185,10 @@ class Traffic:
             key = b'"_meta":' if body.endswith(b"{") else b',"_meta":'
             # In one go: the body may be large, and each step would copy it.
             message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b%b%b}}' % (id, method, body, key, sent_meta)
-        if self._fair is not None and not self._fair.admits(exchange):
-            self._fair.hold_back(exchange, message, method, item)
+        fair = self._fair
+        # Clients without a session are not counted: each of their requests is a client of its own.
+        if fair is not None and call.caller.client > SHARED and not fair.admits(exchange):
+            fair.hold_back(exchange, message, method, item)
             self._schedule_deadline_check()
             return id
         self.pending.enter(exchange)

@@ -30,9 +30,10 @@ class CallerConnections:
         caller, client = call.route.caller, call.client
         connection = self._pool.connection(entry, caller)
         clients = connection.traffic.clients
+        has_session = caller.client > SHARED
         # Whoever used it last has joined, and most calls are theirs.
-        if client is not clients.last:
-            clients.join(client, has_session=caller.client > SHARED)
+        if client is not clients.last and (has_session or client is not clients.passing):
+            clients.join(client, has_session=has_session)
         return connection
 
     async def ready(self, entry: ServerEntry, call: RoutedCall) -> Connection:

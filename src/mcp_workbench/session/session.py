@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import decode
 
-from mcp_workbench.downstream.sharing import SHARED, Caller
+from mcp_workbench.downstream.sharing import SHARED, Caller, modern_caller
 from mcp_workbench.errors import DownstreamError, WorkbenchError, shortage
+from mcp_workbench.face.view import View
 from mcp_workbench.jsonrpc import messages
 from mcp_workbench.jsonrpc.framing import Oversized
 from mcp_workbench.jsonrpc.messages import (
@@ -24,10 +25,10 @@ from mcp_workbench.jsonrpc.messages import (
     INVALID_REQUEST,
     Envelope,
     Malformed,
+    Part,
     decode_object,
 )
-from mcp_workbench.protocol.meta import BadStamp, Stamp, read_stamp
-from mcp_workbench.protocol.results import Part
+from mcp_workbench.protocol.meta import NO_CAPABILITIES, BadStamp, Stamp, read_stamp
 from mcp_workbench.protocol.revisions import Revision, negotiate, newest
 from mcp_workbench.protocol.sealing import BadState
 from mcp_workbench.router.call import Route
@@ -76,65 +77,61 @@ class Services(Struct, frozen=True):
     sign_ins: SignInService | None = None
 
 
-class Session:
-    """A client that is connected. Over HTTP every request of a modern client has one, so it is made of little."""
+class Session(Struct, eq=False):
+    """A client that is connected. Over HTTP every request of a modern client has one: a `Struct`, made in C."""
 
-    __slots__ = (
-        "_closed",
-        "_is_told",
-        "_link",
-        "_list_changes",
-        "_number",
-        "_questions",
-        "_registry",
-        "caller",
-        "calls",
-        "client_info",
-        "is_draining",
-        "listed",
-        "log_level",
-        "parking",
-        "peer",
-        "revision",
-        "router",
-        "sign_ins",
-        "streams",
-        "subscriptions",
-        "view",
-        "welcome",
-    )
+    router: Router
+    welcome: Welcome
+    _services: Services
+    _link: Link
+    _closed: Closed
+    # Which of those that keep a session it is, from the beginning; else `initialize` begins one.
+    _number: int
+    view: View
+    # What it declared in `initialize`.
+    caller: Caller
+    peer: str
+    # What is to be undone when the client goes: resources that it watches in the legacy way.
+    subscriptions: dict[str, Subscription] = {}
+    calls: dict[bytes, ClientCall] = {}
+    streams: dict[bytes, ListenStream] = {}
+    # The revision agreed in `initialize`; None for a client that has not shaken hands.
+    revision: Revision | None = None
+    client_info: bytes = b"{}"
+    log_level: str | None = None
+    # The lists that this client has seen; it is told only when these change.
+    listed: set[str] = set()
+    is_draining: bool = False
+    _questions: Questions | None = None
+    _list_changes: ListChangeNotifier | None = None
+    _is_told: bool = False
 
-    def __init__(
-        self, services: Services, link: Link, principal: str, closed: Closed = None, *, lasts: bool = False
-    ) -> None:
-        self.router = services.router
-        self.welcome = services.welcome
-        self.parking = services.parking
-        self.sign_ins = services.sign_ins
-        # A link that lasts as long as its client is a session, whatever era it speaks; else `initialize` begins one.
-        self._number = next(_numbers) if lasts else SHARED
-        views = services.router.views
-        self.view = views.begin_session(principal) if lasts else views.of_principal(principal)
-        # What is to be undone when the client goes: resources that it watches in the legacy way.
-        self.subscriptions: dict[str, Subscription] = {}
-        self.calls: dict[bytes, ClientCall] = {}
-        self.streams: dict[bytes, ListenStream] = {}
-        # The revision agreed in `initialize`; None for a client that has not shaken hands.
-        self.revision: Revision | None = None
-        # What it declared in `initialize`.
-        self.caller = Caller(principal, "legacy", client=self._number)
-        self.client_info = b"{}"
-        self.peer: str = getattr(link, "peer", "")
-        self.log_level: str | None = None
-        # The lists that this client has seen; it is told only when these change.
-        self.listed: set[str] = set()
-        self.is_draining = False
-        self._questions: Questions | None = None
-        self._list_changes: ListChangeNotifier | None = None
-        self._registry = services.registry
-        self._is_told = False
-        self._link = link
-        self._closed = closed
+    @classmethod
+    def begin(
+        cls, services: Services, link: Link, principal: str, closed: Closed = None, *, lasts: bool = False
+    ) -> Session:
+        """For a client that has just connected. `lasts`: the link is there for as long as its client, so that is a
+        session, whatever era it speaks."""
+        router = services.router
+        if lasts:
+            number, view = next(_numbers), router.views.begin_session(principal)
+        else:
+            number, view = SHARED, router.views.of_principal(principal)
+        caller = Caller(principal, "legacy", NO_CAPABILITIES, number)
+        return cls(router, services.welcome, services, link, closed, number, view, caller, getattr(link, "peer", ""))
+
+    def __repr__(self) -> str:
+        revision = "no handshake" if self.revision is None else self.revision.name
+        return f"<Session {self.view.principal!r} {revision}, {len(self.calls)} under way>"
+
+    @property
+    def parking(self) -> Parking:
+        """Calls that wait for their client to come back with answers."""
+        return self._services.parking
+
+    @property
+    def sign_ins(self) -> SignInService | None:
+        return self._services.sign_ins
 
     @property
     def questions(self) -> Questions:
@@ -206,12 +203,12 @@ class Session:
     def subscribe_to_changes(self) -> None:
         """From now on this client is told of changes."""
         self._is_told = True
-        self._registry.add(self)
+        self._services.registry.add(self)
 
     def leave(self) -> None:
         """The client does not come back: nothing that it asked for goes on, and nobody waits for it."""
         if self._is_told:
-            self._registry.discard(self)
+            self._services.registry.discard(self)
         if self.revision is not None or self._number:
             self.router.views.end_session(self.view)
             self.router.connections.forget_client(self)
@@ -327,7 +324,7 @@ class Session:
             revision, log_level = stamp.revision, stamp.log_level
             if self.router.views.tells_clients_apart and stamp.client_info != self.view.client_info:
                 self.view = self.router.views.meet(self.view, stamp.client_info)
-            caller = Caller(self.view.principal, "modern", stamp.capabilities, self._number)
+            caller = modern_caller(self.view.principal, stamp.capabilities, self._number)
         elif self.revision is None and method != "ping":
             # Of legacy requests only pings may come before the handshake (*Lifecycle*, initialization).
             self._refuse(id, INVALID_PARAMS, UNSTAMPED)
