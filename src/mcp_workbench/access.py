@@ -126,7 +126,7 @@ class Access:
         }
         for uri in forbidden:
             del kept[uri]
-        self._router.end_subscriptions(subscriber, forbidden)
+        self._router.subscriptions.end(subscriber, forbidden)
 
     def judging(self) -> tuple[Step, ...]:
         """What comes first: may it be done at all?"""

@@ -79,8 +79,8 @@ class Traffic:
         self.withheld: frozenset[str] = frozenset()
         # Whether several users share it.
         self.is_everyones = False
-        # What every call asks for, of its profile: the revision that the server agreed to, how it introduced itself
-        # where it did, and whether it may ask a client to send a request again, with more in it.
+        # What calls ask for of its profile: what the server agreed to, who it said it is, and whether it may have asked
+        # a client to send a request again, with more in it.
         self.revision: Revision | None = None
         self.server_info: Raw | None = None
         self.takes_retries = False
@@ -322,7 +322,6 @@ class Traffic:
         try:
             message = messages.read(line)
         except Malformed as error:
-            self.bytes_received += len(line)
             self._on_malformed(line, error)
             return
         method, id = message.method, message.id
@@ -339,7 +338,6 @@ class Traffic:
     def on_read_message(self, line: bytes, message: Envelope | Malformed) -> None:
         """A large message, which has been read aside (`ReadReceiver`)."""
         if isinstance(message, Malformed):
-            self.bytes_received += len(line)
             self._on_malformed(line, message)
         elif message.method is UNSET:
             self.on_answer(line, message)
@@ -374,11 +372,11 @@ class Traffic:
 
     def on_answer(self, line: bytes, message: Envelope) -> None:
         """An answer from the server, which has been read."""
-        self.bytes_received += len(line)
         result, error = message.result, message.error
         if message.id is UNSET or (result is UNSET and error is UNSET):
             self._on_malformed(line, Malformed("not a JSON-RPC message"))
             return
+        self.bytes_received += len(line)
         exchange = self.pending.take(message.id)
         if exchange is None:
             self.questions.cancelled_calls.answered(message.id)
@@ -396,6 +394,7 @@ class Traffic:
             exchange.on_failure(DownstreamError(f"the answer could not be passed on: {defect}"))
 
     def _on_malformed(self, line: bytes, error: Malformed) -> None:
+        self.bytes_received += len(line)
         exchange = None
         if error.id is not None and messages.looks_like_answer(line):
             exchange = self.pending.take(error.id)

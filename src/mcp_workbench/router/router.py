@@ -34,11 +34,10 @@ from mcp_workbench.router.lists import Lists, Preparation
 if TYPE_CHECKING:
     from mcp_workbench.catalog.replacement import Plan
     from mcp_workbench.downstream.connection import Connection
-    from mcp_workbench.downstream.server_subscriptions import Subscriber
     from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.protocol.revisions import Revision
     from mcp_workbench.router.guard import Guard
-    from mcp_workbench.router.subscriptions import Subscription, Subscriptions
+    from mcp_workbench.router.subscriptions import Subscriptions
     from mcp_workbench.router.task_lists import TaskLists
     from mcp_workbench.router.toolboxes import Toolboxes
     from mcp_workbench.steps import Denial, Step
@@ -90,15 +89,11 @@ class Router:
         return Toolboxes(self._catalog, self.connections, self._lists, self._start_task, self.on_opened)
 
     @cached_property
-    def _subscriptions(self) -> Subscriptions:
+    def subscriptions(self) -> Subscriptions:
+        """Resources that clients watch."""
         from mcp_workbench.router.subscriptions import Subscriptions
 
-        return Subscriptions(
-            self.connections,
-            self._guard,
-            self.start_for,
-            lambda call: self._wait_for_list(call, "resources"),
-        )
+        return Subscriptions(self, self._guard)
 
     @cached_property
     def _task_lists(self) -> TaskLists:
@@ -109,7 +104,7 @@ class Router:
     def use_steps(self, steps: tuple[Step, ...]) -> None:
         """From now on every request passes these; those that are under way go on as they began."""
         self._guard = _make_guard(steps, self) if steps else None
-        for name in ("_subscriptions", "_task_lists"):
+        for name in ("subscriptions", "_task_lists"):
             self.__dict__.pop(name, None)
 
     def in_background(self, work: Awaitable[None]) -> None:
@@ -123,7 +118,7 @@ class Router:
 
     def call_tool(self, call: RoutedCall, params: Params) -> None:
         """A `tools/call`. Nothing on the way of a call to a ready server waits for anything."""
-        self._act(call, call.view.face.resolve_tool(call.view, params), params)
+        self.act(call, call.view.face.resolve_tool(call.view, params), params)
 
     def get_prompt(self, call: RoutedCall, params: Params) -> None:
         self._resolve(call, "prompts", lambda: call.view.face.resolve_prompt(call.view, params))
@@ -144,26 +139,27 @@ class Router:
             self.relay(call, params)
         elif call.method == "tasks/list":
             unlisted = unsupported(call.method)
-            self.start_for(call, self._task_lists.answer(call, params, lambda: self._act(call, unlisted)))
+            self.start_for(call, self._task_lists.answer(call, params, lambda: self.act(call, unlisted)))
         else:
-            self._act(call, self.tasks.resolve(call.view, call.method, params, call.revision))
+            self.act(call, self.tasks.resolve(call.view, call.method, params, call.revision))
 
     def relay(self, call: RoutedCall, params: Params) -> None:
         # Nobody would look through the answer for the tasks of other users.
         if call.method.startswith("tasks/") and call.method not in call.revision.task_methods:
-            self._act(call, unsupported(call.method))
+            self.act(call, unsupported(call.method))
         else:
-            self._act(call, call.view.face.resolve_unknown(call.view, call.method, params))
+            self.act(call, call.view.face.resolve_unknown(call.view, call.method, params))
 
     def _resolve(self, call: RoutedCall, kind: str, decide: Callable[[], Decision]) -> None:
         """What no server is known to have is looked for again when every server has been listed."""
         decision = decide()
         if isinstance(decision, Reject):
-            self._when_listed(call, kind, lambda: self._act(call, decide()))
+            self.when_listed(call, kind, lambda: self.act(call, decide()))
         else:
-            self._act(call, decision)
+            self.act(call, decision)
 
-    def _act(self, call: RoutedCall, decision: Decision, params: Params | None = None) -> None:
+    def act(self, call: RoutedCall, decision: Decision, params: Params | None = None) -> None:
+        """Do what was decided."""
         match decision:
             case Forward():
                 # One that the steps have let pass comes back here with its passage.
@@ -180,7 +176,7 @@ class Router:
                     self._forward_later(call, decision, connection)
             case Answer(refusal=why) | Reject(refusal=why) if why and self._guard and not call.route.passage:
                 self._guard.note_refusal(call, why)
-                self._act(call, decision)
+                self.act(call, decision)
             case Answer():
                 call.finish_result(decision.result)
             case Work():
@@ -222,12 +218,12 @@ class Router:
     async def _open(self, call: RoutedCall, decision: Open) -> None:
         instead = await self._toolboxes.open(call, decision)
         if instead is not None:
-            self._act(call, instead)
+            self.act(call, instead)
 
     async def _load_and_act(self, call: RoutedCall, decision: Load, params: Params | None) -> None:
         await self._lists.load(decision.entries)
         call.route.task = None
-        self._act(call, decision.decide(), params)
+        self.act(call, decision.decide(), params)
 
     async def _list_and_call(self, call: RoutedCall, learn: Learn, params: Params) -> None:
         entries = (learn.entry, *learn.others)
@@ -246,7 +242,7 @@ class Router:
                 return
             if isinstance(outcome, BaseException) and not isinstance(outcome, WorkbenchError):
                 raise outcome
-        self._act(call, decision, params)
+        self.act(call, decision, params)
 
     # ── sending ──
 
@@ -401,9 +397,10 @@ class Router:
             else:
                 call.finish_error(INTERNAL_ERROR, reason)
 
-        self._when_listed(call, kind, list_now)
+        self.when_listed(call, kind, list_now)
 
-    def _when_listed(self, call: RoutedCall, kind: str, act: Callable[[], None]) -> None:
+    def when_listed(self, call: RoutedCall, kind: str, act: Callable[[], None]) -> None:
+        """Do this when every server has been listed that has to be."""
         waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
         if waiting is None:
             act()
@@ -415,7 +412,8 @@ class Router:
         call.route.task = None
         act()
 
-    async def _wait_for_list(self, call: RoutedCall, kind: str) -> None:
+    async def wait_for_list(self, call: RoutedCall, kind: str) -> None:
+        """The same for a call that has a task already."""
         waiting = self._lists.prepare(call.view, kind, lambda entry: self.connections.of_call(entry, call))
         if waiting is not None:
             await waiting()
@@ -428,43 +426,6 @@ class Router:
         return view.face.own_resource(view, uri)
 
     # ── what clients want to be told, and tell ──
-
-    def subscribe(
-        self, call: RoutedCall, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
-    ) -> None:
-        """A `resources/subscribe`. `kept` is what is undone when the client goes."""
-
-        def subscribe_now() -> None:
-            found = self._subscriptions.owner(call, params)
-            if isinstance(found, Reject):
-                self._act(call, found)
-            else:
-                self._subscriptions.subscribe(call, *found, subscriber, kept)
-
-        if isinstance(self._subscriptions.owner(call, params), Reject):
-            self._when_listed(call, "resources", subscribe_now)
-        else:
-            subscribe_now()
-
-    def unsubscribe(
-        self, call: RoutedCall, uri: str, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
-    ) -> None:
-        if uri in kept:
-            self._subscriptions.unsubscribe(call, uri, subscriber, kept)
-            return
-        found = self._subscriptions.owner(call, params)
-        self._act(call, found if isinstance(found, Reject) else Answer(b"{}"))
-
-    async def subscribe_all(
-        self, call: RoutedCall, uris: Sequence[str], subscriber: Subscriber, kept: dict[str, Subscription]
-    ) -> None:
-        """The resources of a `subscriptions/listen`; those that can be watched are in `kept` then."""
-        await self._subscriptions.subscribe_all(call, uris, subscriber, kept)
-
-    def end_subscriptions(self, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
-        """The client is gone, or its stream."""
-        if kept:
-            self.in_background(self._subscriptions.end_all(subscriber, kept))
 
     def set_log_level(self, call: RoutedCall, level: str, accepted: Callable[[], None]) -> None:
         """Have every server that callers like this one use log from this level on, those started later included."""
@@ -497,7 +458,7 @@ class Router:
 def _make_guard(steps: tuple[Step, ...], router: Router) -> Guard:
     from mcp_workbench.router.guard import Guard
 
-    return Guard(steps, router.start_for, router.in_background, router.stop, router._act)
+    return Guard(steps, router.start_for, router.in_background, router.stop, router.act)
 
 
 def _release(clients: ConnectionClients) -> None:

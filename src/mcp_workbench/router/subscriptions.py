@@ -10,15 +10,15 @@ from msgspec import Raw
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.face.base import Params
-from mcp_workbench.face.decisions import Reject
+from mcp_workbench.face.decisions import Answer, Reject
 from mcp_workbench.jsonrpc.messages import encode
 from mcp_workbench.jsonrpc.pending import RemoteError
-from mcp_workbench.router.call import RoutedCall, StartFor
-from mcp_workbench.router.connections import CallerConnections
+from mcp_workbench.router.call import RoutedCall
 
 if TYPE_CHECKING:
     from mcp_workbench.downstream.server_subscriptions import ServerSubscriptions, Subscriber
     from mcp_workbench.router.guard import Guard
+    from mcp_workbench.router.router import Router
 
 SUBSCRIBE = "resources/subscribe"
 UNSUBSCRIBE = "resources/unsubscribe"
@@ -39,39 +39,50 @@ class Subscription:
 class Subscriptions:
     """Watches resources for clients of both eras."""
 
-    def __init__(
-        self,
-        connections: CallerConnections,
-        guard: Guard | None,
-        start_for: StartFor,
-        list_servers: Callable[[RoutedCall], Awaitable[None]],
-    ) -> None:
-        self._connections = connections
+    def __init__(self, router: Router, guard: Guard | None) -> None:
+        self._router = router
         self._guard = guard
-        self._start_for = start_for
-        # Waits for the servers that have to be listed before one can say whose resource it is.
-        self._list_servers = list_servers
-
-    def owner(self, call: RoutedCall, params: Params) -> tuple[ServerEntry, str] | Reject:
-        """Which server the resource belongs to."""
-        return call.view.face.resource_owner(call.view, params, call.revision)
 
     def subscribe(
+        self, call: RoutedCall, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> None:
+        """A `resources/subscribe`, answered when the server has accepted it. `kept` is what is undone when the client
+        goes."""
+
+        def subscribe_now() -> None:
+            found = _owner(call, params)
+            if isinstance(found, Reject):
+                self._router.act(call, found)
+            else:
+                self._subscribe_at(call, *found, subscriber, kept)
+
+        if isinstance(_owner(call, params), Reject):
+            # It may be the client's first request, and whoever has this resource may not be listed yet.
+            self._router.when_listed(call, "resources", subscribe_now)
+        else:
+            subscribe_now()
+
+    def _subscribe_at(
         self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
     ) -> None:
-        """A `resources/subscribe`, answered when the server has accepted it."""
         call.route.entry = entry
 
         async def work() -> None:
             await self._begin(call, entry, uri, subscriber, kept)
 
         def send() -> None:
-            self._start_for(call, _answer(call, work))
+            self._router.start_for(call, _answer(call, work))
 
         self._admit(call, SUBSCRIBE, entry, uri, send)
 
-    def unsubscribe(self, call: RoutedCall, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
-        """A `resources/unsubscribe` of something that this client watches."""
+    def unsubscribe(
+        self, call: RoutedCall, uri: str, params: Params, subscriber: Subscriber, kept: dict[str, Subscription]
+    ) -> None:
+        """A `resources/unsubscribe`. Of what this client does not watch it matters only whether it exists."""
+        if uri not in kept:
+            found = _owner(call, params)
+            self._router.act(call, found if isinstance(found, Reject) else Answer(b"{}"))
+            return
         subscription = kept[uri]
         call.route.entry = subscription.entry
 
@@ -80,7 +91,7 @@ class Subscriptions:
             await subscription.subscriptions.unsubscribe(uri, subscriber)
 
         def send() -> None:
-            self._start_for(call, _answer(call, work))
+            self._router.start_for(call, _answer(call, work))
 
         self._admit(call, UNSUBSCRIBE, subscription.entry, uri, send)
 
@@ -93,16 +104,15 @@ class Subscriptions:
     async def subscribe_all(
         self, call: RoutedCall, uris: Sequence[str], subscriber: Subscriber, kept: dict[str, Subscription]
     ) -> None:
-        """The resources of a `subscriptions/listen`. What cannot be watched is left out of `kept`."""
+        """The resources of a `subscriptions/listen`; those that can be watched are in `kept` then."""
         has_listed = False
         for uri in uris:
             params = {"uri": Raw(encode(uri))}
-            found = self.owner(call, params)
+            found = _owner(call, params)
             if isinstance(found, Reject) and not has_listed:
-                # It may be the client's first request, and whoever has this resource may not be listed yet.
                 has_listed = True
-                await self._list_servers(call)
-                found = self.owner(call, params)
+                await self._router.wait_for_list(call, "resources")
+                found = _owner(call, params)
             if not isinstance(found, Reject):
                 await self._try_one(call, found[0], uri, subscriber, kept)
 
@@ -123,15 +133,25 @@ class Subscriptions:
     async def _begin(
         self, call: RoutedCall, entry: ServerEntry, uri: str, subscriber: Subscriber, kept: dict[str, Subscription]
     ) -> None:
-        connection = await self._connections.ready(entry, call)
+        connection = await self._router.connections.ready(entry, call)
         # Kept before the server has answered: should the client go meanwhile, it is undone all the same.
         kept[uri] = Subscription(entry, uri, connection.subscriptions)
         await connection.subscriptions.subscribe(uri, subscriber)
 
-    async def end_all(self, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
+    def end(self, subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
         """The client is gone, or its stream. Nobody asked for this, so no step can keep it from being undone."""
-        for uri, subscription in kept.items():
-            await subscription.subscriptions.unsubscribe(uri, subscriber)
+        if kept:
+            self._router.in_background(_end_all(subscriber, kept))
+
+
+async def _end_all(subscriber: Subscriber, kept: dict[str, Subscription]) -> None:
+    for uri, subscription in kept.items():
+        await subscription.subscriptions.unsubscribe(uri, subscriber)
+
+
+def _owner(call: RoutedCall, params: Params) -> tuple[ServerEntry, str] | Reject:
+    """Which server the resource belongs to."""
+    return call.view.face.resource_owner(call.view, params, call.revision)
 
 
 def _body(uri: str) -> bytes:

@@ -103,11 +103,11 @@ def _set_level(session: Session, call: ClientCall, params: Params) -> None:
 
 
 def _subscribe(session: Session, call: ClientCall, params: Params) -> None:
-    session.router.subscribe(call, params, session, session.subscriptions)
+    session.router.subscriptions.subscribe(call, params, session, session.subscriptions)
 
 
 def _unsubscribe(session: Session, call: ClientCall, params: Params) -> None:
-    session.router.unsubscribe(call, _string(params.get("uri")), params, session, session.subscriptions)
+    session.router.subscriptions.unsubscribe(call, _string(params.get("uri")), params, session, session.subscriptions)
 
 
 def _string(raw: Raw | None) -> str:
@@ -144,10 +144,10 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
 async def _subscribe_all(session: Session, call: ClientCall, stream: ListenStream, granted: dict[str, object]) -> None:
     """Subscribe to the resources that the filter names; what cannot be had is left out of the acknowledgement."""
     subscriptions = stream.subscriptions
-    await session.router.subscribe_all(call, stream.wanted.resourceSubscriptions, stream, subscriptions)
+    await session.router.subscriptions.subscribe_all(call, stream.wanted.resourceSubscriptions, stream, subscriptions)
     if subscriptions:
         granted["resourceSubscriptions"] = list(subscriptions)
-    stream.on_end = lambda: session.router.end_subscriptions(stream, subscriptions)
+    stream.on_end = lambda: session.router.subscriptions.end(stream, subscriptions)
     # The client may have ended it meanwhile.
     if session.streams.get(stream.id) is stream:
         stream.acknowledge(granted)

@@ -225,7 +225,7 @@ class Session(Struct, eq=False):
         if self._questions is not None:
             self._questions.end(DownstreamError("the client has disconnected"))
         if self.subscriptions:
-            self.router.end_subscriptions(self, self.subscriptions)
+            self.router.subscriptions.end(self, self.subscriptions)
 
     def _on_unread_request(
         self, id: bytes, method: str, raw_params: Raw | UnsetType, members: dict[str, Raw] | None = None
