@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, encode
 
+from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.observe.audit_arguments import Arguments, described_arguments
 
 if TYPE_CHECKING:
     from mcp_workbench.config.redact import Redactor
-    from mcp_workbench.steps import GuardedRequest, Part
+    from mcp_workbench.steps import GuardedRequest
 
 log = logging.getLogger(__name__)
 
