@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import shutil
@@ -55,6 +56,17 @@ WITH_PROCESSES = (
 STARTS_SOMETHING = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.connect"})
 # Folders whose tests share what takes long to set up (installed packages, runs of a whole suite): one worker runs each.
 SHARED_SETUP = ("conformance", "http_clients", "real_authorities", "real_clients", "real_servers")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """Ten thousand tests are millions of objects, and none is garbage: the collector need never look at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # First, because `-m` looks at the marks when it runs.
