@@ -7,12 +7,15 @@ BIN    := $(VENV)/bin
 
 # How many tests run side by side: most of them wait for processes and sockets. 0 runs them one by one, for a debugger.
 WORKERS ?= 4
+# Tests with programs of others, most of them from npm: what they do takes long, and changes of ours rarely break it.
+EXTERNAL := $(addprefix tests/,conformance http_clients real_authorities real_clients real_servers) \
+            tests/shared/test_command_line_clients.py
 # Passed on to pytest, for example: make test PYTEST_ARGS="-k framing -x"
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 # make faults LOAD=1: with busy processes and another workbench beside it
 LOAD ?=
-# make test AGAIN=1: the few tests that failed run once more, alone, before they count
+# make test AGAIN=1, also test-external: the few tests that failed run once more, alone, before they count
 AGAIN ?=
 # make coverage FLOOR=83: percent of lines and branches of the last run with --cov
 FLOOR ?= 0
@@ -33,9 +36,11 @@ help:
 	@echo 'make install      install into $(VENV) and say where the program is'
 	@echo 'make dev          the same with the tools for tests, linting and type checks'
 	@echo 'make test         install and run the tests (PYTEST_ARGS="-k name" for some of them)'
+	@echo 'make test-external  the official conformance suite, identity providers, clients and servers of others'
+	@echo '                  (needs npm and the network; skipped with a reason where they are missing)'
 	@echo 'make coverage     what the last run with PYTEST_ARGS=--cov did not reach'
 	@echo 'make quick        the tests that start no programs and open no sockets: a minute'
-	@echo 'make check        lint, format-check, types and test: what CI runs'
+	@echo 'make check        lint, format-check, types, test and test-external: what CI runs'
 	@echo 'make lint         ruff check'
 	@echo 'make format       ruff format, and what ruff can fix by itself'
 	@echo 'make types        mypy --strict over source, tests, scripts and bench'
@@ -62,7 +67,10 @@ install: $(RUNTIME)
 dev: $(DEV)
 
 test: $(DEV)
-	@$(BIN)/python $(if $(AGAIN),-m scripts.second_try) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	@$(BIN)/python $(if $(AGAIN),-m scripts.second_try) -m pytest -n $(WORKERS) $(EXTERNAL:%=--ignore=%) $(PYTEST_ARGS)
+
+test-external: $(DEV)
+	@$(BIN)/python $(if $(AGAIN),-m scripts.second_try) -m pytest -n $(WORKERS) $(EXTERNAL) $(PYTEST_ARGS)
 
 coverage: $(DEV)
 	@$(BIN)/coverage report --skip-covered --fail-under=$(FLOOR)
@@ -95,7 +103,7 @@ format-check: $(DEV)
 types: $(DEV)
 	@$(BIN)/mypy
 
-check: lint format-check types test
+check: lint format-check types test test-external
 
 bench: $(DEV)
 	@$(BIN)/python -m bench $(BENCH_ARGS)
