@@ -143,7 +143,8 @@ class Access:
             return None
         told = one_line(f"{found.place} for {found.principal or 'local'}")
         if not only_shows:
-            self._record("approval", principal=found.principal, item=found.place, decision="passed")
+            who = found.principal or "local"
+            self._record("approval", principal=who, peer="command line", item=found.place, decision="passed")
             return told
         whole = found.arguments if found.whole is None else found.whole.decode(errors="backslashreplace")
         return f"{told}\n{whole}"

@@ -167,6 +167,7 @@ class Gateway:
             use_cache=self._options.use_cache,
         )
         self.router = Router(self.catalog, self.pool, self.face, start_task, self.lists, self.steps())
+        self.parking.record = self.record if self.config.audit is not None else None
         self.router.on_opened += [self._sessions.on_opened, self._summarise_if_missing]
         self.router.own_resources["workbench://status"] = self._status_for
         self._services = Services(self.router, self.welcome, self.parking, self._sessions, self)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from msgspec import Raw, Struct, field
 
@@ -157,6 +157,14 @@ class Listener(Step, Protocol):
         is the request without its own body and `_meta`, and the same object for calls that are alike."""
 
 
+@runtime_checkable
+class HidingStep(Protocol):
+    """A step that knows what is hidden from whom."""
+
+    def hiding_rule(self, subject: Subject) -> str:
+        """The rule that hides it, for the audit alone; empty where none does."""
+
+
 # What happens beside requests, and is recorded too: somebody proved or failed to prove who they are (`authentication`),
 # signed in to a server, was asked something, or approved a call; a definition or the configuration has changed.
 EventKind = Literal["authentication", "sign_in", "question", "approval", "definition", "configuration"]
@@ -165,11 +173,25 @@ EventKind = Literal["authentication", "sign_in", "question", "approval", "defini
 class EventRecorder(Protocol):
     """Writes an event to the audit, where there is one (`Gateway.record`): never waits, never raises.
 
-    Fields have the names that the lines of calls have, as far as they fit: `principal`, `peer`, `client`, `toolbox`,
-    `server`, `item`, `decision` (`passed`, `denied` …), `rule`, `reason`. Secrets in them are replaced.
+    Fields have the names that the lines of calls have, as far as they fit: `principal`, `peer`, `client` (as the client
+    introduced itself, JSON), `toolbox`, `server`, `item`, `decision` (`passed`, `denied` …), `rule`, `reason`. Secrets
+    in them are replaced.
     """
 
     def __call__(self, kind: EventKind, /, **fields: str | int | float | bool | None) -> None: ...
+
+
+def origin_of(request: GuardedRequest) -> dict[str, str | int]:
+    """Who makes a request, from where, and what for, as an event about it says so (`EventRecorder`)."""
+    return {
+        "principal": request.principal or "local",
+        "peer": request.peer,
+        "client": request.client.decode(errors="replace"),
+        "session": request.session,
+        "toolbox": request.toolbox,
+        "server": request.server,
+        "item": request.item,
+    }
 
 
 class Held:

@@ -80,6 +80,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     return Rig(tmp_path, monkeypatch)
 
 
+@pytest.mark.requirement("lock.file")
 def test_it_is_written_beside_the_configuration_and_is_the_same_again(rig: Rig) -> None:
     done = rig.run()
     assert (
@@ -107,6 +108,7 @@ def test_what_is_locked_is_counted_and_what_is_not_is_said(rig: Rig) -> None:
     assert "a server cannot be started: what was locked of it stays as it was" in rig.run().stderr
 
 
+@pytest.mark.requirement("lock.enforce")
 def test_a_difference_is_shown_and_accepted(rig: Rig) -> None:
     rig.configure(lock="enforce", audit={"file": "audit.jsonl"})
     rig.run()
@@ -190,6 +192,7 @@ def test_an_item_that_does_not_differ_is_told(rig: Rig) -> None:
     assert done.status == 2 and "`files/read` is as it was locked, or does not exist" in done.stderr
 
 
+@pytest.mark.requirement("lock.unusable")
 @pytest.mark.parametrize(
     ("content", "text"),
     [(None, "there is no `"), ("<<<<<<< a\n", "has conflict marks in line 1"), ("{", "is damaged")],

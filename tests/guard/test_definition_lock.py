@@ -58,6 +58,7 @@ async def test_what_is_as_it_was_locked_is_there(tmp_path: Path, server: Server,
         assert "isError" not in await client.use("box/files/write", {"path": "x"})
 
 
+@pytest.mark.requirement("lock.enforce")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_changed_tool_is_neither_shown_nor_found_nor_callable(
     tmp_path: Path, server: Server, locked: Path, era: str, caplog: pytest.LogCaptureFixture
@@ -91,6 +92,7 @@ async def test_a_changed_tool_is_neither_shown_nor_found_nor_callable(
     ]
 
 
+@pytest.mark.requirement("lock.enforce")
 @pytest.mark.parametrize("face", ["flat", "dynamic"])
 async def test_so_it_is_in_the_other_faces(tmp_path: Path, server: Server, locked: Path, face: str) -> None:
     server.tools = [READ, CHANGED]
@@ -128,6 +130,7 @@ async def test_a_tool_that_changes_meanwhile_is_gone_at_once(tmp_path: Path, ser
         assert "is withheld" in text_of(await client.use("box/files/write", {"path": "x"}))
 
 
+@pytest.mark.requirement("lock.enforce")
 async def test_an_accepted_lock_is_in_force_without_a_restart(tmp_path: Path, server: Server, locked: Path) -> None:
     server.tools = [READ, CHANGED]
     async with workbench_with(tmp_path, {"box": {"files": server}}, lock="enforce") as client:
@@ -150,6 +153,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.requirement("lock.unusable")
 @pytest.mark.parametrize("kind", BROKEN)
 @pytest.mark.parametrize("mode", ["warn", "enforce"])
 async def test_a_lock_that_cannot_be_used_closes_where_it_is_enforced(

@@ -54,6 +54,7 @@ def test_what_cannot_be_read_is_compared_as_it_was_written(definition: bytes) ->
     assert definition_hash(Raw(definition)).startswith("sha256:")
 
 
+@pytest.mark.requirement("lock.file")
 def test_each_definition_is_a_line_and_the_order_is_always_the_same(config: WorkbenchConfig) -> None:
     one = lock(b=LockedServer(tools={"z": "1", "a": "2"}), a=LockedServer(package="npm:x@1", prompts={"p": "3"}))
     two = lock(a=LockedServer(prompts={"p": "3"}, package="npm:x@1"), b=LockedServer(tools={"a": "2", "z": "1"}))
@@ -72,6 +73,7 @@ def test_what_the_configuration_has_no_more_is_left_out_and_what_failed_is_kept(
 CONFLICT = b'{\n"version": 1,\n<<<<<<< HEAD\n"config": "a"\n=======\n"config": "b"\n>>>>>>> other\n}\n'
 
 
+@pytest.mark.requirement("lock.unusable")
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

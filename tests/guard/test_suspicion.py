@@ -39,6 +39,7 @@ GOOD = [
 ]
 
 
+@pytest.mark.requirement("lock.suspicion")
 @pytest.mark.parametrize("text", BAD)
 def test_sentences_for_the_model_are_pointed_out(text: str) -> None:
     assert list(instructions({"description": text, "inputSchema": {}}))
@@ -54,11 +55,13 @@ def test_there_is_an_end_to_it() -> None:
     assert len(list(instructions({"a": BAD * 100}))) <= MOST_INSTRUCTIONS
 
 
+@pytest.mark.requirement("lock.suspicion")
 def test_hidden_characters_are_pointed_out() -> None:
     assert list(hidden_characters(Raw(b'{"description":"a\\u200bb"}'))) == ["hidden characters: 1 zero-width (U+200B)"]
     assert list(hidden_characters(Raw(b'{"description":"plain"}'))) == []
 
 
+@pytest.mark.requirement("lock.suspicion")
 def test_a_name_that_belongs_to_another_server_is_pointed_out() -> None:
     others = {"dev/github": ["create_issue"], "dev/fs": ["read"]}
     assert list(taken_names("create_issue", others)) == ["has the name of a tool of `dev/github`"]
@@ -66,6 +69,7 @@ def test_a_name_that_belongs_to_another_server_is_pointed_out() -> None:
     assert list(taken_names("search", others)) == [] == list(taken_names("fs_x", others))
 
 
+@pytest.mark.requirement("lock.suspicion")
 @pytest.mark.parametrize(
     ("before", "after", "count"),
     [

@@ -74,6 +74,7 @@ def change_lines(path: Path, change: Callable[[Lines], Lines]) -> None:
     path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
 
 
+@pytest.mark.requirement("audit.chain")
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_found(path: Path, damage: str) -> None:
     change, expected = DAMAGE[damage]
@@ -81,6 +82,7 @@ def test_damage_is_found(path: Path, damage: str) -> None:
     assert any(expected in finding for finding in verify(str(path)).findings)
 
 
+@pytest.mark.requirement("audit.chain")
 @pytest.mark.parametrize("groups", [[(1, 2, 3, 4, 5)], [(1, 2), (3, 4, 5)], [(1, 2, 3), (4,), (5,)]], ids=str)
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_found_in_lines_that_were_written_at_once(

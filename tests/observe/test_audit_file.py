@@ -106,6 +106,7 @@ def test_a_file_that_was_put_aside_and_is_gone_is_missed(path: Path) -> None:
     assert any("missing" in finding for finding in verify(str(path)).findings)
 
 
+@pytest.mark.requirement("audit.disk")
 def test_a_deleted_file_is_said_in_the_first_line_of_the_next(path: Path, file: AuditFile) -> None:
     write(file, 1, 2)
     path.unlink()
@@ -115,6 +116,7 @@ def test_a_deleted_file_is_said_in_the_first_line_of_the_next(path: Path, file: 
     assert verify(str(path)).findings == ["lines 1 to 2 are missing at the beginning"]
 
 
+@pytest.mark.requirement("audit.disk")
 def test_a_replaced_file_is_put_aside_and_said(path: Path, file: AuditFile) -> None:
     write(file, 1)
     other = path.with_name("other")
@@ -134,6 +136,7 @@ def test_an_empty_file_in_its_place_is_used_as_logrotate_means_it(path: Path, fi
     assert "was replaced after line 1" in lines(path)[0]["reason"] and lines(path)[1]["n"] == 2
 
 
+@pytest.mark.requirement("audit.disk")
 def test_a_file_that_was_cut_is_said_and_goes_on(path: Path, file: AuditFile) -> None:
     write(file, 1, 2, 3)
     os.truncate(path, path.stat().st_size - 20)
@@ -210,6 +213,7 @@ def test_without_its_head_the_file_itself_says_where_it_ends(path: Path) -> None
     assert any("was missing" in note for note in report.notes)
 
 
+@pytest.mark.requirement("audit.disk")
 def test_a_full_disk_leaves_no_half_line(path: Path, file: AuditFile, monkeypatch: pytest.MonkeyPatch) -> None:
     write(file, 1)
     real = os.write

@@ -59,6 +59,7 @@ def recorded(folder: Path, *ended: tuple[GuardedRequest, Outcome], **settings: A
     return lines[1:-1]
 
 
+@pytest.mark.requirement("audit.line")
 def test_a_line_says_who_what_where_and_how_it_ended(tmp_path: Path) -> None:
     request = replace(REQUEST, meta=Raw(b'{"traceparent":"00-%s-00f067aa0ba902b7-01"}' % TRACE.encode()))
     (line,) = recorded(tmp_path, (request, replace(ENDED, rules=("policy[2]", "approval"))))
@@ -84,6 +85,7 @@ def test_a_line_says_who_what_where_and_how_it_ended(tmp_path: Path) -> None:
     assert set(line) - set(expected) - {"prev"} == {"seq", "time"}
 
 
+@pytest.mark.requirement("audit.line")
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
@@ -109,6 +111,7 @@ def test_a_trace_that_is_none_is_left_out(tmp_path: Path, meta: bytes) -> None:
     assert "trace" not in recorded(tmp_path, (replace(REQUEST, meta=Raw(meta)), ENDED))[0]
 
 
+@pytest.mark.requirement("audit.secrets")
 def test_arguments_are_not_written_unless_asked_for(tmp_path: Path) -> None:
     assert "arguments" not in recorded(tmp_path, (REQUEST, ENDED))[0]
 
@@ -153,6 +156,7 @@ def test_arguments_of_any_kind_are_survived(tmp_path: Path, arguments: Any, body
                         arguments=arguments)) == 2  # fmt: skip
 
 
+@pytest.mark.requirement("audit.secrets")
 def test_no_secret_is_in_any_member(tmp_path: Path) -> None:
     secret = "hunter2hunter2"
     request = GuardedRequest(
@@ -187,6 +191,7 @@ def test_large_requests_and_long_names_take_little_room(tmp_path: Path) -> None:
     assert len(line["item"]) < 1100 and "arguments" not in line
 
 
+@pytest.mark.requirement("audit.bounded")
 @pytest.mark.parametrize("arguments", ["none", "redacted"])
 def test_what_waits_for_a_slow_disk_holds_on_to_no_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: Any
@@ -210,6 +215,7 @@ def test_a_request_that_cannot_be_described_does_not_end_the_audit(
     assert len(lines) == 2 and "describing a line of the audit failed" in caplog.text
 
 
+@pytest.mark.requirement("audit.bounded")
 async def test_calls_wait_for_room_for_a_bounded_time_where_that_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +324,7 @@ def test_a_relative_file_lies_beside_the_configuration(tmp_path: Path) -> None:
 # ── a workbench with it ──
 
 
+@pytest.mark.requirement("audit.line")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_calls_of_a_client_are_written_down(tmp_path: Path, era: str) -> None:
     boxes = {"box": {"files": Server(tool("read", "Read.", path="string"))}}
@@ -336,6 +343,7 @@ async def test_a_workbench_without_it_imports_nothing_of_it_and_has_no_steps(tmp
         client.gateway.record("approval", principal="nobody")
 
 
+@pytest.mark.requirement("audit.events")
 async def test_changes_of_the_configuration_are_written_down(tmp_path: Path) -> None:
     boxes = {"box": {"a": Server(tool("t"))}}
     async with workbench_with(tmp_path, boxes, audit={"file": "audit.jsonl"}) as client:

@@ -64,6 +64,7 @@ def test_nothing_is_started_for_nothing(disk: Disk) -> None:
     assert disk.is_closed
 
 
+@pytest.mark.requirement("audit.bounded")
 def test_lines_that_found_no_room_are_counted_in_the_next(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     disk.released.clear()
     writer = AuditWriter(disk, describe, "disk")
@@ -80,6 +81,7 @@ def test_lines_that_found_no_room_are_counted_in_the_next(disk: Disk, caplog: py
     assert disk.lines == [b"first", b"0 lost 2", b"1", b"2", b"last"]
 
 
+@pytest.mark.requirement("audit.disk")
 def test_a_full_disk_is_said_once_and_survived(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     disk.is_full = True
     writer = AuditWriter(disk, describe, "disk")

@@ -39,6 +39,12 @@ _KEY_STARTS = (
     *("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "ntn_", "secret_", "AKIA", "AIza", "eyJ"),
 )
 _SHORTEST_KEY = 16
+# The same and tokens of ours within a text, what follows the name of a scheme, and a password in an address.
+_KEY_IN_TEXT = re.compile(
+    rf"(?<![\w-])(?:{'|'.join(map(re.escape, (*_KEY_STARTS, 'wbk_')))})[\w.~+/=-]{{10,}}"
+    r"|\b(?i:bearer|basic) +(?=\S*[0-9A-Z=])[\w.~+/=-]{8,}|(?<=://)[^\s/@:]*:[^\s/@]+(?=@)",
+    re.ASCII,
+)
 _SHORTEST_LITERAL = 6
 # A shell's command line follows.
 _SCRIPT_OPTIONS = ("-c", "-lc", "-ic", "/c", "/C")
@@ -127,6 +133,11 @@ def is_literal_secret(name: str, value: str) -> bool:
     if "${" in value or len(value) < _SHORTEST_LITERAL or value.startswith(("/", "~", "./")):
         return False
     return is_secret_name(name) or _looks_like_key(value) or _has_password(value)
+
+
+def without_keys(text: str) -> str:
+    """The text without what looks like a key, a token or a password, whoever it belongs to."""
+    return _KEY_IN_TEXT.sub(MASK, text)
 
 
 def argument_secrets(arguments: Iterable[str]) -> Iterator[tuple[int, str, int, int]]:

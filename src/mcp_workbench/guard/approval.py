@@ -20,7 +20,7 @@ from msgspec.json import Decoder, decode, encode
 
 from mcp_workbench.guard.approval_question import Duration, chosen, is_cut, question, shown
 from mcp_workbench.guard.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy, denied
-from mcp_workbench.steps import Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass
+from mcp_workbench.steps import Ask, Denial, EventRecorder, GuardedRequest, Outcome, Pass, origin_of
 
 # For how long "for a time" is. Long enough for a piece of work, short enough to be remembered.
 APPROVED_SECONDS: Final = 3600.0
@@ -216,7 +216,7 @@ class ApprovalStep:
             request.principal, request.session, digest, is_retry=bool(members.keys() & set(_RETRY_MEMBERS))
         ):
             return self._approved(request, digest)
-        self._record("question", principal=request.principal, item=_place(request), rule=decision.rule)
+        self._record("question", **origin_of(request), rule=decision.rule)
         meta = _told_meta(request)
         id: str | None = None
         if is_cut(request.params, meta):
@@ -249,7 +249,7 @@ class ApprovalStep:
         is_forbidden = judged.then in ("deny", "hide")
         rule = judged.rule if is_forbidden else rule
         decision = "denied" if duration is None or is_forbidden else "passed"
-        self._record("approval", principal=request.principal, item=place, rule=rule, decision=decision, reason=duration)
+        self._record("approval", **origin_of(request), rule=rule, decision=decision, reason=duration)
         if is_forbidden:
             return denied(request, judged)
         if duration is None:

@@ -128,6 +128,11 @@ class PolicyStep:
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         pass
 
+    def hiding_rule(self, subject: Subject) -> str:
+        """What hides an item, where that is so (`HidingStep`)."""
+        decision = self._policy.decide(subject)
+        return decision.rule if decision.then == "hide" else ""
+
 
 def denied(subject: Subject, decision: Decision) -> Denial:
     place = f"{subject.toolbox}/{subject.server}/{subject.item}"[:500]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
-from mcp_workbench.config.redact import MASK, is_secret_name
+from mcp_workbench.config.redact import MASK, is_secret_name, without_keys
 
 if TYPE_CHECKING:
     from mcp_workbench.config.redact import Redactor
@@ -56,7 +56,7 @@ def _shape(value: object, redactor: Redactor, depth: int) -> object:
 
 def _name(key: str, redactor: Redactor) -> str:
     # First hidden, then cut: half a secret would not be recognised.
-    return redactor.text(key)[:LONGEST_VALUE]
+    return without_keys(redactor.text(key))[:LONGEST_VALUE]
 
 
 def _redacted(value: object, redactor: Redactor, depth: int) -> object:
@@ -71,6 +71,7 @@ def _redacted(value: object, redactor: Redactor, depth: int) -> object:
     if isinstance(value, list):
         return ["…"] if depth >= DEEPEST else [_redacted(each, redactor, depth + 1) for each in value[:MOST_ITEMS]]
     if isinstance(value, str):
-        text = redactor.text(value)
+        # Known secrets, and what looks like one: an agent passes on what it has found somewhere.
+        text = without_keys(redactor.text(value))
         return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "…"
     return value

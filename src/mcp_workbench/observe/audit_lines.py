@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, encode
 
+from mcp_workbench.config.redact import without_keys
 from mcp_workbench.jsonrpc.messages import Part
 from mcp_workbench.observe.audit_arguments import Arguments, described_arguments
 
@@ -143,9 +144,12 @@ class LineMaker:
     def _event(self, entry: EventEntry, lost: int) -> dict[str, Field]:
         fields: dict[str, Field] = {"time": self._time(entry.at), "kind": entry.kind}
         for key, value in entry.fields.items():
-            if value is not None and value != "":
-                fields[key] = self._text(value) if isinstance(value, str) else value
+            if value is not None and value != "" and not (key == "session" and value == 0):
+                fields[key] = self._event_text(key, value) if isinstance(value, str) else value
         return {**fields, "lost": lost} if lost else fields
+
+    def _event_text(self, key: str, text: str) -> str:
+        return self._client(text.encode()) if key == "client" else self._text(text)
 
     def _call(self, entry: CallEntry, at: float, lost: int) -> _CallLine:
         key = (entry.origin, entry.decision, entry.rules, entry.outcome)
@@ -175,9 +179,11 @@ class LineMaker:
             "client": self._client(origin.client),
             "session": origin.session,
             "method": self._text(origin.method),
-            "toolbox": origin.toolbox,
-            "server": origin.server,
-            "item": self._text(origin.item),
+            # Where there is none, as the client said.
+            "toolbox": self._text(origin.toolbox),
+            "server": self._text(origin.server),
+            # An address may hold a key of its own.
+            "item": without_keys(self._text(origin.item)),
             "decision": decision,
             "rule": ", ".join(rules),
             "outcome": outcome,

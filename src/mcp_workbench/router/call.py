@@ -85,6 +85,10 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
     def meta(self) -> Raw | None: ...
 
     @property
+    def params(self) -> dict[str, Raw]:
+        """As the client sent them, `_meta` aside."""
+
+    @property
     def introduction(self) -> tuple[bytes, str]:
         """How the client introduced itself, as JSON, and where it is."""
 

@@ -13,20 +13,36 @@ from time import monotonic
 from typing import Final, cast
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcp_workbench.catalog.entry import ServerEntry
 from mcp_workbench.downstream.sharing import SHARED
 from mcp_workbench.errors import WorkbenchError
-from mcp_workbench.face.decisions import Forward, WithheldItem
+from mcp_workbench.face.decisions import Answer, Forward, Reject
 from mcp_workbench.jsonrpc.messages import INTERNAL_ERROR, encode
 from mcp_workbench.jsonrpc.pending import RemoteError
 from mcp_workbench.router.call import Notifier, Requester, RoutedCall, StartFor
-from mcp_workbench.steps import Denial, GuardedRequest, Held, Listener, Passage, Step, Substitute, UncheckedPassage
+from mcp_workbench.router.wanted_item import wanted_item
+from mcp_workbench.steps import (
+    Denial,
+    GuardedRequest,
+    Held,
+    HidingStep,
+    Listener,
+    Passage,
+    Step,
+    Substitute,
+    UncheckedPassage,
+)
 
 log = logging.getLogger(__name__)
 
 # Notifications that steps may hold at once: they are no calls, so nothing else counts them, and clients send few.
 MOST_HELD_NOTIFICATIONS: Final = 100
+# What the results of faces say where something could not be done.
+IS_ERROR: Final = b'"isError":true'
+# In place of a rule: there is no such item, or its arguments cannot be right.
+NOT_FOUND: Final = "face"
 # Kinds of calls that are remembered: most clients use a few tools again and again.
 MOST_ORIGINS: Final = 1024
 
@@ -127,11 +143,36 @@ class Guard:
         if limit is not None and limit.within is not None and limit.late is not None:
             passage.timer = asyncio.get_running_loop().call_later(limit.within, self._stop, call, limit.late)
 
-    def note_refusal(self, call: RoutedCall, refusal: WithheldItem) -> None:
-        """A face keeps it from the server: those who look on learn of it, and of its end."""
-        request = _describe(call, call.introduction, call.method, refusal.entry, refusal.item, b"{", call.meta)
+    def notes(self, call: RoutedCall, decision: Answer | Reject) -> bool:
+        """Whether a face keeps this from every server: then those who look on learn of it, and of its end.
+
+        Of what does not exist, and so of what is hidden from this client, they learn what the client called it."""
+        if isinstance(decision, Answer) and IS_ERROR not in decision.result:
+            return False
+        refusal = decision.refusal
+        if refusal is None:
+            wanted = wanted_item(call.method, call.params)
+            request = replace(_describe(call, call.introduction, call.method, None, wanted.item, b"{", call.meta),
+                              toolbox=wanted.toolbox, server=wanted.server)  # fmt: skip
+            rule = self._hiding_rule(request)
+        else:
+            request = _describe(call, call.introduction, call.method, refusal.entry, refusal.item, b"{", call.meta)
+            rule = refusal.rule
         passage = call.route.passage = Passage((), request, self._observers)
-        passage.decision, passage.rules = "denied", (refusal.rule,)
+        passage.decision, passage.rules = "denied", (rule,)
+        return True
+
+    def _hiding_rule(self, request: GuardedRequest) -> str:
+        """What hides it, where a step knows; else it is just not there."""
+        for step in self._steps:
+            if isinstance(step, HidingStep) and (rule := step.hiding_rule(request)):
+                return rule
+        return NOT_FOUND
+
+    def unsent(self, call: RoutedCall, entry: ServerEntry, item: str) -> Passage:
+        """Of a call whose server cannot say what it offers: those who look on learn of its end."""
+        request = _describe(call, call.introduction, call.method, entry, item, b"{", call.meta)
+        return Passage((), request, self._observers)
 
     # ── one of several parts of a request ──
 

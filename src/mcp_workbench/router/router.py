@@ -174,8 +174,7 @@ class Router:
                     self._send(call, decision, connection)
                 else:
                     self._forward_later(call, decision, connection)
-            case Answer(refusal=why) | Reject(refusal=why) if why and self._guard and not call.route.passage:
-                self._guard.note_refusal(call, why)
+            case Answer() | Reject() if self._guard and not call.route.passage and self._guard.notes(call, decision):
                 self.act(call, decision)
             case Answer():
                 call.finish_result(decision.result)
@@ -238,6 +237,7 @@ class Router:
             # Of several candidates one may fail, where another has the tool.
             if isinstance(outcome, WorkbenchError) and not (learn.others and isinstance(decision, Forward)):
                 call.route.entry = entry
+                call.route.passage = None if self._guard is None else self._guard.unsent(call, entry, learn.item)
                 call.on_failure(outcome)
                 return
             if isinstance(outcome, BaseException) and not isinstance(outcome, WorkbenchError):

@@ -3,13 +3,13 @@
 To a client there is one server, us. So a question gets the name of the one behind us that asks it: in front of the
 message of an elicitation, and in the `_meta` of a sampling request, whose text is for a model. Pages that a user is
 sent to are `https`, or on this machine. Context that a sampling request wants included would be that of every server
-behind us, because to the client they are one. Pure.
+behind us, because to the client they are one. Where there is an audit, it is told of each question that is put.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
@@ -18,6 +18,10 @@ from mcp_workbench.jsonrpc.messages import decode_object, decode_string, encode
 from mcp_workbench.protocol.results import may_mention
 from mcp_workbench.session.questions import BadQuestion, unreadable
 
+if TYPE_CHECKING:
+    from mcp_workbench.face.view import View
+    from mcp_workbench.steps import EventRecorder
+
 # Where a sampling request says which server it comes from.
 SERVER_META: Final = "mcp-workbench/server"
 # A terminal obeys them: with one it goes back to where the name of the server stands, and writes another.
@@ -25,14 +29,33 @@ _WRITTEN_OUT: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(
 _UNREADABLE: Final = (DecodeError, ValidationError, RecursionError)
 
 
+class AskedClient(Protocol):
+    """Whose user is asked."""
+
+    client_info: bytes
+    peer: str
+    view: View
+
+
+def noted_by(record: EventRecorder | None, client: AskedClient, label: str) -> Callable[[str], None] | None:
+    """Writes down that a server asks this client something, and by which method. None where nobody writes it down."""
+    if record is None:
+        return None
+    who = client.view.principal or "local"
+    info = client.client_info.decode(errors="replace")
+    asked: dict[str, str] = {"principal": who, "peer": client.peer, "client": info, "server": label}
+    return lambda method: record("question", **asked, method=method, decision="passed")
+
+
 class Attribution:
-    """How questions of one server are put. `is_alone`: there is no other server behind us."""
+    """How questions of one server are put. `is_alone`: there is no other server behind us. `note` is told of each."""
 
-    __slots__ = ("_is_alone", "_label")
+    __slots__ = ("_is_alone", "_label", "_note")
 
-    def __init__(self, label: str, *, is_alone: bool) -> None:
+    def __init__(self, label: str, *, is_alone: bool, note: Callable[[str], None] | None = None) -> None:
         self._label = label
         self._is_alone = is_alone
+        self._note = note
 
     def question(self, method: str, params: Raw | None) -> Raw | None:
         """The params of a server's question as the client gets them. Raises `BadQuestion`."""
@@ -44,6 +67,8 @@ class Attribution:
         except _UNREADABLE:
             raise unreadable() from None
         ask(self, members)
+        if self._note is not None:
+            self._note(method)
         return Raw(encode(members))
 
     def input_required(self, result: Raw | bytes) -> Raw | bytes:
@@ -81,6 +106,8 @@ class Attribution:
             return page
         check_page(_text(members.get("url")))
         self._elicitation(members)
+        if self._note is not None:
+            self._note("elicitation/create")
         return Raw(encode(members))
 
     def _request(self, request: Raw) -> Raw:

@@ -28,7 +28,7 @@ from mcp_workbench.session.questions import MOST_QUESTIONS, BadQuestion, why_not
 if TYPE_CHECKING:
     from mcp_workbench.downstream.traffic import Traffic
     from mcp_workbench.session.call import ClientCall
-    from mcp_workbench.steps import Denial
+    from mcp_workbench.steps import Denial, EventRecorder
 
 # How long a client may take to come back. The form it shows to its user is open that long.
 PARKED_SECONDS: Final = 600.0
@@ -104,6 +104,8 @@ class Parking:
 
     # Why a policy does not let a client come back to such a call.
     refuses: Callable[[ClientCall], Denial | None] | None = None
+    # Where there is an audit: told of what servers ask.
+    record: EventRecorder | None = None
 
     def __init__(self) -> None:
         self.seconds = PARKED_SECONDS

@@ -472,9 +472,10 @@ class Session(Struct, eq=False):
     def attribution(self, label: str) -> Attribution:
         """How the questions of a server are put to this client."""
         # Imported with the first question: starting up does not need it.
-        from mcp_workbench.session.attribution import Attribution
+        from mcp_workbench.session.attribution import Attribution, noted_by
 
-        return Attribution(label, is_alone=self.router.has_one_server(self.view))
+        note = noted_by(self.parking.record, self, label)
+        return Attribution(label, is_alone=self.router.has_one_server(self.view), note=note)
 
     def relay_request(self, traffic: Traffic, id: bytes, method: str, params: Raw | None) -> bool:
         """A server asks, and no call is under way that it could belong to."""

@@ -1,0 +1,67 @@
+"""What a client wanted, as it said so itself, where no server is known to have it. For those who write it down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+
+class WantedItem(NamedTuple):
+    """None of it exists, as far as this client is concerned."""
+
+    toolbox: str = ""
+    server: str = ""
+    item: str = ""
+
+
+class _WantedTool(Struct):
+    toolbox: str = ""
+    server: str = ""
+    tool: str = ""
+
+
+class _WantedArguments(Struct):
+    tool: str | _WantedTool = ""
+    toolbox_name: str = ""
+
+
+class _WantedReference(Struct):
+    name: str = ""
+    uri: str = ""
+
+
+# The tools of ours that lead to others, whatever the face calls them.
+_USE: Final = "use_tool"
+_OPEN: Final = "open_toolbox"
+_read_text: Final = Decoder(str).decode
+_read_arguments: Final = Decoder(_WantedArguments).decode
+_read_reference: Final = Decoder(_WantedReference).decode
+
+
+def wanted_item(method: str, params: Mapping[str, Raw]) -> WantedItem:
+    """From the params of a request; nothing where they cannot be read."""
+    try:
+        if method == "completion/complete":
+            reference = _read_reference(params["ref"])
+            return WantedItem(item=reference.name or reference.uri)
+        member = next((each for each in ("name", "uri", "taskId") if each in params), None)
+        item = "" if member is None else _read_text(params[member])
+    except (KeyError, DecodeError, ValidationError):
+        return WantedItem()
+    if method != "tools/call" or not item.startswith((_USE, _OPEN)):
+        return WantedItem(item=item)
+    try:
+        arguments = _read_arguments(params["arguments"])
+    except (KeyError, DecodeError, ValidationError):
+        return WantedItem(item=item)
+    if item == _OPEN:
+        return WantedItem(arguments.toolbox_name, item=item)
+    wanted = arguments.tool
+    if isinstance(wanted, _WantedTool):
+        return WantedItem(wanted.toolbox, wanted.server, wanted.tool)
+    toolbox, _, rest = wanted.partition("/")
+    server, slash, tool = rest.partition("/")
+    return WantedItem(toolbox, server, tool) if slash else WantedItem(item=wanted or item)
