@@ -75,7 +75,7 @@ class EchoSession:
             self.answer(id, {"protocolVersion": params["protocolVersion"], "capabilities": {}, "serverInfo": {}})
         elif "error" in params:
             self.refuse(id, params["error"])
-        elif method == "later":
+        elif method in ("later", "subscriptions/listen"):
             self.calls[id] = params
         elif method == "break":
             raise RuntimeError("a defect")

@@ -19,10 +19,11 @@ from mcp_workbench.protocol.revisions import KNOWN, has_handshake
 from mcp_workbench.transport.http import header_names as names
 from mcp_workbench.transport.http.message_summary import MessageSummary, is_batch, single_line, split_batch, summarise
 from mcp_workbench.transport.http.server.admission import CORS_ALLOWED, Admission, Refusal, check_post, refusal_of
-from mcp_workbench.transport.http.server.authentication import Authentication, AuthenticationChallenge
+from mcp_workbench.transport.http.server.authentication import ANONYMOUS, Authentication, AuthenticationChallenge
 from mcp_workbench.transport.http.server.large_bodies import LargeBodies, ReadBody
 from mcp_workbench.transport.http.server.limits import MOST_IN_BATCH, Limits
 from mcp_workbench.transport.http.server.modern_request import JSON_HEADERS, ModernRequest
+from mcp_workbench.transport.http.server.open_streams import LISTEN, OpenStream
 from mcp_workbench.transport.http.server.pages import Page, PageAccess, Readiness, ReadinessPage, operator_pages
 from mcp_workbench.transport.http.server.request_head import NAMES, RequestHead
 from mcp_workbench.transport.http.server.response_writer import NO_HEADERS, Headers, ResponseWriter
@@ -79,6 +80,7 @@ class Endpoint:
         self.sessions = SessionTable(make_session, limits, self._now)
         # Modern requests under way.
         self.modern_requests: SharedTimer[ModernRequest] = SharedTimer(limits.comment_seconds / 3)
+        self.streams: SharedTimer[OpenStream] = SharedTimer(limits.comment_seconds / 3)
 
     # ── the head (`Application`) ──
 
@@ -218,6 +220,12 @@ class Endpoint:
                 session.listen(writer)
             elif not session.resume(writer, last_event_id):
                 self.refuse(head, Refusal(400, "the stream cannot be resumed from this event"), writer)
+            self._watch(head, writer)
+
+    def _watch(self, head: RequestHead, writer: ResponseWriter) -> None:
+        """A stream has begun: it ends when whoever opened it may not call any more."""
+        if not writer.is_over and head.principal != ANONYMOUS:
+            self.streams.add(OpenStream(head, writer, self._admission.authenticate, self.streams))
 
     # ── POST ──
 
@@ -287,6 +295,8 @@ class Endpoint:
             timer, now = self.modern_requests, self._now()
             request = ModernRequest(summary, writer, timer, now, self._limits, head.peer, head.principal)
             request.start(self._make_session(request, head.principal), body, summary)
+            if summary.method == LISTEN:
+                self._watch(head, writer)
 
     def _serve_batch(self, head: RequestHead, read: Callable[[], Posted], writer: ResponseWriter) -> None:
         session = self._find_session(head)

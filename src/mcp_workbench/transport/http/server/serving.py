@@ -157,6 +157,7 @@ class HttpServer:
             connection.abort()
         self._connections.timer.stop()
         self._endpoint.modern_requests.stop()
+        self._endpoint.streams.stop()
         if self.unix_path is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self.unix_path)
