@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -199,7 +200,13 @@ async def test_a_toolbox_that_is_removed_while_it_is_opened_does_not_exist(tmp_p
 
 @pytest.mark.parametrize(
     ("settings", "name"),
-    [({"separator": "__"}, "separator"), ({"face": "flat"}, "face"), ({"maxMessageBytes": 1 << 20}, "maxMessageBytes")],
+    [
+        ({"separator": "__"}, "separator"),
+        ({"face": "flat"}, "face"),
+        ({"maxMessageBytes": 1 << 20}, "maxMessageBytes"),
+        ({"auth": {"issuer": "https://id.example.com", "publicUrl": "https://tools.example.com/mcp"}}, "auth"),
+        ({"trustedProxy": {"peers": "127.0.0.1", "secret": "s"}}, "trustedProxy"),
+    ],
 )
 async def test_what_cannot_change_while_clients_are_connected_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: Mapping[str, Any], name: str
@@ -210,6 +217,7 @@ async def test_what_cannot_change_while_clients_are_connected_is_said(
         with caplog.at_level(logging.WARNING, "mcp_workbench"):
             await seen.gateway.apply_boxes(tmp_path, boxes, **settings)
         assert f"`{name}` has changed" in caplog.text and "restart the workbench" in caplog.text
+        assert json.loads(seen.gateway.status())["configuration"]["needsRestart"] == [name]
         after = seen.gateway.config
         assert (after.face_in_force, after.separator, after.max_message_bytes) == (
             before.face_in_force,

@@ -118,6 +118,8 @@ class Gateway:
         # How often a configuration was read again, and why the last one that was read is not in force.
         self.reloads = 0
         self.rejected: str | None = None
+        # Settings of the file that are not in force before a restart.
+        self.needs_restart: list[str] = []
         # `stdio` or the address, told by whoever serves; None where nobody is served.
         self.serving: str | None = None
         # Where a token is kept that was made for clients over HTTP. Told to our own user alone.
@@ -250,7 +252,7 @@ class Gateway:
         from mcp_workbench.blocking_work import aside
 
         async with self._applying:
-            config = _within_what_is_fixed(self.config, config)
+            config, self.needs_restart = _within_what_is_fixed(self.config, config)
             plan = self.catalog.plan(config)
             manifests = await aside(partial(read_manifests, plan.beginning))
             while any(entry.ended is not None for entry in plan.beginning):
@@ -381,7 +383,7 @@ class Gateway:
             "face": self.face.name,
             "serving": self.serving,
             "uptimeSeconds": round(now - self.runtime.started_at, 3),
-            "configuration": {"reloads": self.reloads, "rejected": self.rejected},
+            "configuration": {"reloads": self.reloads, "rejected": self.rejected, "needsRestart": self.needs_restart},
             "lock": None if self.oversight is None else self.oversight.problem,
             "parkedCalls": len(self.parking),
             "tasks": len(asyncio.all_tasks()),
@@ -485,12 +487,12 @@ FIXED: Final = {
 }
 
 
-def _within_what_is_fixed(before: WorkbenchConfig, after: WorkbenchConfig) -> WorkbenchConfig:
-    """The new configuration with what cannot change while clients are connected left as it is, which is said."""
+def _within_what_is_fixed(before: WorkbenchConfig, after: WorkbenchConfig) -> tuple[WorkbenchConfig, list[str]]:
+    """The new configuration with what cannot change while clients are connected left as it is, and what that is."""
     changed = [name for field, name in FIXED.items() if getattr(before, field) != getattr(after, field)]
     if before.face_in_force != after.face_in_force:
         changed.append("face")
     for name in changed:
         log.warning("`%s` has changed in `%s`: restart the workbench to apply it", name, after.path)
     face = after.face if after.face_in_force == before.face_in_force else before.face_in_force
-    return replace(after, face=face, **{field: getattr(before, field) for field in FIXED})
+    return replace(after, face=face, **{field: getattr(before, field) for field in FIXED}), changed

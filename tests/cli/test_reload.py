@@ -10,8 +10,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
+import pytest
+
+from mcp_workbench.cli import reload
 from mcp_workbench.runtime_folder import make_private, runtime_folder
+from tests.cli.in_process import command
 from tests.cli.shell import run
 
 STATUS = {
@@ -62,3 +67,19 @@ def test_a_process_that_is_no_workbench_is_not_signalled() -> None:
             assert other.poll() is None, "SIGHUP would have ended it"
         finally:
             other.kill()
+
+
+def test_what_needs_a_restart_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    after = {**STATUS, "pid": 1, "configuration": {"reloads": 1, "rejected": None, "needsRestart": ["auth"]}}
+
+    async def outcome(pid: int, reloads: int) -> dict[str, Any]:
+        return after
+
+    async def running() -> list[dict[str, Any]]:
+        return [{**STATUS, "pid": 1}]
+
+    monkeypatch.setattr(reload, "running_workbenches", running)
+    monkeypatch.setattr(reload, "_outcome", outcome)
+    monkeypatch.setattr(reload, "_hang_up", lambda pid: None)
+    done = command(monkeypatch, "reload", "1")
+    assert done.status == 0 and "`auth` has changed: restart the workbench to apply it" in done.stdout

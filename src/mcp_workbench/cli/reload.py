@@ -67,6 +67,8 @@ def _reload(screen: Screen, status: dict[str, Any]) -> bool:
     screen.line(f"{who}: {'not reloaded' if rejected else 'reloaded'}: {after['config']}")
     if rejected:
         screen.line(rejected, indent=2)
+    for name in after["configuration"].get("needsRestart", ()):
+        screen.line(f"`{name}` has changed: restart the workbench to apply it", indent=2)
     return not rejected
 
 
