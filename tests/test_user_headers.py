@@ -94,13 +94,13 @@ class Inner:
 
 
 async def test_an_assertion_goes_with_the_servers_own_headers_and_is_made_anew_in_time() -> None:
-    now, made, inner = 0.0, [], Inner()
+    now, age, made, inner = 0.0, 0.0, [], Inner()
 
     def sign(at: float) -> str:
         made.append(at)
         return f"assertion {len(made)}"
 
-    source = AssertedIdentity(inner, "x-identity", sign, lambda: now)
+    source = AssertedIdentity(inner, "x-identity", sign, lambda: now, lambda: age)
     assert source.headers() is None
     first = await source.fetch()
     assert first == {"authorization": "Bearer own", "x-identity": "assertion 1"}
@@ -110,6 +110,12 @@ async def test_an_assertion_goes_with_the_servers_own_headers_and_is_made_anew_i
     assert second is not None and second["x-identity"] == "assertion 2"
     assert await source.refused(CredentialRefusal(REFUSED, "", second))
     assert inner.refusals[0].sent is inner.given, "the other source is told of what it gave"
+    now = 10.0
+    source.headers()
+    assert len(made) == 3, "the clock was set back: what was made lies in the future"
+    age = ASSERTION_SECONDS - RENEW_SECONDS
+    source.headers()
+    assert len(made) == 4, "the clock stands, and time passes"
 
 
 def subjects(token: str = "inbound") -> SubjectTokens:

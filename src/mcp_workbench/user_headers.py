@@ -21,20 +21,42 @@ RENEW_SECONDS: Final = 60.0
 # A token without an expiry is exchanged again after this long.
 UNKNOWN_LIFE: Final = 300.0
 
+Clock = Callable[[], float]
+
+
+class Validity:
+    """From now on for so many seconds, by both clocks: the one may be set, the other stands still while the machine
+    sleeps."""
+
+    def __init__(self, now: Clock, age: Clock, seconds: float) -> None:
+        self._now, self._age = now, age
+        self._begins, self._ends = now(), now() + seconds
+        self._old_at = age() + seconds
+
+    @property
+    def is_over(self) -> bool:
+        return not self._begins <= self._now() < self._ends or self._age() >= self._old_at
+
 
 class AssertedIdentity:
     """The headers of another source, and an assertion of who the user is (`HeaderSource`)."""
 
     def __init__(
-        self, inner: HeaderSource, header: str, sign: Callable[[float], str], now: Callable[[], float] = time.time
+        self,
+        inner: HeaderSource,
+        header: str,
+        sign: Callable[[float], str],
+        now: Clock = time.time,
+        age: Clock = time.monotonic,
     ) -> None:
         self._inner = inner
         self._header = header
         self._sign = sign
         self._now = now
+        self._age = age
         self._given: Mapping[str, str] | None = None
         self._made: Mapping[str, str] = {}
-        self._stale_at = 0.0
+        self._validity: Validity | None = None
 
     def headers(self) -> Mapping[str, str] | None:
         given = self._inner.headers()
@@ -49,10 +71,10 @@ class AssertedIdentity:
         return await self._inner.refused(refusal._replace(sent=sent))
 
     def _with_assertion(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        now = self._now()
-        if given is not self._given or now >= self._stale_at:
-            self._made = {**given, self._header: self._sign(now)}
-            self._given, self._stale_at = given, now + ASSERTION_SECONDS - RENEW_SECONDS
+        if given is not self._given or self._validity is None or self._validity.is_over:
+            self._made = {**given, self._header: self._sign(self._now())}
+            self._given = given
+            self._validity = Validity(self._now, self._age, ASSERTION_SECONDS - RENEW_SECONDS)
         return self._made
 
 
@@ -65,19 +87,21 @@ class ExchangedToken:
         principal: str,
         wanted: TokenExchangeConfig,
         base: Mapping[str, str],
-        now: Callable[[], float] = time.time,
+        now: Clock = time.time,
+        age: Clock = time.monotonic,
     ) -> None:
         self._exchanges = exchanges
         self._principal = principal
         self._wanted = wanted
         self._base = base
         self._now = now
+        self._age = age
         self._headers: Mapping[str, str] | None = None
-        self._ends_at = 0.0
+        self._validity: Validity | None = None
         self._lock = asyncio.Lock()
 
     def headers(self) -> Mapping[str, str] | None:
-        return self._headers if self._now() < self._ends_at else None
+        return None if self._validity is None or self._validity.is_over else self._headers
 
     async def fetch(self) -> Mapping[str, str]:
         async with self._lock:
@@ -95,5 +119,5 @@ class ExchangedToken:
         tokens = await self._exchanges.token_for(self._principal, self._wanted)
         life = UNKNOWN_LIFE if tokens.expires_in is None else tokens.expires_in
         self._headers = {**self._base, "authorization": f"Bearer {tokens.access_token}"}
-        self._ends_at = self._now() + max(life - min(RENEW_SECONDS, life / 10), 1.0)
+        self._validity = Validity(self._now, self._age, max(life - min(RENEW_SECONDS, life / 10), 1.0))
         return self._headers

@@ -121,7 +121,9 @@ class Provider:
         settings = self.settings(
             introspection=f"{self.issuer}/introspect", client_id="we", client_secret="s3cret", **members
         )
-        return Introspection(settings, (AUDIENCE,), self.fetch, self.start_task, lambda: self.clock.wall)
+        return Introspection(
+            settings, (AUDIENCE,), self.fetch, self.start_task, lambda: self.clock.wall, lambda: self.clock.monotonic
+        )
 
     def tokens(self, **members: Any) -> BearerTokens:
         """What accepts this provider's tokens."""

@@ -49,6 +49,7 @@ class BearerTokens:
         remember: Callable[[Identity], None] = lambda identity: None,
         subjects: SubjectTokens | None = None,
         now: Callable[[], float] = time.time,
+        age: Callable[[], float] = time.monotonic,
     ) -> None:
         # The one token, and its principal.
         self._default = None if default is None else (default[0].encode(), Identity(principal=default[1]))
@@ -59,6 +60,7 @@ class BearerTokens:
         # Where tokens are kept that are to be exchanged for others.
         self._subjects = subjects
         self._now = now
+        self._age = age
         self._known: dict[bytes, Verified] = {}
         self._rejected: dict[bytes, tuple[TokenRejection, float]] = {}
         for each in jwts:
@@ -76,13 +78,13 @@ class BearerTokens:
         digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
         if known is not None:
-            if self._now() < known.expires:
+            if self._now() < known.expires and self._age() < known.believed_until:
                 self._remember(known.identity)
                 self._keep_subject(token, known)
                 return known.identity
             del self._known[digest]
         rejected = self._rejected.get(digest)
-        if rejected is not None and self._now() < rejected[1]:
+        if rejected is not None and self._age() < rejected[1]:
             return rejected[0]
         verdict = self._verify(token, digest)
         if not isinstance(verdict, asyncio.Future):
@@ -165,7 +167,7 @@ class BearerTokens:
             self._keep_subject(token, verdict)
             return verdict.identity
         if verdict == UNKNOWN:
-            _keep(self._rejected, digest, (verdict, self._now() + REJECTED_SECONDS), MOST_REJECTED)
+            _keep(self._rejected, digest, (verdict, self._age() + REJECTED_SECONDS), MOST_REJECTED)
         return verdict
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ class Verified(Struct, frozen=True):
     expires: float
     # Who vouches for it: what it proved is looked at again when that one's keys have changed.
     issuer: str
+    # On a clock that nobody sets: when it has to be looked at again, whatever the time is then.
+    believed_until: float = math.inf
 
 
 class TokenRejection(Struct, frozen=True):

@@ -43,12 +43,14 @@ class Introspection:
         fetch: Fetch,
         start_task: StartTask,
         now: Callable[[], float] = time.time,
+        age: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self._audience = audience
         self._fetch = fetch
         self._start_task = start_task
         self._now = now
+        self._age = age
         # By the digest of the token.
         self._under_way: dict[bytes, Pending] = {}
         self._logged_at: float | None = None
@@ -98,10 +100,12 @@ class Introspection:
         verdict = judge(claims, self.settings, self._audience, now)
         if isinstance(verdict, TokenRejection):
             return verdict
-        return Verified(verdict.identity, min(verdict.expires, now + BELIEVED_SECONDS), verdict.issuer)
+        # By both clocks: the one may be set back, the other stands still while the machine sleeps.
+        ends = min(verdict.expires, now + BELIEVED_SECONDS)
+        return Verified(verdict.identity, ends, verdict.issuer, self._age() + BELIEVED_SECONDS)
 
     def _complain(self, why: str) -> None:
-        now = self._now()
+        now = self._age()
         if self._logged_at is None or now - self._logged_at >= LOG_SECONDS:
             self._logged_at = now
             log.warning("the identity provider `%s` cannot be asked about a token: %s", self.settings.issuer, why)

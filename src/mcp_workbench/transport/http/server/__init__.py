@@ -6,6 +6,7 @@
 - `endpoint.py` decides and serves: `admission.py`, `authentication.py` and `throttle.py` judge a head, `validation.py`
   a body against its head; `large_bodies.py` reads large ones aside; `pages.py` is the table of pages.
 - A modern POST is a `modern_request.py` with its `status_codes.py`; a legacy one belongs to `sessions.py` and is
-  answered by a `legacy_response.py`, perhaps on a `resumable_stream.py`.
+  answered by a `legacy_response.py`, perhaps on a `resumable_stream.py`. `open_streams.py` ends streams with the token
+  that opened them.
   `served_session.py` is the boundary to sessions.
 """
