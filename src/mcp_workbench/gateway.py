@@ -341,6 +341,7 @@ class Gateway:
         if self._identities is None:
             self._identities = Identities()
             self._identities.on_change.append(self._on_identity)
+            self._identities.served = lambda: {session.view.principal for session in self._sessions}
         return self._identities
 
     def readiness(self, principal: str) -> tuple[bool, bytes]:

@@ -24,6 +24,7 @@ def test_what_was_proved_last_counts() -> None:
 
 def test_the_principal_that_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "MOST_IDENTITIES", 2)
+    monkeypatch.setattr(identity, "_FORGOTTEN_AT_ONCE", 1)
     identities = Identities()
     for name in ("alice", "bob"):
         identities.remember(Identity(principal=name, groups=frozenset({"staff"})))
@@ -33,3 +34,16 @@ def test_the_principal_that_was_not_heard_of_for_longest_is_forgotten(monkeypatc
     assert len(identities) == 2
     assert identities.of("alice").groups
     assert not identities.of("bob").groups
+
+
+def test_nobody_is_forgotten_who_is_served_or_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "MOST_IDENTITIES", 10)
+    identities = Identities()
+    identities.served = lambda: {"alice"}
+    identities.remember(Identity(principal="alice", groups=frozenset({"guests"})))
+    identities.remember(Identity(principal="ci", toolboxes=("build*",)))
+    for number in range(500):
+        identities.remember(Identity(principal=f"user {number}", groups=frozenset({"staff"})))
+    assert len(identities) <= 10
+    assert identities.of("alice").groups and identities.of("ci").toolboxes
+    assert identities.of("user 499").groups, "nor whoever has just called"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.config.model import LimitRule
+from mcp_workbench.guard import limit_step
 from mcp_workbench.guard.identity import Identities
 from mcp_workbench.guard.limit_step import LIMIT_REACHED, LastMinute, LimitStep
 from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass
@@ -132,3 +133,23 @@ def test_the_last_minute_forgets_second_by_second() -> None:
     assert minute.total == 1
     minute.advance(100_000.0)
     assert minute.total == 0
+
+
+@pytest.mark.requirement("team.limits")
+def test_whoever_is_counted_is_not_forgotten_for_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit_step, "MOST_COUNTED", 3)
+    clock = Clock()
+    limits = step(clock, who=("*",), calls_per_minute=1)
+    kept = [request(name) for name in ("alice", "bob", "carol")]
+    assert all(passes(limits, each) for each in kept)
+    for each in kept:
+        limits.on_end(each, ended())
+    refused = limits.check(request("dave"))
+    assert isinstance(refused, Denial) and refused.code == LIMIT_REACHED and "try again in a minute" in refused.message
+    assert not any(passes(limits, each) for each in kept), "what they have used counts on"
+    clock.now += 61
+    held = request("alice")
+    assert passes(limits, held) and passes(limits, request("dave"))
+    clock.now += 61
+    assert passes(limits, request("erin")), "bob and carol have used nothing since"
+    assert len(limits._used) == 3 and held.principal in {key[1] for key in limits._used}, "it has a call in flight"

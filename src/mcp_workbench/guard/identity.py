@@ -6,16 +6,19 @@ Written by whoever authenticates, read by whoever decides. Refuses to know how s
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
 
 # Over stdio there is one user, whoever started us, whose principal is the empty string. Rules and reports call it this.
 LOCAL: Final = "local"
-# Principals of which something is remembered. Whoever calls is remembered with each request, so the one that is
-# forgotten has not called for longest; beyond the connections that are held at once, so nobody who is served is.
+# Principals of which something is remembered. Whoever calls is remembered with each request, so the ones that are
+# forgotten have not called for longest. Nobody is who is being served, or is limited to some toolboxes.
 MOST_IDENTITIES: Final = 20_000
+# So many are forgotten at once: to find out who is being served takes a look at all of them.
+_FORGOTTEN_AT_ONCE: Final = 200
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -30,14 +33,16 @@ class Identity(Struct, frozen=True, kw_only=True):
 
 
 class Identities:
-    """Bounded: the principal that was neither seen nor asked about for longest is forgotten first."""
+    """Bounded: the principals that were neither seen nor asked about for longest are forgotten first."""
 
-    __slots__ = ("_known", "on_change")
+    __slots__ = ("_known", "on_change", "served")
 
     def __init__(self) -> None:
         # Told of somebody of whom something else is known than before.
         self.on_change: list[Callable[[Identity], None]] = []
         self._known: OrderedDict[str, Identity] = OrderedDict()
+        # Those who have something open: a stream may last for hours without a word.
+        self.served: Callable[[], Collection[str]] = frozenset
 
     def __len__(self) -> int:
         return len(self._known)
@@ -62,7 +67,18 @@ class Identities:
         known[identity.principal] = identity
         known.move_to_end(identity.principal)
         if len(known) > MOST_IDENTITIES:
-            known.popitem(last=False)
+            self._forget_some(identity.principal)
         if before != identity:
             for listener in self.on_change:
                 listener(identity)
+
+    def _forget_some(self, newest: str) -> None:
+        served = self.served()
+        idle = (
+            principal
+            for principal, each in self._known.items()
+            # Of a key that is forgotten nobody would know the limits. There are few of them.
+            if each.toolboxes is None and principal not in served and principal != newest
+        )
+        for principal in list(islice(idle, _FORGOTTEN_AT_ONCE)):
+            del self._known[principal]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final
 
 from mcp_workbench.config.model import LimitRule
@@ -19,8 +20,11 @@ from mcp_workbench.steps import Denial, GuardedRequest, Outcome, Pass
 
 # Beside `FORBIDDEN`: what is refused now may be allowed in a moment.
 LIMIT_REACHED: Final = -32011
-# Principals and servers that are counted; of those that have nothing under way the oldest are forgotten first.
+# Principals and servers that are counted. One that has used nothing within a minute, and has nothing under way, makes
+# room for another; where all have, the newcomer waits: who is forgotten would begin from zero.
 MOST_COUNTED: Final = 20_000
+# Of so many it is looked at whether they make room.
+_LOOKED_AT: Final = 50
 MINUTE: Final = 60
 
 # A limit, a principal, and a toolbox with a server; empty where it does not count by that.
@@ -63,6 +67,10 @@ class _Usage:
         self.in_flight = 0
         self.calls = LastMinute()
         self.bytes = LastMinute()
+
+    def advance(self, now: float) -> None:
+        self.calls.advance(now)
+        self.bytes.advance(now)
 
 
 class _Limit:
@@ -110,6 +118,9 @@ class LimitStep:
             if key is None:
                 continue
             used = self._usage(key, now)
+            if used is None:
+                text = "too many users and servers are being counted; try again in a minute"
+                return Denial(LIMIT_REACHED, text, {"retryAfterSeconds": MINUTE}, rule=f"limits[{limit.number}]")
             reached = _reached(limit.written, used, len(request.body))
             if reached is not None:
                 text, seconds = reached
@@ -137,18 +148,26 @@ class LimitStep:
             used.bytes.advance(self._now())
             used.bytes.add(outcome.size)
 
-    def _usage(self, key: _Key, now: float) -> _Usage:
+    def _usage(self, key: _Key, now: float) -> _Usage | None:
         used = self._used.get(key)
         if used is None:
+            if len(self._used) >= MOST_COUNTED and not self._make_room(now):
+                return None
             used = self._used[key] = _Usage()
-            if len(self._used) > MOST_COUNTED:
-                idle = next((old for old, each in self._used.items() if not each.in_flight and old != key), None)
-                if idle is not None:
-                    del self._used[idle]
         self._used.move_to_end(key)
-        used.calls.advance(now)
-        used.bytes.advance(now)
+        used.advance(now)
         return used
+
+    def _make_room(self, now: float) -> bool:
+        for key in list(islice(self._used, _LOOKED_AT)):
+            used = self._used[key]
+            used.advance(now)
+            if not (used.in_flight or used.calls.total or used.bytes.total):
+                del self._used[key]
+                return True
+            # Others are looked at next time.
+            self._used.move_to_end(key)
+        return False
 
 
 def _reached(limit: LimitRule, used: _Usage, size: int) -> tuple[str, int] | None:
