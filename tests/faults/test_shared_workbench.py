@@ -189,6 +189,26 @@ async def test_a_full_disk_costs_the_log_and_nothing_else(shared: Shared) -> Non
     shared.down()
 
 
+# In namespaces of its own: a file system on which the folder and the lock have room, and nothing else.
+ON_A_FULL_DISK = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o mode=700,nr_inodes=3 none "$0" && exec "$@"']
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a file system")
+@pytest.mark.requirement("sharing.alone")
+async def test_a_disk_without_room_for_a_socket_leaves_everybody_alone(shared: Shared) -> None:
+    place = os.path.dirname(runtime_folder())
+    os.makedirs(place, exist_ok=True)
+    mounted = [*ON_A_FULL_DISK, place]
+    if subprocess.run([*mounted, "true"], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    config = write_config(shared.folder, BOX, shared=True)
+    async with RawClient.spawn([*mounted, *workbench_command(config)]) as client:
+        await client.initialize()
+        echoed = await client.use_tool("box", "server", "echo", {"text": "full"})
+        assert echoed["structuredContent"] == {"text": "full"}
+        assert "the shared workbench cannot be started: No space left on device; serving alone" in client.stderr
+
+
 # Clients
 
 
