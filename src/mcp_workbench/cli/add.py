@@ -22,7 +22,8 @@ from mcp_workbench.cli.own_configuration import OwnConfiguration, own_configurat
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.cli.settings import CONFIG
-from mcp_workbench.clients.server_json import Described, Input, Way, described, literal
+from mcp_workbench.clients.foreign_text import literal, variable_name
+from mcp_workbench.clients.server_json import Described, Input, Way, described
 from mcp_workbench.clients.toolbox_proposals import ImportedServer, proposed
 from mcp_workbench.config import keys
 from mcp_workbench.config.load import load
@@ -141,7 +142,7 @@ def _from_description(
                 raise UsageError(f"`{each.name}` takes one of {listed}, found `{value}`")
             is_reference = "${" in value and (each.name in given or each.name in headers)
             secret = each.is_secret and not is_reference
-            values[each.name] = store.keep(name, _variable(each.name), value) if secret else value
+            values[each.name] = store.keep(name, variable_name(each.name) or "VALUE", value) if secret else value
             if not secret and not is_reference:
                 values[each.name] = literal(value)
             given.pop(each.name, None)
@@ -297,7 +298,3 @@ def _pair(text: str, separators: str, flag: str) -> tuple[str, str]:
     if at <= 0:
         raise UsageError(f"{flag} takes NAME=VALUE, found `{text}`")
     return text[:at].strip(), text[at + 1 :].strip() if separators != "=" else text[at + 1 :]
-
-
-def _variable(name: str) -> str:
-    return re.sub(r"\W+", "_", name).strip("_").upper() or "VALUE"

@@ -9,18 +9,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
 from msgspec import Struct
 
+from mcp_workbench.clients.foreign_text import (
+    Piece,
+    Verbatim,
+    is_variable_name,
+    joined,
+    literal,
+    reference_to,
+    variable_name,
+)
+
 Entry = dict[str, Any]
+_ENV: Final = (r"\$\{env:([A-Za-z_]\w*)\}", r"${\1}")
+_SHELL: Final = (r"\$(?!\{)([A-Za-z_]\w*)", r"${\1}")
 
 
 class Dialect(Struct, frozen=True):
     """How one client deviates."""
 
     # How variables are written: a pattern and what it becomes; None where nothing is a variable.
-    variables: tuple[tuple[str, str], ...] | None = ((r"\$\{env:([A-Za-z_]\w*)\}", r"${\1}"),)
+    variables: tuple[tuple[str, str], ...] | None = (_ENV,)
     milliseconds: bool = False
     # What `url` without a `type` means.
     default_transport: str = ""
@@ -31,8 +44,6 @@ class Dialect(Struct, frozen=True):
     env: str = "env"
 
 
-_SHELL: Final = (r"\$(?!\{)([A-Za-z_]\w*)", r"${\1}")
-_USUAL: Final = ((r"\$\{env:([A-Za-z_]\w*)\}", r"${\1}"),)
 DIALECTS: Final[dict[str, Dialect]] = {
     "standard": Dialect(),
     "windsurf": Dialect(),
@@ -40,25 +51,25 @@ DIALECTS: Final[dict[str, Dialect]] = {
     "zed": Dialect(variables=None),
     "cline": Dialect(variables=None, default_transport="sse", extra={"type": "stdio"}),
     "continue": Dialect(variables=((r"\$\{\{\s*secrets\.([A-Za-z_]\w*)\s*\}\}", r"${\1}"),)),
-    "gemini": Dialect(variables=(*_USUAL, _SHELL, (r"%([A-Za-z_]\w*)%", r"${\1}")), milliseconds=True),
+    "gemini": Dialect(variables=(_ENV, _SHELL, (r"%([A-Za-z_]\w*)%", r"${\1}")), milliseconds=True),
     "codex": Dialect(variables=None),
     "goose": Dialect(
         variables=(_SHELL,), extra={"type": "stdio", "enabled": True, "timeout": 300}, command="cmd", env="envs"
     ),
     "opencode": Dialect(
-        variables=((r"\{env:([A-Za-z_]\w*)\}", r"${\1}"), (r"\{file:([^}]+)\}", r"${file:\1}")),
+        variables=((r"\{env:([A-Za-z_]\w*)\}", r"${\1}"), (r"\{file:([^{}]+)\}", r"${file:\1}")),
         milliseconds=True,
         extra={"type": "local"},
         command_is_list=True,
         env="environment",
     ),
-    "warp": Dialect(variables=(*_USUAL, (r"\{\{\s*([A-Za-z_]\w*)\s*\}\}", r"${\1}"))),
+    "warp": Dialect(variables=(_ENV, (r"\{\{\s*([A-Za-z_]\w*)\s*\}\}", r"${\1}"))),
     "copilot": Dialect(extra={"type": "local", "tools": ["*"]}),
 }
 
 # What other clients call the same, in the order in which it counts.
 _COMMAND: Final = ("command", "cmd")
-_ENV: Final = ("env", "environment", "envs")
+_ENVIRONMENT: Final = ("env", "environment", "envs")
 _CWD: Final = ("cwd", "working_directory")
 _ADDRESS: Final = ("url", "httpUrl", "serverUrl", "uri")
 _HEADERS: Final = ("headers", "http_headers")
@@ -87,10 +98,12 @@ _OAUTH: Final = {
     "callbackPort": ("callbackPort",),
 }
 _MOST_SECONDS: Final = 3_600
-_INPUT: Final = re.compile(r"\$\{(input|command|config):([^}]+)\}")
+_ASKED: Final = r"\$\{(?:input|command|config):[^}]+\}"
+# What most clients understand, and is written as ours are. In a default there may be other variables, and no more.
+_USUAL: Final = r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-(?:[^${}]|\$(?!\{)|\$\{[A-Za-z_][A-Za-z0-9_]*\})*)?\}"
+_OURS_ALONE: Final = re.compile(r"\$\{(cmd:|file:|keyring:)")
 _EDITOR: Final = {"${userHome}": "${HOME}", "${workspaceFolder}": ".", "${workspaceRoot}": ".", "${pathSeparator}": "/"}
 _PROJECT_FOLDERS: Final = tuple(theirs for theirs, ours in _EDITOR.items() if ours == ".")
-_NOT_A_WORD: Final = re.compile(r"\W+")
 
 
 class Translated(Struct):
@@ -192,8 +205,11 @@ class _Translation:
         entry["command"] = self._text(words[0])
         if len(words) > 1:
             entry["args"] = [self._text(word) for word in words[1:]]
-        env = self._mapping(_ENV)
+        env = self._mapping(_ENVIRONMENT)
         for name in self._names("env_keys"):
+            if not is_variable_name(name):
+                self._remarks.append(f"`{name}` is not carried over: no variable can be called so")
+                continue
             env[name] = f"${{{name}}}"
             self._remarks.append(f"`{name}` is in the client's own keyring: set the variable, or store it with "
                                  f"`mcp-workbench secret set {name}` and write `${{keyring:{name}}}`")  # fmt: skip
@@ -224,9 +240,10 @@ class _Translation:
             headers |= {str(name): self._text(str(value)) for name, value in options["headers"].items()}
         named = self._written.get("env_http_headers")
         if isinstance(named, dict):
-            headers |= {str(header): f"${{{variable}}}" for header, variable in named.items()}
+            for header, variable in named.items():
+                self._header(headers, str(header), [], str(variable))
         if isinstance(variable := self._written.get("bearer_token_env_var"), str):
-            headers["Authorization"] = f"Bearer ${{{variable}}}"
+            self._header(headers, "Authorization", ["Bearer "], variable)
         if isinstance(key := self._written.get("apiKey"), str):
             headers["Authorization"] = f"Bearer {self._text(key)}"
         if headers:
@@ -236,6 +253,13 @@ class _Translation:
         if isinstance(oauth, dict):
             self._oauth(entry, oauth)
 
+    def _header(self, headers: Entry, name: str, before: list[Piece], variable: str) -> None:
+        reference = reference_to(variable)
+        if reference is None:
+            self._remarks.append(f"the header `{name}` is not carried over: no variable is called `{variable}`")
+        else:
+            headers[name] = joined([*before, reference])
+
     def _oauth(self, entry: Entry, oauth: Mapping[str, Any]) -> None:
         kept: Entry = {}
         for ours, theirs in _OAUTH.items():
@@ -243,8 +267,10 @@ class _Translation:
             if value is not None:
                 kept[ours] = self._text(value) if isinstance(value, str) else value
         scopes = oauth.get("scopes")
-        if scopes:
-            kept["scopes"] = scopes.split() if isinstance(scopes, str) else list(scopes)
+        if isinstance(scopes, str | list) and scopes:
+            kept["scopes"] = [self._text(str(one)) for one in (scopes.split() if isinstance(scopes, str) else scopes)]
+        elif scopes:
+            self._remarks.append("`scopes` is not carried over: it is neither a text nor a list")
         if kept:
             entry["oauth"] = kept
 
@@ -285,7 +311,8 @@ class _Translation:
         values = self._written.get(key)
         if not isinstance(values, list):
             return []
-        return [str(value["name"] if isinstance(value, dict) and "name" in value else value) for value in values]
+        named = (value["name"] if isinstance(value, dict) and "name" in value else value for value in values)
+        return [literal(str(name)) for name in named]
 
     def _mapping(self, keys: Sequence[str]) -> Entry:
         values = self._first(keys)
@@ -299,25 +326,47 @@ class _Translation:
         return self._text(str(value))
 
     def _text(self, text: str) -> str:
+        """Of what the client wrote, its own variables become ours, and everything else stays text: what is a reference
+        here may be none there."""
         if self._dialect.variables is None:
-            # There it is just text, here it would be a variable.
-            return text.replace("${", "${DOLLAR:-$}{")
-        for pattern, ours in self._dialect.variables:
-            text = re.sub(pattern, ours, text)
-        for theirs, ours in _EDITOR.items():
-            if theirs in text:
-                text = text.replace(theirs, ours)
-                if ours == ".":
-                    self._remarks.append(
-                        f"`{theirs}` is known only to the editor, so `.`, the client's folder, is used instead"
-                    )
-        return _INPUT.sub(self._asked_for, text)
+            return literal(text)
+        pieces: list[Piece] = []
+        end = 0
+        for found in _variables_of(self._dialect.variables).finditer(text):
+            pieces += [text[end : found.start()], self._variable(found)]
+            end = found.end()
+        pieces.append(text[end:])
+        for kind in _OURS_ALONE.findall("".join(piece for piece in pieces if isinstance(piece, str))):
+            self._remarks.append(f"`${{{kind}…}}` means nothing to the client, so it is kept as text")
+        return joined(pieces)
 
-    def _asked_for(self, found: re.Match[str]) -> str:
-        variable = _NOT_A_WORD.sub("_", found[2]).strip("_").upper() or "VALUE"
-        variable = f"_{variable}" if variable[0].isdigit() else variable
-        self._remarks.append(f"`{found[0]}` is asked for by the editor: set the variable `{variable}`")
+    def _variable(self, found: re.Match[str]) -> Piece:
+        assert self._dialect.variables is not None and found.lastgroup is not None
+        theirs = found[0]
+        if (ours := _EDITOR.get(theirs)) is not None:
+            if ours == ".":
+                self._remarks.append(
+                    f"`{theirs}` is known only to the editor, so `.`, the client's folder, is used instead"
+                )
+            return Verbatim(ours) if ours.startswith("$") else ours
+        if found.lastgroup == "asked":
+            return Verbatim(self._asked_for(theirs))
+        if found.lastgroup == "usual":
+            return Verbatim(theirs)
+        pattern, replacement = self._dialect.variables[int(found.lastgroup[1:])]
+        return Verbatim(re.sub(pattern, replacement, theirs))
+
+    def _asked_for(self, theirs: str) -> str:
+        variable = variable_name(theirs[2:-1].partition(":")[2]) or "VALUE"
+        self._remarks.append(f"`{theirs}` is asked for by the editor: set the variable `{variable}`")
         return f"${{{variable}}}"
+
+
+@lru_cache(maxsize=len(DIALECTS))
+def _variables_of(patterns: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
+    """What is a variable in one dialect; the name of the group says of which kind."""
+    own = [f"(?P<_{number}>{pattern})" for number, (pattern, _) in enumerate(patterns)]
+    return re.compile("|".join([*own, rf"(?P<asked>{_ASKED})", rf"(?P<usual>{_USUAL})"]))
 
 
 def _is_positive(value: object) -> TypeGuard[float]:

@@ -6,13 +6,11 @@ reference works for what is no secret too. Pure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
+from mcp_workbench.clients.foreign_text import is_variable_name, variable_name
 from mcp_workbench.config.redact import after_scheme, argument_secrets, is_literal_secret, secrets_in_url
-
-_NOT_A_WORD: Final = re.compile(r"\W+")
 
 # A variable and its value, to what stands there instead.
 Keep = Callable[[str, str], str]
@@ -21,14 +19,17 @@ Keep = Callable[[str, str], str]
 def without_secrets(server: str, entry: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
     """The entry in which every literal secret is what `keep` made of it."""
     found = dict(entry)
-    prefix = _variable(server)
+    prefix = variable_name(server)
     if "env" in found:
         found["env"] = {
-            name: keep(name, value) if is_literal_secret(name, value) else value for name, value in found["env"].items()
+            name: keep(name if is_variable_name(name) else variable_name(name) or f"{prefix}_VALUE", value)
+            if is_literal_secret(name, value)
+            else value
+            for name, value in found["env"].items()
         }
     if "headers" in found:
         found["headers"] = {
-            name: _header(f"{prefix}_{_variable(name)}", value, keep)
+            name: _header(f"{prefix}_{variable_name(name)}", value, keep)
             if is_literal_secret(name, value[after_scheme(value) :])
             else value
             for name, value in found["headers"].items()
@@ -50,7 +51,7 @@ def _arguments(prefix: str, arguments: list[str], keep: Keep) -> list[str]:
     # From the last to the first, so that the places of those before stay right.
     for index, name, start, end in reversed(list(argument_secrets(arguments))):
         word = found[index]
-        variable = f"{prefix}_{_variable(name) or 'ARGUMENT'}"
+        variable = f"{prefix}_{variable_name(name) or 'ARGUMENT'}"
         found[index] = word[:start] + keep(variable, word[start:end]) + word[end:]
     return found
 
@@ -58,8 +59,3 @@ def _arguments(prefix: str, arguments: list[str], keep: Keep) -> list[str]:
 def _header(variable: str, value: str, keep: Keep) -> str:
     start = after_scheme(value)
     return value[:start] + keep(variable, value[start:])
-
-
-def _variable(text: str) -> str:
-    word = _NOT_A_WORD.sub("_", text).strip("_").upper()
-    return f"_{word}" if word[:1].isdigit() else word

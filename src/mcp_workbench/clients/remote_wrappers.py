@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mcp_workbench.clients.foreign_text import Piece, Verbatim, joined, pieces_of
+
 WRAPPER: Final = "mcp-remote"
 _TRANSPORTS: Final = {"sse-only": "sse", "http-only": "http"}
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
@@ -42,4 +44,10 @@ def unwrapped(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _filled_in(value: str, env: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: env.get(found[1], found[0]), value)
+    """With the variables of the program filled in. Both stand in our file already, where no text of the one may
+    complete a reference of the other."""
+    pieces: list[Piece] = []
+    for piece in pieces_of(value):
+        variable = _VARIABLE.fullmatch(piece.text) if isinstance(piece, Verbatim) else None
+        pieces += pieces_of(env[variable[1]]) if variable and variable[1] in env else [piece]
+    return joined(pieces)

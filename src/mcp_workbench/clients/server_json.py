@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from mcp_workbench.clients.foreign_text import Piece, joined, literal, pieces_of
 from mcp_workbench.errors import ConfigError
 
 _SNAKE: Final = re.compile(r"_([a-z])")
@@ -107,23 +108,18 @@ def described(content: bytes, where: str) -> Described:
         if isinstance(document, dict) and isinstance(document.get("server"), dict):
             # As the registry answers.
             document = document["server"]
-        written = msgspec.convert(_in_camel_case(document), _ServerJson)
+        server = msgspec.convert(_in_camel_case(document), _ServerJson)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ConfigError(
             f"`{where}` is not a server.json of the MCP registry: {error}", hint="compare it with docs/cli.md#add"
         ) from None
-    found = [_of_package(package) for package in written.packages] + [_of_address(each) for each in written.remotes]
+    found = [_of_package(package) for package in server.packages] + [_of_address(each) for each in server.remotes]
     ways = tuple(each for each in found if isinstance(each, Way))
     left_out = tuple(each for each in found if isinstance(each, str))
     if not ways:
         why = "; ".join(left_out) or "it has neither packages nor remotes"
         raise ConfigError(f"`{where}` has no server that can be started here: {why}")
-    return Described(written.name, written.description, ways, left_out)
-
-
-def literal(text: str) -> str:
-    """As it stands in our file: what looks like a reference of ours is none."""
-    return text.replace("${", "${DOLLAR:-$}{")
+    return Described(server.name, server.description, ways, left_out)
 
 
 def _of_package(package: _Package) -> Way | str:
@@ -185,19 +181,19 @@ def _of_address(remote: _Transport) -> Way | str:
     return Way(remote.url, "", _once(inputs), entry)
 
 
-def _key(written: _Written) -> str:
+def _key(one: _Written) -> str:
     """The name that a value is given under."""
-    return (written.value_hint if written.type == "positional" else written.name.lstrip("-")) or "value"
+    return (one.value_hint if one.type == "positional" else one.name.lstrip("-")) or "value"
 
 
 def _inputs(many: Sequence[_Written]) -> list[Input]:
     found = []
-    for written in many:
-        if written.value is None:
-            found.append(_input(_key(written), written, required=written.is_required))
+    for one in many:
+        if one.value is None:
+            found.append(_input(_key(one), one, required=one.is_required))
         else:
             # A value that is not required still has to be whole where it is used, and it is.
-            found += _variables(written.value, written.variables, required=True)
+            found += _variables(one.value, one.variables, required=True)
     return found
 
 
@@ -206,9 +202,9 @@ def _variables(template: str, variables: Mapping[str, _Written], *, required: bo
     return [_input(name, variables[name], required=required) for name in names if variables[name].value is None]
 
 
-def _input(name: str, written: _Written, *, required: bool) -> Input:
-    default = None if written.default is None else _text(written.default)
-    return Input(name, written.description, required, written.is_secret, default, tuple(written.choices))
+def _input(name: str, one: _Written, *, required: bool) -> Input:
+    default = None if one.default is None else _text(one.default)
+    return Input(name, one.description, required, one.is_secret, default, tuple(one.choices))
 
 
 def _once(inputs: Sequence[Input]) -> tuple[Input, ...]:
@@ -217,35 +213,38 @@ def _once(inputs: Sequence[Input]) -> tuple[Input, ...]:
 
 def _filled_in(template: str, variables: Mapping[str, _Written], values: Mapping[str, str]) -> str:
     """Names in braces replaced; unknown ones stay."""
-
-    def value(found: re.Match[str]) -> str:
+    pieces: list[Piece] = []
+    end = 0
+    for found in _VARIABLE.finditer(template):
         name = found[1]
+        pieces.append(template[end : found.start()])
         if name in variables and (fixed := variables[name].value) is not None:
-            return literal(fixed)
-        return values[name] if name in variables and name in values else found[0]
-
-    return _VARIABLE.sub(value, literal(template))
+            pieces.append(fixed)
+        else:
+            pieces += pieces_of(values[name]) if name in variables and name in values else [found[0]]
+        end = found.end()
+    return joined([*pieces, template[end:]])
 
 
 def _pairs(many: Sequence[_Written], values: Mapping[str, str]) -> dict[str, str]:
     found = {}
-    for written in many:
-        if written.value is not None:
-            found[written.name] = _filled_in(written.value, written.variables, values)
-        elif _key(written) in values:
-            found[written.name] = values[_key(written)]
+    for one in many:
+        if one.value is not None:
+            found[one.name] = _filled_in(one.value, one.variables, values)
+        elif _key(one) in values:
+            found[one.name] = values[_key(one)]
     return found
 
 
 def _words(many: Sequence[_Written], values: Mapping[str, str]) -> list[str]:
     found = []
-    for written in many:
-        value = values.get(_key(written))
-        if written.value is not None:
-            value = _filled_in(written.value, written.variables, values)
+    for one in many:
+        value = values.get(_key(one))
+        if one.value is not None:
+            value = _filled_in(one.value, one.variables, values)
         if value is not None:
-            found += [literal(written.name)] if written.type == "named" else []
-            found += [value] if value or written.type != "named" else []
+            found += [literal(one.name)] if one.type == "named" else []
+            found += [value] if value or one.type != "named" else []
     return found
 
 
