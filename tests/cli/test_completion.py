@@ -6,8 +6,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from msgspec.json import encode
 
 from mcp_workbench.cli import completion_words
 from mcp_workbench.cli.commands import SUMMARIES, find
@@ -82,6 +84,44 @@ def test_values_are_completed_where_they_are_counted(monkeypatch: pytest.MonkeyP
     assert completed(["call", "a/b/c", "mode=f"]) == ["mode=fast"]
     assert completed(["call", "a/b/c", "deep="]) == ["deep=true", "deep=false"]
     assert completed(["call", "a/b/c", "text="]) == []
+
+
+HOSTILE = (
+    "x;touch${IFS}made",
+    "x`touch made`",
+    "x$(touch made)",
+    "x|sh",
+    "x y",
+    "x\ny",
+    "x\x1b[2J",
+    "x*",
+    "x'",
+   
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_a_shell_could_take_for_more_than_a_word_is_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"properties": {name: {}, "mode": {"enum": [name, "fast"]}, "odd": {"enum": 5}}}
+    offered = {"tools": {f"t{name}": {}, "ok": {"inputSchema": schema}}, "prompts": {f"p{name}": {}}}
+    offered |= {"resources": {name: {}, "file:///ok": {}}}
+    names = {kind: {each: encode(about) for each, about in many.items()} for kind, many in offered.items()}
+    entry = SimpleNamespace(toolbox="a", name="s", tools=names["tools"], definitions=names.__getitem__, config=None)
+    catalog = SimpleNamespace(entries=lambda: [entry], described={name: SimpleNamespace(description="")})
+    monkeypatch.setattr(completion_words, "_catalog", lambda rest: catalog)
+    assert completed(["call", "a/s/"]) == ["a/s/ok"]
+    assert completed(["call", "a/s/ok", ""]) == ["mode=", "odd="]
+    assert completed(["call", "a/s/ok", "mode="]) == ["mode=fast"]
+    assert completed(["call", "a/s/ok", "odd="]) == []
+    assert completed(["prompt", "a/s/p"]) == []
+    assert completed(["resource", ""]) == ["file:///ok"]
+    assert completed(["open", ""]) == []
+
+
+def test_no_server_offers_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = SimpleNamespace(definitions=lambda kind: {"--config=x": b"{}", "=ls": b"{}", "file:///ok": b"{}"})
+    monkeypatch.setattr(completion_words, "_catalog", lambda rest: SimpleNamespace(entries=lambda: [entry]))
+    assert completed(["resource", ""]) == ["file:///ok"]
 
 
 def test_what_cannot_be_found_out_fits_nothing(tmp_path: Path) -> None:
@@ -169,3 +209,25 @@ def test_shells_complete_with_the_scripts(config: Path, tmp_path: Path, shell: s
     assert shown("und") == ["undo"]
     assert shown(f"call --config {config} desk/clock/n") == ["desk/clock/now"]
     assert shown(f"call --config {config} desk/clock/now z") == ["zone="]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_names_are_no_patterns_of_files_to_a_shell(tmp_path: Path, shell: str) -> None:
+    """Whatever is printed for it: the scripts do not rely on it alone."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    script = tmp_path / f"completion.{shell}"
+    script.write_text(SCRIPTS[shell])
+    program = {"bash": BASH, "zsh": ZSH.replace("compadd() {{ ", 'compadd() {{ [[ "$*" == *-Q* ]] && print raw; ')}[
+        shell
+    ]
+    typed = program.format(script=script, typed="x")
+    done = subprocess.run(
+        [shell, "-c", f"mcp-workbench() {{ printf '%s\\n' '*' 'a b'; }}\n{typed}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert (done.stdout, done.stderr) == ("*\na b\n", "")

@@ -26,8 +26,12 @@ The scripts run `mcp-workbench completion words`, which prints what fits the las
 # `-o nospace`: words that can go on, such as `key=`, end without a space; others bring theirs. Nothing found: files.
 BASH: Final = r"""# bash completion for mcp-workbench
 _mcp_workbench() {
-    local IFS=$'\n'
-    COMPREPLY=($("${COMP_WORDS[0]}" completion words --line "${COMP_LINE:0:COMP_POINT}" 2>/dev/null))
+    local word
+    COMPREPLY=()
+    # Not `$(…)`: that would take names for patterns of files. Not `mapfile`: macOS has bash 3.2.
+    while IFS= read -r word; do
+        COMPREPLY+=("$word")
+    done < <("${COMP_WORDS[0]}" completion words --line "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
 }
 complete -o nospace -o default -o bashdefault -F _mcp_workbench mcp-workbench
 """
@@ -46,8 +50,8 @@ _mcp_workbench() {
         _files
         return
     fi
-    (( ${#going} )) && compadd -Q -S '' -- "${going[@]}"
-    (( ${#whole} )) && compadd -Q -- "${whole[@]}"
+    (( ${#going} )) && compadd -S '' -- "${going[@]}"
+    (( ${#whole} )) && compadd -- "${whole[@]}"
 }
 if [[ "$funcstack[1]" == _mcp-workbench ]]; then _mcp_workbench "$@"; else compdef _mcp_workbench mcp-workbench; fi
 """

@@ -2,12 +2,16 @@
 
 Owns what each command takes where. Starts nothing and asks nothing; what cannot be found out fits nothing, in silence:
 whoever types is not to be interrupted. A word is followed by a tab and a description where there is one.
+
+Names come from servers, and a shell runs what stands on its line: what it could take for anything but letters of a word
+is left out, in one place and for every shell. It can still be typed, in quotes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +30,8 @@ _LONGEST_DESCRIPTION: Final = 80
 _WITH_VALUE: Final = frozenset({"as", "budget", "config", "header", "json", "limit", "name", "output", "toolbox"})
 # What bash takes for the end of a word in the middle of one.
 _BREAKS: Final = "=:"
+# Letters that mean nothing to bash, zsh or fish.
+_HARMLESS: Final = re.compile(r"[\w@%+=:,./-]+")
 
 
 def completed_line(line: str) -> list[str]:
@@ -50,9 +56,15 @@ def completed(words: Sequence[str]) -> list[str]:
     """What fits the last of these words, of a command line without the name of the program."""
     *before, last = words or [""]
     with contextlib.suppress(WorkbenchError, OSError, ValueError):
-        fitting = (word for word in _fitting(before, last) if word.startswith(last))
+        fitting = (word for word in _fitting(before, last) if word.startswith(last) and _is_harmless(word, last))
         return [word for word, _ in zip(dict.fromkeys(fitting), range(MOST_WORDS), strict=False)]
     return []
+
+
+def _is_harmless(described: str, last: str) -> bool:
+    """Whether it is a word to every shell, and to us: no option unless one was begun."""
+    word = described.partition("\t")[0]
+    return _HARMLESS.fullmatch(word) is not None and (last[:1] in ("-", "=") or word[0] not in "-=")
 
 
 def _fitting(before: Sequence[str], last: str) -> Iterable[str]:
@@ -146,10 +158,8 @@ def _named(place: str, definitions: Iterable[tuple[str, bytes]]) -> Iterator[str
     from msgspec.json import decode
 
     for name, definition in definitions:
-        # What a server may call a thing is no business of a shell's unless it can be typed.
-        if name.isprintable() and " " not in name:
-            read = decode(definition)
-            yield _described(f"{place}{name}", read.get("description") if isinstance(read, dict) else "")
+        read = decode(definition)
+        yield _described(f"{place}{name}", read.get("description") if isinstance(read, dict) else "")
 
 
 def _toolboxes(rest: Sequence[str]) -> Iterable[str]:
@@ -193,8 +203,8 @@ def _arguments(rest: Sequence[str], given: list[str], last: str) -> Iterable[str
     key, equals, _ = last.partition("=")
     about = properties.get(key)
     if equals and isinstance(about, dict):
-        values = ("true", "false") if about.get("type") == "boolean" else about.get("enum") or ()
-        return [f"{key}={value}" for value in values]
+        values = ["true", "false"] if about.get("type") == "boolean" else about.get("enum")
+        return [f"{key}={value}" for value in values] if isinstance(values, list) else []
     taken = {word.partition("=")[0] for word in given[1:]}
     return [
         _described(f"{name}=", each.get("description") if isinstance(each, dict) else "")
@@ -205,7 +215,7 @@ def _arguments(rest: Sequence[str], given: list[str], last: str) -> Iterable[str
 
 def _prompt_arguments(rest: Sequence[str], given: list[str]) -> Iterable[str]:
     arguments = _definition(rest, given, "prompts").get("arguments")
-    named = [each for each in arguments or () if isinstance(each, dict)]
+    named = [each for each in arguments if isinstance(each, dict)] if isinstance(arguments, list) else []
     return [_described(f"{each.get('name')}=", each.get("description")) for each in named]
 
 
