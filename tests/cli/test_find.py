@@ -54,6 +54,16 @@ def test_advice_at_the_end_is_for_whoever_reads_it(tmp_path: Path, capsys: pytes
     assert json.loads(capsys.readouterr().out)["text"].endswith("`open_toolbox` with `tools`.")
 
 
+def test_words_are_words_and_never_a_command_or_an_address(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "made"
+    assert run("find", "--config", config, "--", "touch", made, "note") == 0
+    assert not made.exists() and "desk/notes/" in capsys.readouterr().out
+    assert run("find", "--config", config, "http://127.0.0.1:9/mcp", "note") == 0
+    assert "desk/notes/" in capsys.readouterr().out
+
+
 def test_a_search_that_cannot_be_is_refused(config: Path) -> None:
     with pytest.raises(UsageError, match="toolbox `dsek` does not exist; did you mean `desk`"):
         run("find", "--config", config, "--toolbox", "dsek", "x")

@@ -33,23 +33,32 @@ def engine_of(
     """The engine for what the command line means: servers of the configuration, `only` one of them, or one that stands
     in no file."""
     named = unlisted(parsed, takes_pairs=takes_pairs)
-    if named is None and only is not None:
-        config = alone(configuration(parsed), only)
-        redactor = log_for(parsed, config)
-        # The shared workbench serves the whole file.
-        engine = Engine(config, use_cache=not parsed.has("no-cache"), redactor=redactor, is_audited=True)
-    elif named is None:
+    if named is None:
+        return *configured_engine(parsed, only=only), None
+    redactor = log_for(parsed, named.config)
+    # Nobody asks for it again under this key: nothing is remembered of it.
+    return _asking(Engine(named.config, use_cache=False, redactor=redactor)), redactor, named
+
+
+def configured_engine(parsed: Parsed, *, only: str | None = None) -> tuple[Engine, Redactor]:
+    """The engine for the servers of the configuration, whatever the words of the command line are."""
+    if only is None:
         config = configuration(parsed)
         redactor = log_for(parsed, config)
         engine = engine_for(parsed, config, use_cache=not parsed.has("no-cache"), redactor=redactor, is_audited=True)
     else:
-        redactor = log_for(parsed, named.config)
-        # Nobody asks for it again under this key: nothing is remembered of it.
-        engine = Engine(named.config, use_cache=False, redactor=redactor)
+        config = alone(configuration(parsed), only)
+        redactor = log_for(parsed, config)
+        # The shared workbench serves the whole file.
+        engine = Engine(config, use_cache=not parsed.has("no-cache"), redactor=redactor, is_audited=True)
+    return _asking(engine), redactor
+
+
+def _asking(engine: Engine) -> Engine:
     if not engine.is_shared:
         # There, a server that may ask somebody is started for that client alone: it would not be the one that runs.
         engine.capabilities = CAPABILITIES
-    return engine, redactor, named
+    return engine
 
 
 @contextlib.asynccontextmanager

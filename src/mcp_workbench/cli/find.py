@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcp_workbench.cli.conversing import conversing, engine_of
+from mcp_workbench.cli.conversing import configured_engine, conversing
 from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.result_content import ResultContent
@@ -34,7 +34,7 @@ Exit code: 0, 1 if nothing was found or no server could be reached, 2 if there i
 
 def run(parsed: Parsed) -> int:
     """Search; the exit status."""
-    engine, redactor, _ = engine_of(parsed, takes_pairs=False)
+    engine, redactor = configured_engine(parsed)
     words = " ".join(parsed.positionals)
     request: dict[str, object] = {"query": words}
     toolbox = parsed.value("toolbox")
