@@ -102,7 +102,10 @@ HOSTILE = (
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_a_shell_could_take_for_more_than_a_word_is_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = {"properties": {name: {}, "mode": {"enum": [name, "fast"]}, "odd": {"enum": 5}}}
-    offered = {"tools": {f"t{name}": {}, "ok": {"inputSchema": schema}}, "prompts": {f"p{name}": {}}}
+    offered: dict[str, dict[str, object]] = {
+        "tools": {f"t{name}": {}, "ok": {"inputSchema": schema}},
+        "prompts": {f"p{name}": {}},
+    }
     offered |= {"resources": {name: {}, "file:///ok": {}}}
     names = {kind: {each: encode(about) for each, about in many.items()} for kind, many in offered.items()}
     entry = SimpleNamespace(toolbox="a", name="s", tools=names["tools"], definitions=names.__getitem__, config=None)
