@@ -6,14 +6,14 @@
   `resource`, `restart`, `schema`, `secret`, `status`, `tokens`, `top`, `trust`, `undo`, `uninstall`, `up`.
 - `client_files` finds and changes the files of MCP clients, `client_commands` runs their own commands.
 - `own_configuration` edits our own file for `add` and `remove`, `secret_store` keeps the secrets that stood in entries,
-  `mcp_registry` looks servers up by name.
+  `mcp_registry` looks servers up by name, `server_preview` says what an entry starts before it does.
 - `flags` parses command lines, `settings` has the options that commands share, `engine` reaches servers for them
   (`shared_engine` through the shared workbench),
   `demo_client` for the demo. `http_token` is the token of `serve --http`, `http_callers` who else may call it,
   `client_settings` what to paste into clients.
 - `service` is the unit that starts the shared workbench with the system, `client_context` what a client of it is served
   with.
-- `screen`, `wrapping` and `error_output` print.
+- `screen`, `wrapping` and `error_output` print, `consent` asks whoever is at the terminal.
 - `arguments`, `tool_schema` and `result_content` serve `call`; `check_references` serves `check`.
 - `conversing` is what `call`, `find`, `prompt` and `resource` have in common, `asking` puts servers' questions to the
   user, `unlisted_servers` are those in no file, `prompts_and_resources` lists them, `result_output` and

@@ -14,10 +14,12 @@ from typing import Any
 from msgspec import Struct
 
 from mcp_workbench.cli.client_files import FoundFile, existing, present
+from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
-from mcp_workbench.cli.screen import stderr, stdout
+from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.cli.secret_store import SecretStore
+from mcp_workbench.cli.server_preview import preview
 from mcp_workbench.cli.settings import JSON
 from mcp_workbench.clients.dialects import is_own, translated
 from mcp_workbench.clients.documents import Servers
@@ -33,7 +35,7 @@ from mcp_workbench.file_replacement import create_file
 
 FROM = Flag("from", "CLIENT", "use the servers of this client only; may be repeated", repeats=True)
 PROJECT = Flag("project", None, "write workbench-config.json into this folder, from the files of this project")
-YES = Flag("yes", None, "read what is found, without asking")
+YES = Flag("yes", None, "read what is found, and keep what is proposed, without asking")
 DRY_RUN = Flag("dry-run", None, "print the configuration, and write nothing")
 NO_CHECK = Flag("no-check", None, "do not start the servers once at the end")
 
@@ -85,6 +87,7 @@ def run(parsed: Parsed) -> int:
     _say_found(servers)
     _say_left_out(imported, servers)
     boxes = _edited(proposed(servers), parsed)
+    is_confirmed = not any(map(_came_with_the_project, files)) or _confirmed(parsed)
     config = {"face": PROPOSED_FACE, "toolboxes": boxes}
     # What was typed is judged before a secret is stored anywhere.
     parse(_written(config), target, os.environ)
@@ -103,10 +106,16 @@ def run(parsed: Parsed) -> int:
         return 0
     store.write()
     create_file(target, content)
-    if parsed.has("project"):
-        # Its user has just made it.
-        trust.trust(target, content)
     remark("note", f"written: {target}")
+    if not is_confirmed:
+        remark(
+            "hint",
+            "nothing was started or trusted, as the servers came with the project: look at what they start, "
+            "run mcp-workbench trust, then mcp-workbench check --connect",
+        )
+        return 0
+    if parsed.has("project"):
+        trust.trust(target, content)
     return _checked(parsed, target, servers)
 
 
@@ -131,6 +140,19 @@ def _say_of_this_folder(files: list[FoundFile]) -> None:
                     f"{client.title} has servers for this folder alone, which are not taken over: {listed}; "
                     "mcp-workbench init --project makes a configuration for the folder",
                 )
+
+
+def _came_with_the_project(found: FoundFile) -> bool:
+    """Whether others may have written it: with `--project`, what lies in its folder. Claude Code keeps servers for a
+    project in a file of the user."""
+    return found.file.scope == "project" and os.path.abspath(found.path).startswith(os.path.join(os.getcwd(), ""))
+
+
+def _confirmed(parsed: Parsed) -> bool:
+    """Whether somebody wants it started who has seen what that is. `--yes` is said before anything is seen."""
+    if any(map(parsed.has, ("yes", "dry-run", "json"))) or not sys.stdin.isatty():
+        return False
+    return agrees("These servers came with the project. Trust them, and start each once?")
 
 
 def _servers_or_none(found: FoundFile) -> Servers:
@@ -189,10 +211,10 @@ def _agreed(files: list[FoundFile], parsed: Parsed) -> list[FoundFile]:
         raise UsageError(
             "there is no terminal to ask whether to read them", hint="--yes reads all, --from CLIENT those of one"
         )
-    answer = _asked("Read them? [Y/n, or numbers such as 1 3]").lower()
-    if answer in ("", "y", "yes"):
+    answer = ask("Read them? [Y/n, or numbers such as 1 3]")
+    if answer is not None and answer.lower() in ("", "y", "yes"):
         return files
-    numbers = [int(word) for word in answer.replace(",", " ").split() if word.isdigit()]
+    numbers = [int(word) for word in (answer or "").replace(",", " ").split() if word.isdigit()]
     chosen = [files[number - 1] for number in numbers if 0 < number <= len(files)]
     if not chosen:
         raise ConfigError("nothing was read, and nothing was written", hint="mcp-workbench init --from CLIENT")
@@ -207,27 +229,35 @@ def _edited(boxes: dict[str, Any], parsed: Parsed) -> dict[str, Any]:
     screen.line("These toolboxes are proposed; an agent chooses by their descriptions:")
     screen.table(["", ""], [[(name, "name"), box["description"]] for name, box in boxes.items()], indent=2)
     screen.flush()
-    if _asked("Keep them as they are? [Y/n]").lower() in ("", "y", "yes"):
+    answer = _needed("Keep them as they are? [Y/n]")
+    if answer.lower() in ("", "y", "yes"):
         return boxes
     edited: dict[str, Any] = {}
     for name, box in boxes.items():
-        own = _asked(f"Name of {name} [{name}]:") or name
-        about = _asked(f"Description of {own} [{box['description']}]:") or box["description"]
+        own = _needed(f"Name of {name} [{name}]:") or name
+        about = _needed(f"Description of {own} [{box['description']}]:") or box["description"]
         # Two with one name become one toolbox.
         merged_into = edited.setdefault(own, {"description": about, "mcpServers": {}})
         merged_into["mcpServers"] |= box["mcpServers"]
     return edited
 
 
-def _asked(question: str) -> str:
-    print(f"{question} ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip()
+def _needed(question: str) -> str:
+    answer = ask(question)
+    if answer is None:
+        raise ConfigError("nothing was written: the input ended", hint="run the command again, or use --yes")
+    return answer
 
 
 def _say_found(servers: list[ImportedServer]) -> None:
-    rows: list[list[Any]] = [[server.name, ", ".join(server.sources)] for server in servers]
+    """Each with what it starts or reaches, before any of it does."""
+    rows: list[list[Part]] = []
+    for server in servers:
+        first, *more = preview(server.entry)
+        rows.append([(server.name, "name"), ", ".join(server.sources), first])
+        rows += [["", "", (line, "dim")] for line in more]
     screen = stderr()
-    screen.table(["server", "from"], rows)
+    screen.table(["server", "from", "what it is"], rows)
     screen.flush()
 
 

@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcp_workbench.clients.foreign_text import is_variable_name, variable_name
-from mcp_workbench.config.redact import after_scheme, argument_secrets, is_literal_secret, secrets_in_url
+from mcp_workbench.clients.remote_wrappers import unwrapped
+from mcp_workbench.config.redact import (
+    after_scheme,
+    argument_secrets,
+    is_literal_secret,
+    secrets_in,
+    secrets_in_arguments,
+    secrets_in_url,
+)
 
 # A variable and its value, to what stands there instead.
 Keep = Callable[[str, str], str]
@@ -44,6 +52,20 @@ def without_secrets(server: str, entry: Mapping[str, Any], keep: Keep) -> dict[s
             variable = f"{prefix}_URL_KEY" + (f"_{number + 1}" if number else "")
             found["url"] = found["url"].replace(secret, keep(variable, secret))
     return found
+
+
+def secrets_of(entry: Mapping[str, Any]) -> list[str]:
+    """What must not be shown of an entry that is shown."""
+    found = [
+        secret
+        for pairs in (entry.get("env", {}), entry.get("headers", {}))
+        for name, value in pairs.items()
+        for secret in secrets_in(name, value)
+    ]
+    found += secrets_in("clientSecret", entry.get("oauth", {}).get("clientSecret", ""))
+    found += secrets_in_arguments(entry.get("args", ()))
+    # The address of a wrapper such as mcp-remote is among its arguments.
+    return found + secrets_in_url(unwrapped(entry)[0].get("url", ""))
 
 
 def _arguments(prefix: str, arguments: list[str], keep: Keep) -> list[str]:

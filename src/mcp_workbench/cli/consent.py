@@ -1,0 +1,26 @@
+"""Questions to whoever is at the terminal, on stderr: stdout is data.
+
+Owns that the end of the input is consent to nothing, and that what others wrote stays on the line of the question.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mcp_workbench.printable import one_line
+
+
+def ask(question: str) -> str | None:
+    """What was typed; None at the end of the input."""
+    print(f"{one_line(question)} ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    if not line:
+        print(file=sys.stderr)
+        return None
+    return line.strip()
+
+
+def agrees(question: str, *, by_default: bool = False) -> bool:
+    """Whether the answer is yes. `by_default`: Enter alone says so too."""
+    answer = ask(f"{question} [{'Y/n' if by_default else 'y/N'}]")
+    return answer is not None and (answer.lower() in ("y", "yes") or (by_default and not answer))
