@@ -85,7 +85,8 @@ def test_a_file_that_install_made_is_gone_after_undo(home: Path) -> None:
     assert shell(home, "undo", "kiro").status == 0 and not path.exists()
 
 
-def test_secrets_among_arguments_are_not_shown(home: Path) -> None:
+def test_secrets_among_arguments_are_not_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.cli.edit_preview.WIDEST_LINE", 10_000)
     servers = {
         "clock": SERVER,
         "flag": {"command": "x", "args": ["--token", "ghp_hunter2hunter2hunter2"]},
@@ -99,6 +100,24 @@ def test_secrets_among_arguments_are_not_shown(home: Path) -> None:
     write(home, ".cursor/mcp.json", json.dumps({"mcpServers": servers}))
     done = shell(home, "install", "cursor", "--replace", "--dry-run")
     assert done.status == 0 and "API_TOKEN=***" in done.stdout and "hunter" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_secrets_anywhere_in_the_file_are_not_shown(home: Path, indent: int | None) -> None:
+    ours = {"command": "/old/mcp-workbench", "args": ["serve"], "env": {"X": "value-of-hunter", "PATH": "/usr/bin"}}
+    document = {"apiKey": "sk-ant-hunter2hunter2", "mcpServers": {"workbench": ours}, "session": {"a": ["hunter3-x"]}}
+    write(home, ".cursor/mcp.json", json.dumps(document, indent=indent))
+    done = shell(home, "install", "cursor", "--dry-run")
+    assert done.status == 0 and "hunter" not in done.stdout + done.stderr, done.stdout
+    assert '"serve", "--config"' in done.stdout
+
+
+def test_of_a_file_in_one_line_only_what_changes_is_shown(home: Path) -> None:
+    document = {"history": ["x" * 100] * 1000, "mcpServers": {"mine": SERVER}}
+    write(home, ".cursor/mcp.json", json.dumps(document))
+    done = shell(home, "install", "cursor", "--dry-run", "--replace")
+    assert done.status == 0 and len(done.stdout) < 2_000
+    assert '-  "mine": {…}\n+  "workbench": {\n' in done.stdout
 
 
 def test_replace_takes_out_what_the_workbench_serves(home: Path) -> None:

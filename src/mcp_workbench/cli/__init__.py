@@ -4,7 +4,8 @@
   its name: `add`, `approve`, `audit`, `auth`, `call`, `check`, `completion`, `demo`, `doctor`, `down`, `find`,
   `init`, `install`, `key`, `list`, `lock`, `login`, `logout`, `logs`, `open`, `policy`, `prompt`, `reload`, `remove`,
   `resource`, `restart`, `schema`, `secret`, `status`, `tokens`, `top`, `trust`, `undo`, `uninstall`, `up`.
-- `client_files` finds and changes the files of MCP clients, `client_commands` runs their own commands.
+- `client_files` finds and changes the files of MCP clients, `edit_preview` shows what changes, `client_commands` runs
+  their own commands.
 - `own_configuration` edits our own file for `add` and `remove`, `secret_store` keeps the secrets that stood in entries,
   `mcp_registry` looks servers up by name, `server_preview` says what an entry starts before it does.
 - `flags` parses command lines, `settings` has the options that commands share, `engine` reaches servers for them

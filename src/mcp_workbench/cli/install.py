@@ -6,7 +6,6 @@ is replaced and taken back is `client_files`.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from mcp_workbench.cli import client_commands
 from mcp_workbench.cli.check_references import look
 from mcp_workbench.cli.client_commands import CommandStep
 from mcp_workbench.cli.client_files import FoundFile, is_present, new_run, present, take_steps, to_write, write
+from mcp_workbench.cli.edit_preview import edit_preview, hiding
 from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
 from mcp_workbench.cli.own_configuration import servers_written
@@ -30,7 +30,6 @@ from mcp_workbench.clients.client_paths import this_system
 from mcp_workbench.clients.dialects import is_own, own_entry, translated
 from mcp_workbench.clients.documents import Servers, has_comments, servers_in, with_server, without_servers
 from mcp_workbench.clients.identity import Served, is_served
-from mcp_workbench.clients.remote_wrappers import unwrapped
 from mcp_workbench.clients.table import Client, Scope, find
 from mcp_workbench.config import trust
 from mcp_workbench.config.choose import FILE_NAME, own_file
@@ -38,7 +37,7 @@ from mcp_workbench.config.environment import server_environment
 from mcp_workbench.config.load import load, read
 from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.config.problems import in_one_line
-from mcp_workbench.config.redact import Redactor, secrets_in, secrets_in_arguments, secrets_in_url
+from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.secrets import dotenv
 
@@ -387,37 +386,16 @@ def _show(plan: InstallPlan, *, to_stdout: bool) -> None:
     """What will change; of secrets that stand near it only that they are there."""
     found = plan.found
     screen = stdout() if to_stdout else stderr()
-    redactor = Redactor(_secrets_near(plan))
     if plan.commands:
+        redactor = hiding(found, plan.before, plan.name, plan.entry)
         for command in plan.commands:
             screen.line(redactor.text(shlex.join(command)), wrap=False)
         return
     if found.file.format == "json" and plan.before and has_comments(plan.before):
         remark("warning", f"`{found.path}` holds comments or trailing commas, which {found.client.title} may refuse")
-    lines = difflib.unified_diff(
-        (plan.before or b"").decode(errors="replace").splitlines(),
-        plan.after.decode(errors="replace").splitlines(),
-        found.path,
-        found.path,
-        lineterm="",
-        n=1,
-    )
-    screen.line(redactor.text("\n".join(lines)), wrap=False)
+    shown = edit_preview(found, plan.before, plan.after, plan.name, plan.entry, plan.removed)
+    screen.line(shown, wrap=False)
     screen.flush()
-
-
-def _secrets_near(plan: InstallPlan) -> list[str]:
-    found: list[str] = []
-    for name, written in servers_in(plan.before or b"", plan.found.file, plan.found.path).items():
-        entry = translated(written, plan.found.file.dialect).entry or {}
-        if name != plan.name:
-            for pairs in (entry.get("env", {}), entry.get("headers", {})):
-                found += [secret for key, value in pairs.items() for secret in secrets_in(key, value)]
-            found += secrets_in("clientSecret", entry.get("oauth", {}).get("clientSecret", ""))
-            found += secrets_in_arguments(entry.get("args", ()))
-            # The address of a wrapper such as mcp-remote is among its arguments.
-            found += secrets_in_url(unwrapped(entry)[0].get("url", ""))
-    return found
 
 
 def _print(client: Client, scope: Scope, name: str, config: str) -> None:

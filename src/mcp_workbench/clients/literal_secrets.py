@@ -68,6 +68,15 @@ def secrets_of(entry: Mapping[str, Any]) -> list[str]:
     return found + secrets_in_url(unwrapped(entry)[0].get("url", ""))
 
 
+def secrets_within(document: object, name: str = "") -> list[str]:
+    """The literal secrets of any document, by what they or something around them is called, or what they look like."""
+    if isinstance(document, str):
+        return [document[after_scheme(document) :]] if is_literal_secret(name, document) else []
+    if isinstance(document, Mapping):
+        return [found for key, each in document.items() for found in secrets_within(each, f"{name} {key}")]
+    return [found for each in document for found in secrets_within(each, name)] if isinstance(document, list) else []
+
+
 def _arguments(prefix: str, arguments: list[str], keep: Keep) -> list[str]:
     found = list(arguments)
     # From the last to the first, so that the places of those before stay right.

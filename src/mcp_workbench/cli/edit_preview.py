@@ -1,0 +1,58 @@
+"""What an edit changes in the file of a client, shown before it is made.
+
+Owns what of it is shown: the lines that change and none beside them, and of secrets in the file, wherever they stand,
+only that they are there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mcp_workbench.cli.client_files import FoundFile
+from mcp_workbench.clients.dialects import translated
+from mcp_workbench.clients.documents import root_of, servers_in
+from mcp_workbench.clients.literal_secrets import secrets_of, secrets_within
+from mcp_workbench.config.redact import Redactor
+
+# A longer line is no line that somebody wrote, but a file without line breaks: it would be shown whole, and twice.
+WIDEST_LINE: Final = 240
+_HOW_WE_ARE_STARTED: Final = ("command", "cmd", "args", "type")
+
+
+def hiding(found: FoundFile, before: bytes | None, name: str, entry: Mapping[str, Any]) -> Redactor:
+    """Hides what is secret in the file, but not how we are started. What else is in our own entry is its user's."""
+    secrets = secrets_within(root_of(before or b"", found.file, found.path))
+    for written in servers_in(before or b"", found.file, found.path).values():
+        secrets += secrets_of(translated(written, found.file.dialect).entry or {})
+    ours = {name, *_strings([entry.get(member, "") for member in _HOW_WE_ARE_STARTED])}
+    return Redactor(set(secrets) - ours)
+
+
+def edit_preview(
+    found: FoundFile, before: bytes | None, after: bytes, name: str, entry: Mapping[str, Any], removed: list[str]
+) -> str:
+    """The lines that change, as `diff` writes them."""
+    lines = list(
+        difflib.unified_diff(
+            (before or b"").decode(errors="replace").splitlines(),
+            after.decode(errors="replace").splitlines(),
+            found.path,
+            found.path,
+            lineterm="",
+            n=0,
+        )
+    )
+    if any(len(line) > WIDEST_LINE for line in lines if line.startswith("-")):
+        own = json.dumps({name: entry}, indent=2, ensure_ascii=False).splitlines()[1:-1]
+        gone = [f"-  {json.dumps(each, ensure_ascii=False)}: {{…}}" for each in removed]
+        lines = [*lines[:2], "@@ members @@", *gone, *(f"+{line}" for line in own)]
+    return hiding(found, before, name, entry).text("\n".join(lines))
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, list):
+        return [found for each in value for found in _strings(each)]
+    return [value] if isinstance(value, str) else []
