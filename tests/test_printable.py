@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.printable import plain, visible
+from mcp_workbench.printable import indented, plain, visible
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,15 @@ def test_a_line_is_quoted_as_a_terminal_would_show_it(written: str, quoted: str)
 def test_whatever_it_is_nothing_controls_a_terminal(text: str) -> None:
     assert all(letter.isprintable() or letter in "\n\t\xa0" for letter in visible(text))
     assert all(letter.isprintable() or letter in "\n\t\xa0" for letter in plain(text))
+
+
+def test_only_our_own_lines_begin_at_the_margin() -> None:
+    assert indented("one") == "one"
+    assert indented("one\nerror: forged\n\n  deeper") == "one\n  error: forged\n\n    deeper"
+    assert indented("one:\n  two\n\tthree") == "one:\n  two\n\tthree"
+
+
+@given(st.text())
+def test_whatever_it_is_no_further_line_begins_at_the_margin(text: str) -> None:
+    _, *rest = indented(visible(text)).split("\n")
+    assert all(not line or line[0] in " \t" for line in rest)

@@ -1,6 +1,6 @@
 """Text from elsewhere, made safe to show: an escape sequence in a server's words must not repaint a terminal.
 
-Owns three pure functions. Refuses to know who shows what; data for programs does not come here.
+Owns four pure functions. Refuses to know who shows what; data for programs does not come here.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter == "\xa0" else ascii(letter)[1:-1] for letter in text)
+
+
+def indented(text: str) -> str:
+    """The text with its further lines set in: one at the margin looks as if we had written it."""
+    first, *rest = text.split("\n")
+    margin = "  " if any(line[:1] not in ("", " ", "\t") for line in rest) else ""
+    return "\n".join([first, *(f"{margin}{line}" if line else line for line in rest)])
 
 
 def plain(line: str) -> str:

@@ -117,7 +117,8 @@ def test_a_name_in_several_toolboxes_has_to_be_said_in_full(home: Path) -> None:
         (["x", "uvx"], "`uvx` is neither an address, a server.json nor"),
         (["x", "uvx", "y"], "unexpected argument `y`"),
         (["x", "missing.json"], "the server.json `missing.json` does not exist"),
-        (["x", "--env", "A", "--", "y"], "--env takes NAME=VALUE, found `A`"),
+        (["x", "--env", "hunter2", "--", "y"], "--env takes NAME=VALUE\n"),
+        (["x", "https://x.example", "--env", "hunter2="], "an address takes no variables, found --env\n"),
         (["x", "--header", "A=b", "--", "y"], "a program takes no headers"),
         (["x", "https://x.example", "--env", "A=b"], "an address takes no variables"),
         (["x", "--share", "nobody", "--", "y"], "$.toolboxes.desk.mcpServers.x.share"),
@@ -131,7 +132,7 @@ def test_what_cannot_be_added_changes_nothing(home: Path, words: list[str], said
         words = [*words[:1], "--toolbox", "desk", *words[1:]]
     done = shell("add", *words)
     assert done.status == 2 and said in done.stderr, done.stderr
-    assert path.read_text() == COMMENTED and not done.stdout
+    assert path.read_text() == COMMENTED and not done.stdout and "hunter" not in done.stderr
     assert not (path.parent / "secrets").exists()
 
 

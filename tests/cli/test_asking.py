@@ -154,6 +154,24 @@ async def test_a_form_is_answered_field_by_field(monkeypatch: pytest.MonkeyPatch
     assert "a whole number" in shown
 
 
+async def test_a_question_stays_on_its_line_and_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    evil = "\x1b]0;T\x07\x1b[2J\x1b[H\npassword for root"
+    field = {"title": evil, "enum": [evil], "default": evil, "format": evil}
+    form = {"message": f"Hello\n{evil}", "requestedSchema": {"properties": {"x": field, "y": {"title": "z" * 5_000}}}}
+    _, shown = await typing(monkeypatch, [b"\x04"], form)
+    assert "\x1b" not in shown and "\x07" not in shown and "\npassword" not in shown
+    assert "\n[box/server/tool] \\x1b]0;T" in shown
+    _, shown = await typing(monkeypatch, [b"\n", b"\x04"], form)
+    assert "[box/server/tool] zzz" in shown and "z" * 100 not in shown
+    page = {"mode": "url", "message": "m", "url": "https://x/\nerror: forged"}
+    _, shown = await typing(monkeypatch, [b"n\n"], page)
+    assert "forged" in shown and "\nerror" not in shown and "\n  error" not in shown
+
+
+async def test_limits_that_are_no_numbers_limit_nothing() -> None:
+    assert field_value("7", {"type": "integer", "minimum": "x", "maximum": []}, is_required=True) == 7
+
+
 def approval() -> dict[str, Any]:
     return question("box/server/tool", b'{"name":"tool"}', None, has_session=True)
 

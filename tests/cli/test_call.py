@@ -108,8 +108,8 @@ def test_a_crash_is_reported_with_the_end_of_stderr(config: Path) -> None:
         1,
         "",
         "error: [lab/calculator/crash] the server exited with status 70\n"
-        "last lines of its stderr:\n"
-        "  calculator: crashing because it was asked to\n",
+        "  last lines of its stderr:\n"
+        "    calculator: crashing because it was asked to\n",
     )
 
 

@@ -36,6 +36,17 @@ def test_progress_moves_on_a_terminal_and_stands_still_while_somebody_types(monk
     assert "box/server/tool" in shown.getvalue() and "\x1b[2J" not in shown.getvalue()
 
 
+def test_ctrl_c_at_a_question_leaves_the_cursor_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stderr", shown)
+        patched.setenv("TERM", "xterm-256color")
+        with pytest.raises(KeyboardInterrupt), LiveProgress("box/server/tool") as live, live.paused():
+            raise KeyboardInterrupt
+    text = shown.getvalue()
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+
+
 def test_progress_is_not_shown_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     with LiveProgress("x") as live, live.paused():
         live.show(Progress(1, 2, "half"))

@@ -230,7 +230,8 @@ def test_a_server_in_no_file_has_to_be_named_whole(config: Path) -> None:
             run("call", *words)
     with pytest.raises(UsageError, match="--header is for a server given by URL"):
         run("call", "--config", config, "--header", "A=b", "desk/clock/now")
-    with pytest.raises(UsageError, match="--header takes NAME=VALUE"):
-        run("call", "--header", "nonsense", "https://example.test/mcp", "x")
+    for secret in ("hunter2", "Bearer hunter2=", "=hunter2", ": hunter2"):
+        with pytest.raises(UsageError, match=r"^--header takes NAME=VALUE$"):
+            run("call", "--header", secret, "https://example.test/mcp", "x")
     with pytest.raises(UsageError, match="is not an address"):
         run("call", "http://", "x")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError, parse
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError, named_value, parse
 
 FLAGS = (
     Flag("config", "FILE", "a file"),
@@ -94,3 +94,9 @@ def test_any_command_line_is_understood_or_refused_in_words(arguments: list[str]
     with suppress(UsageError):
         parsed = read(*arguments, positionals=None)
         assert all(word in arguments for word in parsed.positionals)
+
+
+def test_a_pair_is_parted_by_what_comes_first() -> None:
+    assert named_value("A=b=c ", "--env") == ("A", "b=c ")
+    assert named_value("Authorization: Bearer T==", "--header", "=:") == ("Authorization", "Bearer T==")
+    assert named_value("Authorization=Bearer a:b", "--header", "=:") == ("Authorization", "Bearer a:b")

@@ -120,6 +120,15 @@ def test_of_a_file_in_one_line_only_what_changes_is_shown(home: Path) -> None:
     assert '-  "mine": {…}\n+  "workbench": {\n' in done.stdout
 
 
+@pytest.mark.parametrize("name", ["../x", "a\nb", "a\x1b[2J", "--foo", "-x", "a b", "a.b", "", "x" * 65])
+def test_a_name_that_clients_would_refuse_or_misread_is_refused(home: Path, name: str) -> None:
+    done = shell(home, "install", "cursor", f"--name={name}", "--print")
+    if not name:
+        assert done.status == 0, "as if it had not been given"
+        return
+    assert done.status == 2 and "is no name that every client takes" in done.stderr and not done.stdout
+
+
 def test_replace_takes_out_what_the_workbench_serves(home: Path) -> None:
     servers = {"clock": SERVER, "other": {"command": "x", "env": {"API_TOKEN": "hunter2hunter2"}}}
     path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": servers}, indent=2))

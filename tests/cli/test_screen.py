@@ -27,6 +27,15 @@ def test_in_a_pipe_lines_are_whole_plain_and_without_trailing_blanks() -> None:
     assert shown(lambda screen: screen.line("one\n\ntwo", indent=4)) == "    one\n\n    two\n"
 
 
+def test_further_lines_of_what_a_server_says_do_not_look_like_ours() -> None:
+    forged = ("a\nerror: forged", "name")
+    assert shown(lambda screen: screen.line(forged, ": b\nnote: c")) == "a\n  error: forged: b\n  note: c\n"
+    for wrap in (True, False):
+        terminal = Terminal()
+        Screen(terminal).line(forged, ": b", wrap=wrap)
+        assert "\n  " in terminal.getvalue() and "\nerror" not in terminal.getvalue()
+
+
 def test_in_a_pipe_a_table_is_aligned_and_nothing_is_cut() -> None:
     table = shown(lambda screen: screen.table(["a", "b"], [["x" * 100, ("1", "good")], ["y", "22"]], right=[1]))
     assert table == f"{'A':100}   B\n{'x' * 100}   1\n{'y':100}  22\n"

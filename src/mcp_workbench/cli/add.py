@@ -17,7 +17,7 @@ from msgspec import Raw
 from msgspec.json import decode
 
 from mcp_workbench.cli.error_output import FAILED, remark
-from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError, named_value
 from mcp_workbench.cli.own_configuration import OwnConfiguration, own_configuration
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.secret_store import SecretStore
@@ -61,8 +61,8 @@ def run(parsed: Parsed) -> int:
     """Add it; the exit status."""
     name, source, words = _meant(parsed)
     file = own_configuration(parsed, makes=True)
-    given = dict(_pair(each, "=", "--env") for each in parsed.values("env"))
-    headers = dict(_pair(each, "=:", "--header") for each in parsed.values("header"))
+    given = dict(named_value(each, "--env") for each in parsed.values("env"))
+    headers = dict(named_value(each, "--header", "=:") for each in parsed.values("header"))
     store = SecretStore(os.path.dirname(file.path))
     if source is None:
         entry: dict[str, Any] = {"command": words[0], "args": words[1:]} if words[1:] else {"command": words[0]}
@@ -213,9 +213,9 @@ def _with_options(
     entry: dict[str, Any], given: dict[str, str], headers: dict[str, str], share: str | None
 ) -> dict[str, Any]:
     if given and "url" in entry:
-        raise UsageError(f"an address takes no variables, found --env {next(iter(given))}", hint="use --header")
+        raise UsageError("an address takes no variables, found --env", hint="use --header")
     if headers and "command" in entry:
-        raise UsageError(f"a program takes no headers, found --header {next(iter(headers))}", hint="use --env")
+        raise UsageError("a program takes no headers, found --header", hint="use --env")
     if given:
         entry["env"] = {**entry.get("env", {}), **given}
     if headers:
@@ -290,11 +290,3 @@ def _started(path: str, toolbox: str, name: str) -> int:
 def _short(description: Raw) -> str:
     text = decode(description)
     return clip(first_sentence(text), _SHORT_TEXT) if isinstance(text, str) else ""
-
-
-def _pair(text: str, separators: str, flag: str) -> tuple[str, str]:
-    """Name and value, parted by whichever of the separators comes first."""
-    at = min((text.find(each) for each in separators if each in text), default=-1)
-    if at <= 0:
-        raise UsageError(f"{flag} takes NAME=VALUE, found `{text}`")
-    return text[:at].strip(), text[at + 1 :].strip() if separators != "=" else text[at + 1 :]

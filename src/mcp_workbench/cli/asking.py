@@ -18,7 +18,9 @@ from msgspec.json import decode
 
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.screen import stderr
+from mcp_workbench.economy.prose import clip
 from mcp_workbench.guard.approval_question import DURATIONS, MEMBER
+from mcp_workbench.printable import one_line
 
 # What is declared: in the spelling that connections are compared by.
 CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}}}'
@@ -26,6 +28,9 @@ DECLINED: Final = {"action": "decline"}
 CANCELLED: Final = {"action": "cancel"}
 # Wrong answers to one question before the command is aborted.
 MOST_TRIES: Final = 5
+# A prompt that fills the screen hides who asks.
+_LONGEST_TITLE: Final = 80
+_LONGEST_CHOICES: Final = 300
 _TRUE: Final = ("y", "yes", "true")
 _FALSE: Final = ("n", "no", "false")
 
@@ -64,7 +69,7 @@ class TerminalAsker:
 
     async def _page(self, asked: dict[str, Any], message: str) -> object:
         self._screen.line((f"[{self._where}] ", "dim"), message)
-        self._screen.line(str(asked.get("url", "")), indent=2, wrap=False)
+        self._screen.line(one_line(str(asked.get("url", ""))), indent=2, wrap=False)
         typed = await self._line("Open this page in a browser? [y/N] ")
         if typed is None:
             return CANCELLED
@@ -97,7 +102,9 @@ class TerminalAsker:
         if isinstance(about.get("description"), str):
             self._screen.line((about["description"], "dim"), indent=2)
         for _ in range(MOST_TRIES):
-            typed = await self._line(f"  {about.get('title') or name}{expected(about)}{'' if is_required else '?'}: ")
+            title = clip(str(about.get("title") or name), _LONGEST_TITLE)
+            wanted = clip(expected(about), _LONGEST_CHOICES)
+            typed = await self._line(f"{title}{wanted}{'' if is_required else '?'}: ")
             if typed is None or (is_approval and typed.strip().lower() in _FALSE):
                 return DECLINED
             if is_approval and typed.strip().lower() in _TRUE:
@@ -111,7 +118,8 @@ class TerminalAsker:
     async def _line(self, prompt: str) -> str | None:
         """What was typed; None at the end of input. Not in a thread: Ctrl-C has to end it."""
         self._screen.flush()
-        sys.stderr.write(prompt)
+        # What a server wrote stays on this line, and this line says whose question it is.
+        sys.stderr.write(one_line(f"[{self._where}] {prompt}"))
         sys.stderr.flush()
         loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
         ready = asyncio.Event()
@@ -254,7 +262,7 @@ def _one(text: str, about: dict[str, Any]) -> object:
             number = int(text) if kind == "integer" else float(text)
         except ValueError:
             raise WrongAnswer("a whole number" if kind == "integer" else "a number") from None
-        least, most = about.get("minimum"), about.get("maximum")
+        least, most = (_number(about.get(key)) for key in ("minimum", "maximum"))
         if (least is not None and number < least) or (most is not None and number > most):
             raise WrongAnswer(f"a number from {least} to {most}")
         return number
@@ -262,3 +270,7 @@ def _one(text: str, about: dict[str, Any]) -> object:
     if (isinstance(least, int) and len(text) < least) or (isinstance(most, int) and len(text) > most):
         raise WrongAnswer(f"between {least or 0} and {most or 'any number of'} characters")
     return text.strip() if named else text
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None

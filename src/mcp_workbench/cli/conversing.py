@@ -18,7 +18,7 @@ from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.cli.unlisted_servers import Unlisted, alone, unlisted
 from mcp_workbench.config.redact import Redactor
-from mcp_workbench.printable import visible
+from mcp_workbench.printable import one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -107,7 +107,7 @@ class LiveProgress:
     def show(self, progress: Progress) -> None:
         """How far it is now."""
         if self._bar is not None and self._task is not None:
-            what = f"{self._what}  {visible(progress.message)}" if progress.message else self._what
+            what = f"{self._what}  {one_line(progress.message)}" if progress.message else self._what
             self._bar.update(self._task, completed=progress.progress, total=progress.total, description=what)
 
     @contextlib.contextmanager
@@ -115,8 +115,7 @@ class LiveProgress:
         """Nothing moves while somebody types."""
         if self._bar is not None:
             self._bar.stop()
-        try:
-            yield
-        finally:
-            if self._bar is not None:
-                self._bar.start()
+        yield
+        # Not after an exception: it ends the command, and a bar that starts hides the cursor.
+        if self._bar is not None:
+            self._bar.start()

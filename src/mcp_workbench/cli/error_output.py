@@ -1,6 +1,7 @@
 """How every command says that something went wrong: on stderr, `error: …`, a blank line, `hint: …`.
 
-Owns that form. What it is given may quote a server, so control characters are written out. Lean by intent: `serve` uses
+Owns that form. What it is given may quote a server, so control characters are written out, and further lines are set
+in: only ours begin at the margin. Lean by intent: `serve` uses
 it too.
 """
 
@@ -41,9 +42,9 @@ def warn_if_others_can_read(about: os.stat_result, what: str) -> None:
 def _labelled(label: str, text: str) -> str:
     # Imported when something is said: a start that goes well says nothing.
     from mcp_workbench.cli.wrapping import folded, width_of
-    from mcp_workbench.printable import visible
+    from mcp_workbench.printable import indented, visible
 
-    return f"{_label(label)} {folded(visible(text), width_of(sys.stderr), before=len(label) + 2)}"
+    return f"{_label(label)} {folded(indented(visible(text)), width_of(sys.stderr), before=len(label) + 2)}"
 
 
 def _label(word: str) -> str:

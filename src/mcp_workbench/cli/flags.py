@@ -143,6 +143,16 @@ class Command:
         return parsed
 
 
+def named_value(text: str, flag: str, separators: str = "=") -> tuple[str, str]:
+    """Name and value, parted by whichever separator comes first. Raises `UsageError`, which quotes nothing: where the
+    separator is missing or in the wrong place, anything there may be secret."""
+    at = min((text.find(each) for each in separators if each in text), default=-1)
+    name = text[: max(at, 0)].strip()
+    if not name or any(letter.isspace() for letter in name):
+        raise UsageError(f"{flag} takes NAME=VALUE")
+    return name, text[at + 1 :].strip() if separators != "=" else text[at + 1 :]
+
+
 def options_text(flags: Sequence[Flag]) -> str:
     """The options with their meaning, aligned."""
     rows = [(f"--{flag.name}{' ' + flag.value if flag.value else ''}", flag.help) for flag in flags]

@@ -39,6 +39,7 @@ from mcp_workbench.config.model import ServerConfig
 from mcp_workbench.config.problems import in_one_line
 from mcp_workbench.config.redact import Redactor
 from mcp_workbench.errors import ConfigError
+from mcp_workbench.printable import visible
 from mcp_workbench.secrets import dotenv
 
 ALL = Flag("all", None, "all clients that are found on this machine")
@@ -49,6 +50,8 @@ PRINT = Flag("print", None, "only print what to enter by hand")
 DRY_RUN = Flag("dry-run", None, "show what would be done, and do nothing")
 DEFAULT_NAME: Final = "workbench"
 _CACHED_PROGRAM: Final = re.compile(r"/(archive-v\d+|environments-v\d+|pipx/\.cache|\.cache/pipx)/")
+# Claude Code takes nothing else, and a name that begins with - would be an option of clients' own commands.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 # What Gemini CLI leaves out of the environment of servers.
 _LOOKS_SECRET: Final = re.compile("TOKEN|KEY|SECRET|PASSWORD|AUTH|CREDENTIAL", re.IGNORECASE)
@@ -286,6 +289,10 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
             hint=f"mcp-workbench init --from {client.name} takes its servers over",
         )
     name = parsed.value("name") or DEFAULT_NAME
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"`{name}` is no name that every client takes", hint="--name takes letters, digits, - and _, at most 64"
+        )
     if parsed.has("print"):
         _print(client, scope, name, config)
         return []
@@ -394,7 +401,7 @@ def _show(plan: InstallPlan, *, to_stdout: bool) -> None:
     if found.file.format == "json" and plan.before and has_comments(plan.before):
         remark("warning", f"`{found.path}` holds comments or trailing commas, which {found.client.title} may refuse")
     shown = edit_preview(found, plan.before, plan.after, plan.name, plan.entry, plan.removed)
-    screen.line(shown, wrap=False)
+    screen.text(visible(shown))
     screen.flush()
 
 

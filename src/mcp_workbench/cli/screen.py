@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
-from mcp_workbench.printable import one_line, visible
+from mcp_workbench.printable import indented, one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -47,15 +47,17 @@ class Screen:
         return Console(file=self._stream, highlight=False, markup=False, emoji=False)
 
     def line(self, *parts: Part, indent: int = 0, wrap: bool = True) -> None:
-        """One line or paragraph. On a terminal it is wrapped within its indentation, unless it is to be copied."""
+        """One line or paragraph, whose further lines are set in. On a terminal it is wrapped within its indentation,
+        unless it is to be copied."""
         if not self.is_terminal:
             margin = " " * indent
             text = visible("".join(part if isinstance(part, str) else part[0] for part in parts))
+            text = text if indent else indented(text)
             self._stream.write("".join(f"{margin}{one}".rstrip(" ") + "\n" for one in text.split("\n")))
             return
         from rich.padding import Padding
 
-        shown = _assembled(parts)
+        shown = _assembled(parts) if indent else _indented(_assembled(parts))
         if not wrap:
             for one in shown.split("\n"):
                 self.console.print(" " * indent, one, sep="", soft_wrap=True)
@@ -140,6 +142,15 @@ def _assembled(parts: Sequence[Part], shown: Callable[[str], str] = visible) -> 
 
     pairs = [(part, "") if isinstance(part, str) else (part[0], _RICH_STYLES[part[1]]) for part in parts]
     return Text.assemble(*((shown(text), style) for text, style in pairs))
+
+
+def _indented(shown: Text) -> Text:
+    """As `printable.indented`, for text with styles."""
+    from rich.text import Text
+
+    first, *rest = shown.split("\n", allow_blank=True)
+    margin = Text("  " if any(line.plain[:1] not in ("", " ", "\t") for line in rest) else "")
+    return Text("\n").join([first, *(margin + line if line else line for line in rest)])
 
 
 def stdout() -> Screen:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from mcp_workbench.cli.flags import Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import Flag, Parsed, UsageError, named_value
 from mcp_workbench.config.kinds import url_fault
 from mcp_workbench.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.errors import SignInNeeded, WorkbenchError
@@ -54,7 +54,7 @@ def unlisted(parsed: Parsed, *, takes_pairs: bool = True) -> Unlisted | None:
         fault = url_fault(url)
         if fault is not None:
             raise UsageError(f"`{url}` is not an address: {fault}")
-        headers = dict(map(_header, parsed.values("header")))
+        headers = dict(named_value(each, "--header", "=:") for each in parsed.values("header"))
         name = urlsplit(url).hostname or url
         server = ServerConfig(name=name, transport="auto", url=url, headers=headers)
         return Unlisted(_alone(server, frozenset(headers.values())), name, rest)
@@ -110,13 +110,6 @@ def hint_about(error: WorkbenchError, named: Unlisted | None) -> str | None:
         f"`{named.words[0]}`, as the name of what to use"
     )
     return read if error.hint is None or "startupTimeout" in error.hint else f"{error.hint}; {read}"
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise UsageError(f"--header takes NAME=VALUE; found `{name}`")
-    return name.strip(), value.strip()
 
 
 def _alone(server: ServerConfig, secrets: frozenset[str]) -> WorkbenchConfig:
