@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from mcp_workbench.cli.flags import parse
+from mcp_workbench.cli.secret_store import SecretStore
 from mcp_workbench.config import trust
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.secrets import dotenv
 from tests.cli.in_process import command, live_in
 from tests.cli.shell import Done
 from tests.cli.test_init import config_of, environment
@@ -234,7 +237,7 @@ def described(home: Path) -> Path:
 def test_what_a_server_json_requires_is_asked_for_at_a_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(home)
     monkeypatch.setattr("getpass.getpass", lambda prompt: "my-own-key" if "your key; secret" in prompt else "")
-    done = shell("add", "weather", described(home), "--toolbox", "web", "--no-check", typed="k\nf\n\n")
+    done = shell("add", "weather", described(home), "--toolbox", "web", "--no-check", typed="k\nf\n\ny\n")
     assert done.status == 0, done.stderr
     assert done.stderr.count("units (one of c, f): ") == 2, "what is none of them is asked again"
     assert "PLACE [Berlin]: " in done.stderr and "my-own-key" not in path.read_text() + done.stderr
@@ -252,6 +255,9 @@ def test_in_a_pipe_it_is_refused_by_name_and_can_be_given(home: Path) -> None:
     assert "for them:\n  units (one of c, f)\n  WEATHER (your key; secret, not shown)\n" in done.stderr
     given = ["--env", "units=c", "--env", "WEATHER=${WEATHER_KEY}", "--env", "EXTRA=${EXTRA}"]
     done = shell("add", "weather", file, "--toolbox", "web", "--no-check", *given, "--", "--verbose")
+    assert done.status == 2 and "hint: look at it, and use --yes" in done.stderr and path.read_text() == COMMENTED
+    assert "npx -y @x/weather@1.0.0 --units c --verbose\n  with the variables WEATHER, PLACE, EXTRA" in done.stderr
+    done = shell("add", "weather", file, "--toolbox", "web", "--no-check", "--yes", *given, "--", "--verbose")
     assert done.status == 0, done.stderr
     text = path.read_text()
     assert '"WEATHER": "${WEATHER_KEY}"' in text and '"EXTRA": "${EXTRA}"' in text and '"PLACE": "Berlin"' in text
@@ -264,7 +270,7 @@ def test_where_no_program_for_its_package_is_here_the_address_is_taken(home: Pat
     path = written(home)
     file = described(home)
     (home / "bin" / "npx").unlink()
-    done = shell("add", "weather", file, "--toolbox", "web", "--no-check")
+    done = shell("add", "weather", file, "--toolbox", "web", "--no-check", "--yes")
     assert done.status == 0 and '"url": "https://weather.example/sse"' in path.read_text()
 
 
@@ -272,6 +278,51 @@ def test_the_input_may_end_in_the_middle(home: Path) -> None:
     path = written(home)
     done = shell("add", "weather", described(home), "--toolbox", "web", typed="")
     assert done.status == 2 and "nothing was added" in done.stderr and path.read_text() == COMMENTED
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "n\n"])
+def test_what_a_stranger_describes_is_added_only_after_yes(
+    home: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    path = written(home)
+    monkeypatch.setattr("getpass.getpass", lambda prompt: "my-own-key")
+    monkeypatch.setenv("FAKE_KEYRING_FAULT", "")
+    done = shell("add", "weather", described(home), "--toolbox", "web", typed=f"f\n\n{answer}")
+    assert done.status == 2 and "error: nothing was added" in done.stderr, done.stderr
+    assert "Add it, and start it once? [y/N]" in done.stderr and path.read_text() == COMMENTED
+    assert json.loads((home / "keys").read_text()) == {}, "the key is taken back"
+    assert shell("secret", "list").stdout == ""
+
+
+def test_where_the_server_is_not_added_no_secret_of_it_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(home)
+    words = ["add", "gh", "--toolbox", "web", "--env", "API_TOKEN=hunter2hunter2", "--no-check", "--", "x"]
+    path.chmod(0o400)
+    done = shell(*words)
+    assert done.status == 2 and "is read-only" in done.stderr and not (path.parent / "secrets").exists()
+    path.chmod(0o600)
+
+    def failing(*arguments: object) -> None:
+        raise ConfigError("the disk is full")
+
+    monkeypatch.setattr("mcp_workbench.cli.own_configuration.replace_file", failing)
+    for fault in ("locked", ""):
+        monkeypatch.setenv("FAKE_KEYRING_FAULT", fault)
+        done = shell(*words)
+        assert done.status == 2 and "the disk is full" in done.stderr and not (path.parent / "secrets").exists()
+    assert json.loads((home / "keys").read_text()) == {}
+    monkeypatch.undo()
+
+
+def test_values_come_back_as_they_were_and_files_have_names(tmp_path: Path) -> None:
+    values = {"A": "a\rb", "B": "a\r\nb'c\\", "C": "plain", "D": "it's"}
+    with SecretStore(str(tmp_path)) as store:
+        store._has_keychain = False
+        for name, value in values.items():
+            assert store.keep("..", name, value) == f"${{{name}}}"
+        store.write()
+    file = tmp_path / "secrets" / "server.env"
+    assert dotenv.parse(file.read_bytes().decode()) == values
 
 
 class Registry(BaseHTTPRequestHandler):
@@ -307,7 +358,7 @@ def registry() -> Iterator[str]:
 @pytest.mark.processes
 def test_a_name_is_looked_up_in_the_registry_of_the_configuration(home: Path, registry: str) -> None:
     path = written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
-    done = shell("add", "weather", "io.example/weather", "--toolbox", "web", "--no-check")
+    done = shell("add", "weather", "io.example/weather", "--toolbox", "web", "--no-check", "--yes")
     assert done.status == 0 and '"url": "https://weather.example/sse"' in path.read_text(), done.stderr
     done = shell("add", "w", "io.example/wether", "--toolbox", "web")
     assert done.status == 1

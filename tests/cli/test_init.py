@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.errors import ConfigError
 from tests.cli.in_process import command, live_in
 from tests.cli.shell import Done, on_terminal, run
 from tests.support import fake_keyring
@@ -208,6 +209,21 @@ def test_the_client_of_an_authorization_server_is_taken_over_by_reference(tmp_pa
     assert shell(tmp_path, "--yes", "--no-check").status == 0
     text = config_of(tmp_path).read_text()
     assert '"clientSecret": "${DOCS_CLIENT_SECRET}"' in text and "hunter" not in text
+
+
+def test_where_the_file_cannot_be_written_no_secret_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"x": {"command": "x", "env": {"X_TOKEN": "hunter2hunter2"}}})
+
+    def failing(*arguments: object) -> None:
+        raise ConfigError("the disk is full")
+
+    monkeypatch.setattr("mcp_workbench.cli.init.create_file", failing)
+    done = shell(tmp_path, "--yes", "--no-check")
+    assert done.status == 2 and "the disk is full" in done.stderr
+    assert not (config_of(tmp_path).parent / "secrets").exists()
+    chain = fake_keyring.environment(tmp_path / "keys")
+    assert shell(tmp_path, "--yes", "--no-check", env=chain).status == 2
+    assert json.loads(Path(chain["FAKE_KEYRING"]).read_text()) == {}
 
 
 def test_without_clients_it_points_to_add(tmp_path: Path) -> None:

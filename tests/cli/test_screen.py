@@ -5,7 +5,7 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.cli.screen import Screen
+from mcp_workbench.cli.screen import Part, Screen
 from mcp_workbench.printable import one_line, visible
 
 
@@ -28,7 +28,7 @@ def test_in_a_pipe_lines_are_whole_plain_and_without_trailing_blanks() -> None:
 
 
 def test_further_lines_of_what_a_server_says_do_not_look_like_ours() -> None:
-    forged = ("a\nerror: forged", "name")
+    forged: Part = ("a\nerror: forged", "name")
     assert shown(lambda screen: screen.line(forged, ": b\nnote: c")) == "a\n  error: forged: b\n  note: c\n"
     for wrap in (True, False):
         terminal = Terminal()

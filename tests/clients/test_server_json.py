@@ -29,7 +29,8 @@ def package(kind: str, identifier: str, **more: Any) -> dict[str, Any]:
         (package("nuget", "X.Y"), ["dnx", "X.Y@1.2", "--yes"]),
         (package("oci", "docker.io/x/y"), ["docker", "run", "-i", "--rm", "docker.io/x/y:1.2"]),
         (package("oci", "ghcr.io/x/y:9", version=""), ["docker", "run", "-i", "--rm", "ghcr.io/x/y:9"]),
-        (package("npm", "y", runtimeHint="deno"), ["deno", "y"]),
+        (package("npm", "y", runtimeHint="bash"), ["npx", "-y", "y@1.2"]),
+        (package("npm", "y", runtimeHint="docker"), ["npx", "-y", "y@1.2"]),
     ],
 )
 def test_a_package_becomes_a_command(written: dict[str, Any], command: list[str]) -> None:
@@ -129,6 +130,19 @@ def test_what_a_stranger_wrote_is_never_a_reference_of_ours() -> None:
     entry = way.entry({})
     assert entry["args"] == ["-y", "${DOLLAR:-$}{cmd:touch /tmp/x}@1.2", "${DOLLAR:-$}{file:/etc/passwd}"]
     assert entry["env"] == {"A": "${DOLLAR:-$}{keyring:github}"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"runtimeHint": "bash", "runtimeArguments": [{"type": "named", "name": "-c", "value": "touch /tmp/x"}]},
+        {"environmentVariables": [{"name": "A=b", "value": "x"}]},
+        {"environmentVariables": [{"name": "-x", "value": "x"}]},
+    ],
+)
+def test_a_package_brings_no_program_and_no_odd_variable_of_its_own(more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="has no server that can be started here"):
+        read(packages=[package("npm", "y", **more)])
 
 
 def test_ways_that_cannot_be_gone_are_said() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import sys
 from typing import Any, Final
@@ -16,11 +15,13 @@ from typing import Any, Final
 from msgspec import Raw
 from msgspec.json import decode
 
+from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Command, Flag, Parsed, UsageError, named_value
 from mcp_workbench.cli.own_configuration import OwnConfiguration, own_configuration
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.secret_store import SecretStore
+from mcp_workbench.cli.server_preview import preview
 from mcp_workbench.cli.settings import CONFIG
 from mcp_workbench.clients.foreign_text import literal, variable_name
 from mcp_workbench.clients.server_json import Described, Input, Way, described
@@ -32,11 +33,13 @@ from mcp_workbench.downstream.status import SIGN_IN_NEEDED
 from mcp_workbench.economy.prose import clip, first_sentence
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import read_file
+from mcp_workbench.printable import one_line
 
 TOOLBOX = Flag("toolbox", "TOOLBOX", "the toolbox it goes into; created if there is none")
 ENV = Flag("env", "NAME=VALUE", "a variable for it, or what its server.json asks for; may be repeated", repeats=True)
 HEADER = Flag("header", "NAME=VALUE", "a header for its address; may be repeated", repeats=True)
 SHARE = Flag("share", "WITH", "who shares one process of it: project, user or session")
+YES = Flag("yes", None, "add what a server.json or a registry describes, without asking")
 NO_CHECK = Flag("no-check", None, "do not start it")
 _REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
 # A line of a table.
@@ -53,6 +56,9 @@ there is none, to a file that only you can read, and the configuration refers to
 refer to a variable yourself. Without --toolbox, the server goes to the toolbox for its purpose if there is one, or else
 to the only one. At the end the server is started once and its tools are shown.
 
+What a server.json or the registry describes was written by somebody else: you are shown the command or the address with
+the names of its variables and headers, and asked before it is added. Without a terminal, --yes is needed.
+
 Exit code: 0; 1 if the server was added and does not work, or the registry cannot be reached; 2 if nothing was added.
 """
 
@@ -63,26 +69,16 @@ def run(parsed: Parsed) -> int:
     file = own_configuration(parsed, makes=True)
     given = dict(named_value(each, "--env") for each in parsed.values("env"))
     headers = dict(named_value(each, "--header", "=:") for each in parsed.values("header"))
-    store = SecretStore(os.path.dirname(file.path))
-    if source is None:
-        entry: dict[str, Any] = {"command": words[0], "args": words[1:]} if words[1:] else {"command": words[0]}
-    elif source.startswith(("http://", "https://")):
-        entry = {"url": source}
-    else:
-        server = _described(source, file.registry)
-        _refuse_doubles(file, name, parsed.value("toolbox"))
-        entry = _from_description(name, server, given, headers, store)
-        entry["args"] = [*entry.get("args", []), *words] if words else entry.get("args", [])
-        entry = {key: value for key, value in entry.items() if value != []}
-    entry = _with_options(entry, given, headers, parsed.value("share"))
-    toolbox, description = _toolbox(file, name, entry, parsed.value("toolbox"))
-    _refuse_doubles(file, name, toolbox)
-    # What is wrong with it is said before a secret is stored anywhere.
-    file.check(file.with_server(toolbox, description, name, entry))
-    entry = store.taken_from(name, entry)
-    after = file.with_server(toolbox, description, name, entry)
-    store.write()
-    file.write(after)
+    file.refuse_what_cannot_be_written()
+    # What is put away is taken back where the server is not added after all.
+    with SecretStore(os.path.dirname(file.path)) as store:
+        entry = _entry(name, source, words, file, given, headers, store, parsed)
+        toolbox, description = _toolbox(file, name, entry, parsed.value("toolbox"))
+        _refuse_doubles(file, name, toolbox)
+        file.check(file.with_server(toolbox, description, name, entry))
+        entry = store.taken_from(name, entry)
+        store.write()
+        file.write(file.with_server(toolbox, description, name, entry))
     _say_added(file, toolbox, name, entry, store)
     return 0 if parsed.has("no-check") else _started(file.path, toolbox, name)
 
@@ -90,7 +86,7 @@ def run(parsed: Parsed) -> int:
 COMMAND = Command(
     "add [OPTIONS] NAME SOURCE | NAME -- COMMAND …",
     ABOUT,
-    (TOOLBOX, ENV, HEADER, SHARE, CONFIG, NO_CHECK),
+    (TOOLBOX, ENV, HEADER, SHARE, CONFIG, YES, NO_CHECK),
     run,
     names=("NAME",),
 )
@@ -108,6 +104,33 @@ def _meant(parsed: Parsed) -> tuple[str, str | None, list[str]]:
     if not sources and not words:
         raise UsageError(f"what is `{name}`?", hint=_FORMS)
     return name, sources[0] if sources else None, words
+
+
+def _entry(
+    name: str,
+    source: str | None,
+    words: list[str],
+    file: OwnConfiguration,
+    given: dict[str, str],
+    headers: dict[str, str],
+    store: SecretStore,
+    parsed: Parsed,
+) -> dict[str, Any]:
+    """The server that is meant, as it is to stand in the file."""
+    if source is None:
+        entry: dict[str, Any] = {"command": words[0], "args": words[1:]} if words[1:] else {"command": words[0]}
+    elif source.startswith(("http://", "https://")):
+        entry = {"url": source}
+    else:
+        server = _described(source, file.registry)
+        _refuse_doubles(file, name, parsed.value("toolbox"))
+        entry = _from_description(name, server, given, headers, store)
+        entry["args"] = [*entry.get("args", []), *words] if words else entry.get("args", [])
+        entry = {key: value for key, value in entry.items() if value != []}
+        entry = _with_options(entry, given, headers, parsed.value("share"))
+        _agree(server.name or name, entry, parsed)
+        return entry
+    return _with_options(entry, given, headers, parsed.value("share"))
 
 
 def _described(source: str, registry: str) -> Described:
@@ -147,10 +170,19 @@ def _from_description(
                 values[each.name] = literal(value)
             given.pop(each.name, None)
             headers.pop(each.name, None)
-    entry = way.entry(values)
-    command = [entry["command"], *entry.get("args", [])] if "command" in entry else [entry["url"]]
-    remark("note", f"{server.name or name}: {shlex.join(command)}")
-    return entry
+    return way.entry(values)
+
+
+def _agree(title: str, entry: dict[str, Any], parsed: Parsed) -> None:
+    """What a stranger describes is shown before it is in the configuration, from where any client starts it. Raises
+    `UsageError` where nobody agrees."""
+    remark("note", "\n".join([f"{title} is", *(f"  {one_line(line)}" for line in preview(entry))]))
+    if parsed.has("yes"):
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("nothing was added: there is no terminal to ask whether to", hint="look at it, and use --yes")
+    if not agrees("Add it?" if parsed.has("no-check") else "Add it, and start it once?"):
+        raise UsageError("nothing was added")
 
 
 def _chosen(server: Described) -> Way:
@@ -182,24 +214,24 @@ def _asked(missing: list[Input]) -> dict[str, str]:
 
 
 def _ask(wanted: Input) -> str:
-    from mcp_workbench.printable import visible
-
     default = f" [{wanted.default}]" if wanted.default is not None else ""
-    prompt = visible(f"{wanted.name}{_detail(wanted)}{default}: ")
+    prompt = f"{wanted.name}{_detail(wanted)}{default}:"
     while True:
-        if wanted.is_secret:
-            from getpass import getpass
-
-            answer = getpass(prompt)
-        else:
-            print(prompt, end="", file=sys.stderr, flush=True)
-            line = sys.stdin.readline()
-            if not line:
-                raise UsageError("nothing was added: the input ended")
-            answer = line.rstrip("\n")
+        answer = _secret(prompt) if wanted.is_secret else ask(prompt)
+        if answer is None:
+            raise UsageError("nothing was added: the input ended")
         answer = answer or wanted.default or ""
         if answer and (not wanted.choices or answer in wanted.choices):
             return answer
+
+
+def _secret(prompt: str) -> str | None:
+    from getpass import getpass
+
+    try:
+        return getpass(f"{one_line(prompt)} ")
+    except EOFError:
+        return None
 
 
 def _detail(wanted: Input) -> str:

@@ -91,21 +91,13 @@ def run(parsed: Parsed) -> int:
     config = {"face": PROPOSED_FACE, "toolboxes": boxes}
     # What was typed is judged before a secret is stored anywhere.
     parse(_written(config), target, os.environ)
-    store = SecretStore(os.path.dirname(target), dry=parsed.has("dry-run"))
-    for box in boxes.values():
-        box["mcpServers"] = {name: store.taken_from(name, entry) for name, entry in box["mcpServers"].items()}
-    content = _written(config)
+    content = _put_away(target, config, parsed)
     if parsed.has("json"):
         stdout().json(_as_json(target, servers, imported, config))
     elif parsed.has("dry-run"):
         stdout().text(content.decode())
-    if store.kept:
-        moved = "would be moved" if parsed.has("dry-run") else f"were moved to {store.whereabouts()}"
-        remark("note", f"keys {moved}, and the configuration refers to them: {', '.join(store.kept)}")
     if parsed.has("dry-run"):
         return 0
-    store.write()
-    create_file(target, content)
     remark("note", f"written: {target}")
     if not is_confirmed:
         remark(
@@ -120,6 +112,22 @@ def run(parsed: Parsed) -> int:
 
 
 COMMAND = Command("init [OPTIONS]", ABOUT, (FROM, PROJECT, YES, DRY_RUN, NO_CHECK, JSON), run, takes=0)
+
+
+def _put_away(target: str, config: dict[str, Any], parsed: Parsed) -> bytes:
+    """Secrets where they belong, and the file with references to them, unless nothing is to be written. Its content."""
+    # Without the file nobody would refer to them: they are taken back.
+    with SecretStore(os.path.dirname(target), dry=parsed.has("dry-run")) as store:
+        for box in config["toolboxes"].values():
+            box["mcpServers"] = {name: store.taken_from(name, entry) for name, entry in box["mcpServers"].items()}
+        content = _written(config)
+        if not parsed.has("dry-run"):
+            store.write()
+            create_file(target, content)
+    if store.kept:
+        moved = "would be moved" if parsed.has("dry-run") else f"were moved to {store.whereabouts()}"
+        remark("note", f"keys {moved}, and the configuration refers to them: {', '.join(store.kept)}")
+    return content
 
 
 def _written(config: dict[str, Any]) -> bytes:

@@ -22,7 +22,7 @@ from mcp_workbench.config.load import parse, read
 from mcp_workbench.config.model import DEFAULT_REGISTRY
 from mcp_workbench.config.validate import PLAIN_TOOLBOX
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.file_replacement import create_file, replace_file
+from mcp_workbench.file_replacement import create_file, refuse_what_is_not_ours, replace_file
 from mcp_workbench.nearest import nearest
 
 
@@ -72,6 +72,11 @@ class OwnConfiguration(Struct):
                 raise ConfigError(f"`{name}` is the only server in `{self.path}`", hint=f"delete `{self.path}` instead")
             steps = (self.root, toolbox)
         return remove_member(self._text(), steps).encode()
+
+    def refuse_what_cannot_be_written(self) -> None:
+        """Raises `ConfigError`, before anything else is done."""
+        if self.before is not None:
+            refuse_what_is_not_ours(self.path)
 
     def check(self, content: bytes) -> None:
         """Raises `ConfigError` where the content is no configuration."""

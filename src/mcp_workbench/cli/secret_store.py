@@ -6,8 +6,9 @@ number.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.clients.literal_secrets import without_secrets
@@ -18,7 +19,9 @@ SECRETS_FOLDER: Final = "secrets"
 
 
 class SecretStore:
-    """The secrets of the servers of one configuration, which lies in `folder`. `dry`: nothing is kept."""
+    """The secrets of the servers of one configuration, which lies in `folder`. `dry`: nothing is kept.
+
+    A context: what was kept in it is taken back where it is left by an exception, as nothing refers to it then."""
 
     def __init__(self, folder: str, *, dry: bool = False) -> None:
         self._folder = folder
@@ -29,6 +32,26 @@ class SecretStore:
         self._names: dict[str, str] = {}
         # What was kept, as `server: variable`.
         self.kept: list[str] = []
+        # What is new: entries of the keychain, and files.
+        self._new_entries: list[str] = []
+        self._new_files: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            return
+        for name in self._new_entries:
+            with contextlib.suppress(keychain.KeychainUnusable):
+                keychain.delete(*keychain.entry_of(name), os.environ)
+            keychain_names.forget(name)
+        with contextlib.suppress(OSError):
+            for path in self._new_files:
+                os.unlink(path)
+            if self._new_files:
+                # Unless there is something else in it.
+                os.rmdir(os.path.dirname(self._new_files[0]))
 
     def taken_from(self, server: str, entry: dict[str, Any]) -> dict[str, Any]:
         """The entry with references instead. Raises nothing: a keychain that fails is one that is not used."""
@@ -56,17 +79,17 @@ class SecretStore:
         taken[variable] = value
         return f"${{{variable}}}"
 
-    def write(self) -> list[str]:
-        """Create the files, for the user alone; their paths. Raises `ConfigError`."""
+    def write(self) -> None:
+        """Create the files, for the user alone. Raises `ConfigError`."""
         if self._files and not os.path.lexists(ignored := os.path.join(self._folder, SECRETS_FOLDER, ".gitignore")):
-            create_file(ignored, b"*\n")
-        written = []
+            self._create(ignored, b"*\n")
         for server, variables in self._files.items():
             text = "".join(f"{name}={_quoted(value)}\n" for name, value in variables.items())
-            path = os.path.join(self._folder, SECRETS_FOLDER, self._file_name(server))
-            create_file(path, text.encode())
-            written.append(path)
-        return written
+            self._create(os.path.join(self._folder, SECRETS_FOLDER, self._file_name(server)), text.encode())
+
+    def _create(self, path: str, content: bytes) -> None:
+        create_file(path, content)
+        self._new_files.append(path)
 
     def whereabouts(self) -> str:
         """Where they are, for people."""
@@ -92,6 +115,8 @@ class SecretStore:
             remark("note", f"{error.message}; secrets go to files that only you can read")
             return None
         self._has_keychain = True
+        if own not in known:
+            self._new_entries.append(own)
         keychain_names.remember(own)
         return own
 
@@ -102,6 +127,7 @@ class SecretStore:
         """One that is free: a server of this name may have been here before."""
         if server not in self._names:
             plain = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in server).strip(".")
+            plain = plain or "server"
             number, name = 1, f"{plain}.env"
             folder = os.path.join(self._folder, SECRETS_FOLDER)
             while os.path.lexists(os.path.join(folder, name)) or name in self._names.values():
@@ -112,7 +138,8 @@ class SecretStore:
 
 
 def _quoted(value: str) -> str:
-    if "'" not in value:
+    # Nothing is escaped in single quotes, and whoever reads the file takes a carriage return for a line break.
+    if "'" not in value and "\r" not in value:
         return f"'{value}'"
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'

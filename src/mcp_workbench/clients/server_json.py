@@ -13,15 +13,16 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from mcp_workbench.clients.foreign_text import Piece, joined, literal, pieces_of
+from mcp_workbench.clients.foreign_text import Piece, is_variable_name, joined, literal, pieces_of
 from mcp_workbench.errors import ConfigError
 
 _SNAKE: Final = re.compile(r"_([a-z])")
 _VARIABLE: Final = re.compile(r"\{([A-Za-z_][\w-]*)\}")
 _STDIO: Final = "stdio"
 _TRANSPORTS: Final = {"streamable-http": "http", "streamable": "http", "http": "http", "sse": "sse"}
-# What runs a package where it does not say so itself.
-RUNNERS: Final = {"npm": "npx", "pypi": "uvx", "oci": "docker", "nuget": "dnx"}
+# What can run a package, the usual one first. Its `runtimeHint` chooses among these, and names no other program: that
+# would be a command of a stranger's.
+RUNNERS: Final = {"npm": ("npx", "bunx"), "pypi": ("uvx", "pipx"), "oci": ("docker", "podman"), "nuget": ("dnx",)}
 
 
 class Input(Struct, frozen=True):
@@ -128,8 +129,13 @@ def _of_package(package: _Package) -> Way | str:
         return f"the {label} speaks {package.transport.kind}, and only programs that speak stdio are started"
     if package.registry_type not in RUNNERS:
         return f"the {label} is of a kind that cannot be run here"
-    program = package.runtime_hint or RUNNERS[package.registry_type]
+    runners = RUNNERS[package.registry_type]
+    if package.runtime_hint not in ("", *runners) and package.runtime_arguments:
+        return f"the {label} has arguments for `{package.runtime_hint}`, which is not {' or '.join(runners)}"
+    program = package.runtime_hint if package.runtime_hint in runners else runners[0]
     variables = package.environment_variables
+    if wrong := [one.name for one in variables if not is_variable_name(one.name)]:
+        return f"the {label} sets a variable that cannot be one, `{wrong[0]}`"
     inputs = [
         *_inputs(package.runtime_arguments),
         *_inputs(package.package_arguments),
@@ -163,7 +169,7 @@ def _command(program: str, package: _Package, before: list[str], after: list[str
         case "dnx":
             own = ["--", *after] if after else []
             return [program, *before, f"{name}@{version}" if version else name, "--yes", *own]
-    return [literal(program), *before, name, *after]
+    raise AssertionError(program)
 
 
 def _of_address(remote: _Transport) -> Way | str:
