@@ -16,25 +16,16 @@ from mcp_workbench import file_replacement
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.file_replacement import back_up, create_file, read_file, replace_file
 
+ROOT = Path(__file__).resolve().parents[1]
 OLD, NEW = b"old " * 5000, b"new " * 7000
 
 # Kills itself at the n-th call that changes something on disk: before it, or in the middle of a write.
 KILLED = """
-import os, signal, sys
+import sys
 from mcp_workbench import file_replacement
-path, folder, left, half = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "half"
-def counted(name, real):
-    def call(*arguments, **named):
-        global left
-        left -= 1
-        if left == 0:
-            if half and name == "write":
-                real(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments, **named)
-    return call
-for name in ("open", "write", "fsync", "replace", "unlink", "fchmod", "makedirs", "close"):
-    setattr(os, name, counted(name, getattr(os, name)))
+from tests.support.killed_writes import kill_at
+path, folder, number, half = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "half"
+kill_at(number, halfway=half)
 old = file_replacement.read_file(path)
 file_replacement.back_up(path, old, folder)
 file_replacement.replace_file(path, old, b"new " * 7000, folder)
@@ -55,7 +46,8 @@ def test_killed_at_every_write_the_old_or_the_new_file_is_whole(file: Path, tmp_
     for count in range(1, 60):
         file.write_bytes(OLD)
         folder = tmp_path / f"state-{count}"
-        done = subprocess.run([sys.executable, "-c", KILLED, str(file), str(folder), str(count), how], timeout=60)
+        command = [sys.executable, "-c", KILLED, str(file), str(folder), str(count), how]
+        done = subprocess.run(command, cwd=ROOT, timeout=60)
         content = file.read_bytes()
         assert content in (OLD, NEW), f"killed at {count}"
         seen.add(content)

@@ -13,15 +13,16 @@ import pytest
 from tests.cli.shell import environment
 from tests.cli.test_init import environment as home_environment
 
+ROOT = str(Path(__file__).resolve().parents[2])
 OLD = '{\n  // mine\n  "mcpServers": {\n    "other": {"command": "x"}\n  }\n}\n'
 # For each n, a child that is killed at the n-th call that changes something on disk, before it or in the middle; then
 # what the file holds, and how `undo` and another `install` end. Until a child comes to its end.
 DRIVER = """
-import io, json, os, shutil, signal, sys
+import json, os, shutil, sys
 from mcp_workbench.cli.commands import run
+from tests.support.killed_writes import kill_at
 import mcp_workbench.cli.install, mcp_workbench.cli.undo, platformdirs
 path, old, half = sys.argv[1], sys.argv[2], sys.argv[3] == "half"
-NAMES = ("open", "write", "fsync", "replace", "link", "unlink", "fchmod", "makedirs", "mkdir", "close")
 def child(work):
     pid = os.fork()
     if pid == 0:
@@ -29,19 +30,8 @@ def child(work):
         os.dup2(null, 1); os.dup2(null, 2)
         os._exit(work())
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-def killed_at(left):
-    def counted(name, real):
-        def call(*arguments, **named):
-            nonlocal left
-            left -= 1
-            if left == 0:
-                if half and name == "write":
-                    real(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **named)
-        return call
-    for name in NAMES:
-        setattr(os, name, counted(name, getattr(os, name)))
+def killed_at(number):
+    kill_at(number, halfway=half)
     return run(["install", "cursor"])
 def read():
     with open(path) as file:
@@ -69,10 +59,9 @@ def test_the_old_or_the_new_file_is_there_and_can_be_undone(tmp_path: Path, how:
     config.write_text(json.dumps({"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}))
     path = tmp_path / ".cursor" / "mcp.json"
     path.parent.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(path), OLD, how],
-        capture_output=True, timeout=100, env=environment(home_environment(tmp_path)), cwd=tmp_path,
-    )  # fmt: skip
+    env = environment({**home_environment(tmp_path), "PYTHONPATH": ROOT})
+    command = [sys.executable, "-c", DRIVER, str(path), OLD, how]
+    done = subprocess.run(command, capture_output=True, timeout=100, env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
     results = json.loads(done.stdout)
     new = results[-1][1]
